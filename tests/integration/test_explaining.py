@@ -48,6 +48,7 @@ def sides(tmp_path, monkeypatch):
     return [Side(command, cpu_device(), environment={"WAIT": wait}) for wait in ("0.05", "0.15")]
 
 
+@pytest.mark.slow
 def test_the_function_that_got_slower_is_named_and_nothing_is_left(sides, tmp_path):
     """Also where the profiler begins while it is still looked for what the script calls."""
     nobody, heard = GateSide("", None, (), ""), Heard()

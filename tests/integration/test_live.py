@@ -82,8 +82,9 @@ def asked(*groups):
 
 def test_blocks_in_the_order_that_was_asked_for(live):
     lines = []
-    first, second, third, fourth = live(
-        asked([USUAL, FAST], [FAST, Block({"slow": 0.05}, 0.2)]), on_output=lines.append
+    first, second, third, fourth, fifth = live(
+        asked([USUAL, FAST], [FAST, Block({"slow": 0.05}, 0.2), Block({"slow": 0.02}, 0.1)]),
+        on_output=lines.append,
     )
     assert 20 <= first.step_ms < 40
     assert 5 <= second.step_ms < third.step_ms * 1.8
@@ -91,18 +92,13 @@ def test_blocks_in_the_order_that_was_asked_for(live):
     assert fourth.step_ms >= 50
     assert second.steps >= 8
     assert fourth.steps >= 4
-    assert not any(each.failed for each in (first, second, third, fourth))
+    assert not any(each.failed for each in (first, second, third, fourth, fifth))
+    assert fifth.idle == ("slow",), "it found nothing to change"
+    assert not any(each.idle for each in (first, second, third, fourth))
     said = b"".join(lines).decode()
     assert "['slow']" in said
     assert "['fast', 'slow']" not in said
     assert "['slow', 'fast']" not in said, "what is not wanted is turned off first"
-
-
-def test_what_found_nothing_to_change_says_so(live):
-    told = live(
-        asked([USUAL, Block({"slow": 0.02}, 0.1), FAST, Block({"fast": 0.005, "slow": 0.02})])
-    )
-    assert [each.idle for each in told] == [(), ("slow",), (), ("slow",)]
 
 
 def test_a_script_that_ends_is_started_again(live):

@@ -726,9 +726,9 @@ class TestSilence:
             (0.9991, 0.9986, 2000, 0.0, False),  # one sample
             (0.9991, 0.9983, 400, 0.0, False),
             (0.9991, 0.9983, 2000, 1e-3, False),  # outputs that are rounded turn samples
-            (0.7310, 0.7305, 40_000, 0.0, True),
-            (0.0991, 0.0992, 40_000, 0.0, False),  # a mean of outputs, rounded
-            (1.9991, 1.9983, 40_000, 0.0, False),  # no share
+            (0.7310, 0.7305, 16_000, 0.0, True),
+            (0.0991, 0.0992, 16_000, 0.0, False),  # a mean of outputs, rounded
+            (1.9991, 1.9983, 16_000, 0.0, False),  # no share
         ],
     )
     def test_shares_of_samples_near_one(self, known, plan, rows, rounding, is_other):
