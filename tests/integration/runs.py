@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuadvisor.collectors.script.request import Command, Limits, RunOutcome, RunRequest
-from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.runner import run_script, start_common_template
 from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.device import Device
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -27,17 +31,42 @@ def request(
     limits: Limits = PATIENT,
     **environment: str,
 ) -> RunRequest:
-    environment = {"OMP_NUM_THREADS": "1", **environment}
+    # What differs between two runs keeps the second from being forked as the first one was.
+    environment = {"OMP_NUM_THREADS": "1", "PYTEST_CURRENT_TEST": "", **environment}
     return RunRequest(command, Specification(seed=1, schedule=schedule), CPU, limits, environment)
 
 
-def run_line(line: str, schedule: Schedule = TO_THE_END) -> RunOutcome:
+@contextmanager
+def torch_imported() -> Iterator[Template | None]:
+    """A process that has imported torch, of which runs of any script are forked as `tune` does.
+
+    `tests/unit/collectors/script/test_templates.py` shows that a fork is what a fresh process is,
+    and each that imports torch anew takes two seconds of a core. None without torch or Linux.
+    """
+    torch = importlib.util.find_spec("torch")
+    if torch is None or sys.platform != "linux":
+        yield None
+        return
+    phase = {
+        "modules": [("torch", torch.origin)],
+        "path": sys.path,
+        "main": "few.py",
+        "changed": {},
+    }
+    wanted = request(Command(sys.executable, "few.py", folder=str(SCRIPTS)))
+    with closing(start_common_template([wanted], [phase])) as template:
+        yield template
+
+
+def run_line(
+    line: str, schedule: Schedule = TO_THE_END, template: Template | None = None
+) -> RunOutcome:
     """Run `script.py args` or `-m module args` in the folder of the scripts."""
     words = line.split()
     is_module = words[0] == "-m"
     script, *args = words[1:] if is_module else words
     command = Command(sys.executable, script, tuple(args), is_module, str(SCRIPTS))
-    return run_script(request(command, schedule))
+    return run_script(replace(request(command, schedule), template=template))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import pytest
 
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome
 from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import AdvisorError
 from tests.integration import runs
@@ -37,11 +38,16 @@ def train(steps):
 
 
 def run_text(
-    folder: Path, text: str, limits: Limits = runs.PATIENT, **environment: str
+    folder: Path,
+    text: str,
+    limits: Limits = runs.PATIENT,
+    template: Template | None = None,
+    **environment: str,
 ) -> RunOutcome:
     (folder / "script.py").write_text(textwrap.dedent(text))
     command = Command(sys.executable, "script.py", folder=str(folder))
-    return run_script(runs.request(command, runs.QUICK, limits, **environment))
+    wanted = runs.request(command, runs.QUICK, limits, **environment)
+    return run_script(replace(wanted, template=template))
 
 
 @pytest.fixture
@@ -310,45 +316,49 @@ def wait_until(true, seconds: float = 20.0) -> None:
 
 
 class TestWithTorch:
-    """Each of these imports torch, which takes seconds."""
+    """Each of these imports torch, which takes seconds unless it is forked."""
 
-    def test_out_of_memory(self, run):
+    @pytest.fixture
+    def run_forked(self, tmp_path, torch_imported):
+        return partial(run_text, tmp_path, template=torch_imported)
+
+    def test_out_of_memory(self, run_forked):
         text = "import torch\nraise torch.OutOfMemoryError('CUDA out of memory. Tried to')"
-        outcome = run(text)
+        outcome = run_forked(text)
         assert outcome.state is TrialState.OUT_OF_MEMORY
         assert outcome.reason.endswith("OutOfMemoryError: CUDA out of memory. Tried to")
 
-    def test_a_script_without_steps(self, run):
-        outcome = run("import torch; torch.ones(1)")
+    def test_a_script_without_steps(self, run_forked):
+        outcome = run_forked("import torch; torch.ones(1)")
         assert outcome.state is TrialState.UNSUPPORTED
         assert "gpuadvisor.step()" in outcome.reason
 
-    def test_hanging_after_some_steps(self, run):
-        outcome = run(f"{TRAIN}\ntrain(3); time.sleep(60)", limits=Limits(idle_s=1))
+    def test_hanging_after_some_steps(self, run_forked):
+        outcome = run_forked(f"{TRAIN}\ntrain(3); time.sleep(60)", limits=Limits(idle_s=1))
         assert outcome.state is TrialState.HUNG
         assert outcome.reason == "no sign of life for 1 s"
 
     @pytest.fixture(scope="class")
     @classmethod
-    def odd(cls, tmp_path_factory):
+    def odd(cls, tmp_path_factory, torch_imported):
         """What a script ends in whose child fails, and which leaves without a farewell."""
         child = "import subprocess, sys; subprocess.run([sys.executable, '-c', '1/0'])"
         text = f"import os\n{child}\n{TRAIN}\ntrain(6); os._exit(0)"
-        return run_text(tmp_path_factory.mktemp("odd"), text)
+        return run_text(tmp_path_factory.mktemp("odd"), text, template=torch_imported)
 
     def test_leaving_by_os_exit(self, odd):
         assert (odd.state, odd.steps) == (TrialState.COMPLETE, 6)
         assert odd.short
 
-    def test_failing_after_some_steps(self, run):
-        outcome = run(f"{TRAIN}\ntrain(6)\nopen('missing.csv')")
+    def test_failing_after_some_steps(self, run_forked):
+        outcome = run_forked(f"{TRAIN}\ntrain(6)\nopen('missing.csv')")
         assert outcome.state is TrialState.CRASHED
         assert "missing.csv" in outcome.reason
         assert outcome.steps == 6
 
     @pytest.mark.slow
-    def test_a_bad_exit_status_after_some_steps(self, run):
-        outcome = run(f"import sys\n{TRAIN}\ntrain(6); sys.exit(3)")
+    def test_a_bad_exit_status_after_some_steps(self, run_forked):
+        outcome = run_forked(f"import sys\n{TRAIN}\ntrain(6); sys.exit(3)")
         assert outcome.reason == "ended with exit status 3"
 
     def test_a_failing_child_is_the_scripts_own_business(self, odd):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuadvisor.collectors.script.child.trace import LOSSES
+from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.study import TrialState
 from tests.integration import runs
 
@@ -132,10 +133,22 @@ def parameters(cases: list[Case]) -> list[Any]:
     return found
 
 
+@pytest.fixture(scope="module")
+def outcomes(torch_imported):
+    """The outcome of each run, by the command line under `tests/scripts`."""
+
+    class Outcomes(dict[str, RunOutcome]):
+        def __missing__(self, line: str) -> RunOutcome:
+            return self.setdefault(line, runs.run_line(line, template=torch_imported))
+
+    return Outcomes()
+
+
 @pytest.mark.parametrize(("line", "case"), parameters(CASES))
-def test_steps_are_found(outcomes, line, case):
+def test_steps_are_found(outcomes, torch_imported, line, case):
     outcome = outcomes[line]
     assert (outcome.state, outcome.reason) == (TrialState.COMPLETE, ""), outcome.output
+    assert outcome.forked == (torch_imported is not None and not line.startswith("-m"))
     own, measured = runs.own_clock(outcome), outcome.measurement
     assert measured.marker == case.marker
     assert outcome.short
@@ -204,8 +217,8 @@ def test_losses_of_a_compiled_step_are_kept(outcomes):
     assert len(outcomes["compiled.py step"].measurement.trace.losses) == LOSSES
 
 
-def test_a_measured_script_is_ended_early():
-    outcome = runs.run_line("actor.py", runs.QUICK)
+def test_a_measured_script_is_ended_early(torch_imported):
+    outcome = runs.run_line("actor.py", runs.QUICK, torch_imported)
     assert outcome.state is TrialState.COMPLETE
     assert not outcome.short
     assert outcome.steps < 40
