@@ -13,6 +13,8 @@ ALIVE_S = 90.0
 """Seconds since a process was seen last after which it has ended: uses are stored each minute."""
 ABSENT_S = 900.0
 """Seconds without a process of an unknown start after which its number is another process's."""
+ENDING_S = 60.0
+"""Seconds for which the driver may list a process that has ended: nobody knows its start then."""
 
 
 def ledger(
@@ -40,10 +42,12 @@ def _to_life(lives: list[list[Use]], use: Use) -> None:
     assert use.process is not None
     for life in reversed(lives):
         there = _who(life)
-        if is_same_process(there, use.process) and (
-            use.process.started_s is not None
-            or use.first_s - max(each.last_s for each in life) <= ABSENT_S
-        ):
+        absent_s = use.first_s - max(each.last_s for each in life)
+        if use.process.started_s is None:
+            is_same = absent_s <= (ABSENT_S if there.started_s is None else ENDING_S)
+        else:
+            is_same = is_same_process(there, use.process)
+        if is_same:
             life.append(use)
             return
     lives.append([use])

@@ -232,15 +232,20 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 def post(rule: AlertRule, notice: Notice) -> None:
     """Post a notice to a rule's webhook; Refused where the server does not want it."""
+    assert rule.webhook is not None
+    post_json(rule.webhook, notice.as_json(), rule.timeout_s)
+
+
+def post_json(webhook: str, text: str, timeout_s: float) -> None:
+    """Post JSON to a webhook; Refused where the server does not want it."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
-    assert rule.webhook is not None
     headers = {"Content-Type": "application/json", "User-Agent": "gpuadvisor"}
-    request = Request(rule.webhook, notice.as_json().encode(), headers, method="POST")
+    request = Request(webhook, text.encode(), headers, method="POST")
     try:
-        with urlopen(request, timeout=rule.timeout_s):
+        with urlopen(request, timeout=timeout_s):
             return
     except HTTPError as error:
         error.close()

@@ -21,6 +21,7 @@ from msgspec import structs
 from gpuadvisor.daemon import configuration, log, sources
 from gpuadvisor.daemon.alerts import Alerts, Dispatchers, Identity
 from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
+from gpuadvisor.daemon.digest import Digests
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.daemon.jobs import WithJobs
 from gpuadvisor.daemon.sources import Source
@@ -83,6 +84,7 @@ class Service:
         self._figures = Figures()
         self._backlog = Backlog(writer)
         self._dispatchers = Dispatchers()
+        self._digests = Digests(setting.folder, configuration.jobs)
         self._alerts = Alerts(configuration.alerts, self._dispatchers)
         self._exporter: Exporter | None = None
         self._processes: ProcessServer | None = None
@@ -138,6 +140,7 @@ class Service:
                 gc.collect()
                 gc.freeze()  # what is there after a minute stays, and is looked at no more
             self._tended_s = time.monotonic()
+            self._digests.tend(time_s)
         events = self._backlog.store(time_s, tend=due)
         known = self._logged  # an event that lasts comes again when it grows
         self._figures.note({e.identity: e for e in events if e.identity not in known}.values())
@@ -172,6 +175,7 @@ class Service:
         log.set_level(new.log_level)
         self._alerts.reconfigure(new.alerts)
         self._backlog.keep(new.retention)
+        self._digests.chosen = new.jobs
         if _shown_to(new) != _shown_to(before):
             share(self._setting.folder, new)
             if self._processes:

@@ -32,7 +32,7 @@ from gpuadvisor.storage.telemetry.written import WrittenFile
 JOBS = "jobs.db"
 ROWS = 4096
 """Uses of one answer, at most an hour's more: some 2 MB in the daemon, for a moment."""
-FOLDED, DIGEST = "folded until", "digest sent"
+FOLDED = "folded until"
 _HEAD = ("hour_s", "gpu", "program", "unclaimed", "first_s", "last_s", "memory_max_bytes")
 _USE = (*_HEAD, *QUANTITIES)
 _STATEMENTS = (
@@ -77,13 +77,8 @@ class JobsFile(WrittenFile):
         self._programs = self._known_programs()
 
     def moment(self, name: str) -> float | None:
-        """Return a Unix time that was noted: FOLDED, DIGEST."""
+        """Return a Unix time that was noted, such as FOLDED."""
         return _moment(self.connection, name)
-
-    def note(self, name: str, time_s: float) -> None:
-        """Note a Unix time."""
-        with self.transaction() as connection:
-            _note(connection, name, time_s)
 
     def add(self, uses: Iterable[Use], until_s: float) -> None:
         """Add uses to those of their hours, and note until when all is there: both, or neither."""

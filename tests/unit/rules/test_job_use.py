@@ -130,3 +130,18 @@ def test_a_gpu_in_parts_is_counted_by_its_parts():
         for at in range(100)
     ]  # fmt: skip
     assert {use.gpu for use in folded(frames)} == {"MIG-1"}
+
+
+def test_a_process_that_has_ended_and_is_still_listed_is_no_other_job():
+    """The driver takes some seconds, in which nobody knows any more who it was."""
+    played = Night((Simulated(1, 0, 700, (0,), 60),), 1, 600)
+    ended = [
+        replace(f, processes=f.processes and tuple(
+            replace(p, name=None, user=None, command=None, parent_pid=None, started_s=None)
+            if f.time_s > BEGIN_S + 580 else p
+            for p in f.processes
+        ))
+        for f in played.frames()
+    ]  # fmt: skip
+    (job,) = ledger(folded(ended), 0, 0).jobs
+    assert (job.script, job.amounts.seconds) == ("train_1.py", pytest.approx(599, abs=2))
