@@ -34,11 +34,13 @@ class Cause:
     kind: CauseKind
     name: str
     base_ms: float
-    """Time of a step; 0 where only the head has it."""
+    """Its time in a mean step of the base; 0 where only the head has it."""
     head_ms: float
+    """Its time in a mean step of the head; 0 where only the base has it."""
     base_count: float
-    """How often it runs in a step; 0 where only the head has it."""
+    """How often it runs in a step of the base; 0 where only the head has it."""
     head_count: float
+    """How often it runs in a step of the head; 0 where only the base has it."""
     source: str | None = None
     """`file:line` in the head, else in the base, from the top of its folder or repository: where
     the function begins, or what launches the kernel; without a line where that is not known."""
@@ -53,13 +55,14 @@ class Cause:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one profile of each version shows of a slow-down that a gate has found."""
+    """What profiles of both versions show of a slow-down that a gate has found."""
 
     slower_ms: float | None = None
     """By how much a step got slower in the gate, without a profiler; None where that is unknown."""
     base_ms: float | None = None
     """Mean step in the base's profile; None without one. A profiler lengthens steps."""
     head_ms: float | None = None
+    """Mean step in the head's profile; None without one."""
     causes: tuple[Cause, ...] = ()
     """What changed, the largest first; kernels and copies before functions."""
     explained_ms: float = 0.0
@@ -68,9 +71,9 @@ class Explanation:
     """The slow-down that they are parts of: the gate's where kernels and copies explain it, as a
     profiler leaves these as they are; else the larger one of the gate's and the profiles'."""
     findings: tuple[Finding, ...] = ()
-    """What rules say of the head's profile and not of the base's."""
+    """What rules say of the head's profiles and not of the base's."""
     steps: int = 0
-    """Steps that were recorded of each version, the fewer."""
+    """Steps that were recorded of the version of which fewer were, over all of its profiles."""
     note: str = ""
     """Why there is no explanation, or what limits it, as a clause; empty where nothing does."""
 

@@ -1,4 +1,4 @@
-"""Why a version is slower than another: both are profiled once, and the profiles compared.
+"""Why a version is slower than another: both are profiled twice, and the profiles compared.
 
 It explains what a gate has found, and decides nothing: what goes wrong is said, and no more.
 """
@@ -22,6 +22,7 @@ from gpuadvisor.domain.finding import Diagnosis, Finding
 from gpuadvisor.domain.gate import GateResult
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.errors import AdvisorError, Interrupted
+from gpuadvisor.profiling.agreeing import agreed
 from gpuadvisor.profiling.evidence import evidence_of
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.profiling.recording import RecordOptions, record
@@ -88,8 +89,9 @@ def explain(
 ) -> Explanation:
     """Profile both sides of a gate that failed, and return why the head is slower.
 
-    Nothing that is recorded remains. Whatever keeps it from being explained is said in `note`.
-    Raises Interrupted if it was cancelled, and nothing else.
+    The order is base, head, head, base, and only what both pairs show is named. Nothing that is
+    recorded remains. Whatever keeps it from being explained is said in `note`. Raises Interrupted
+    if it was cancelled, and nothing else.
     """
     bare = Explanation(slower_ms=slower_ms(found))
     why = "it was not profiled: "
@@ -97,13 +99,16 @@ def explain(
     if samples and max(samples) > SAME_SIZE * min(samples):
         sizes = " and ".join(f"{each:.3g}" for each in samples)
         return replace(bare, note=f"{why}steps of both versions are of {sizes} samples")
-    progress.on_message("it failed: both versions are profiled once, to say why")
+    progress.on_message("it failed: both versions are profiled twice, to say why")
     try:
         with run_folder() as folder:
-            before, after = (
-                _profiled(side, options, found, folder, cancelled) for side in (base, head)
-            )
-            return explanation_of(before, after, slower_ms(found))
+
+            def pair(*sides: Side) -> Explanation:
+                made = [_profiled(side, options, found, folder, cancelled) for side in sides]
+                before, after = made if sides[0] is base else reversed(made)
+                return explanation_of(before, after, slower_ms(found))
+
+            return agreed(pair(base, head), pair(head, base))
     except Interrupted:
         raise
     except AdvisorError as error:

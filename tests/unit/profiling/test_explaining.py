@@ -15,6 +15,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.profiling import explaining
+from gpuadvisor.profiling.agreeing import agreed
 from gpuadvisor.profiling.explaining import Profiled, explain, explanation_of, project_files
 from gpuadvisor.reports.gate.explanation import cause_sentence, lead
 from gpuadvisor.rules.facts.functions import function_times
@@ -222,3 +223,33 @@ def test_ctrl_c_ends_it(monkeypatch, tmp_path):
     with pytest.raises(Interrupted):
         explained(cancelled=lambda: True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_load_does_to_one_of_the_profiles_is_not_named():
+    base, slow = profiled(BASE), profiled(SLOW)
+    loaded = profiled([(STEP, [("aten::mm", 4000), ("", 900)]), *SLOW[1:]])
+    one = explanation_of(base, loaded, 0.5)
+    assert [each.name for each in one.causes] == ["step", "forward"]
+    for found in (agreed(one, explanation_of(base, slow, 0.5)),
+                  agreed(explanation_of(base, slow, 0.5), one)):  # fmt: skip
+        assert [each.name for each in found.causes] == ["forward"]
+        assert found.explained_ms == pytest.approx(0.5)
+        assert found.unexplained_ms == pytest.approx(0)
+        assert found.steps == 8
+        assert "left out is one thing that only one of two profiles" in found.note
+
+
+def test_of_both_pairs_the_smaller_difference_counts():
+    base = profiled(BASE)
+    more = profiled([BASE[0], (FORWARD, [("aten::add", 800), ("aten::nonzero", 900)])])
+    small, large = (explanation_of(base, each, 0.4) for each in (profiled(SLOW), more))
+    for found in (agreed(small, large), agreed(large, small)):
+        (cause,) = found.causes
+        assert (cause.more_ms, cause.inside[0].more_ms) == (pytest.approx(0.5), pytest.approx(0.5))
+        assert (found.of_ms, found.note) == (small.of_ms, "")
+
+
+def test_what_got_slower_in_one_pair_and_faster_in_the_other_is_nothing():
+    base, slow = profiled(BASE), profiled(SLOW)
+    there, back = explanation_of(base, slow, 0.4), explanation_of(slow, base, 0.4)
+    assert agreed(there, back).causes == ()

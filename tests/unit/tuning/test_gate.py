@@ -534,9 +534,10 @@ def test_what_is_explained_runs_as_its_side(machine, gated):
     commit("100 1000")
     line = "TIMES=2 python train.py --more"
     gated("--base", "HEAD", "--head-cmd", line)
-    base, head = machine.profiled
+    base, head, again, last = machine.profiled
     assert ("TIMES" in base.environment, head.environment["TIMES"]) == (False, "2")
     assert (base.command.args, head.command.args) == ((), ("--more",))
+    assert (again.command, last.command) == (head.command, base.command)
 
 
 @pytest.mark.parametrize(
