@@ -133,7 +133,7 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
         if misspelt := _misspelt(parser, args.command, unknown[0]):
             raise misspelt
         if takes_rest:
-            raise _misplaced(own, unknown, rest)
+            raise _revision(parser, own, unknown[0]) or _misplaced(own, unknown, rest)
         parser.error(f"{args.command} takes no {unknown[0]}")
     if dashes and not takes_rest:
         raise UsageError(f"{args.command} takes nothing after --")
@@ -175,6 +175,21 @@ def _misspelt(parser: argparse.ArgumentParser, command: str, unknown: str) -> Us
         each for each in options if len(given) > len("--") and each.startswith(given)
     ]
     return UsageError(f"{command} has no {given}: did you mean {close[0]}?") if close else None
+
+
+def _revision(parser: argparse.ArgumentParser, own: list[str], unknown: str) -> UsageError | None:
+    """Return the sentence for `gate main train.py`, whose first word is meant as --base."""
+    import shlex
+
+    command, *words = own
+    takes_base = "--base" in _commands(parser)[command]._option_string_actions
+    if not takes_base or words[:2][1:] != [unknown] or not unknown.endswith(".py"):
+        return None
+    first = words[0]
+    if first.startswith("-") or first.endswith(".py"):
+        return None
+    meant = shlex.join(["gpuadvisor", command, "--base", *words])
+    return UsageError(f"{command} takes one script: to compare with {first}, `{meant}`")
 
 
 def _misplaced(own: list[str], unknown: list[str], rest: list[str]) -> UsageError:

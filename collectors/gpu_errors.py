@@ -1,4 +1,4 @@
-"""Errors that a GPU's driver reports while versions of a script are compared on it."""
+"""Errors that a GPU's driver reports while scripts are measured on it."""
 
 from __future__ import annotations
 

@@ -66,10 +66,11 @@ class Explanation:
     causes: tuple[Cause, ...] = ()
     """What changed, the largest first; kernels and copies before functions."""
     explained_ms: float = 0.0
-    """What the causes come to together, those that save time included."""
+    """Time of a step that the causes come to together, those that save time included."""
     of_ms: float = 0.0
-    """The slow-down that they are parts of: the gate's where kernels and copies explain it, as a
-    profiler leaves these as they are; else the larger one of the gate's and the profiles'."""
+    """Slow-down of which the causes are parts, in ms a step: the gate's where kernels and copies
+    explain it, as a profiler leaves these as they are; else the larger one of the gate's and the
+    profiles'."""
     findings: tuple[Finding, ...] = ()
     """What rules say of the head's profiles and not of the base's."""
     steps: int = 0

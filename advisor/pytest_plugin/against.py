@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from gpuadvisor.errors import UsageError
 from gpuadvisor.pytest_plugin.comparing import Compared, Comparing
 from gpuadvisor.pytest_plugin.processes import Asked, Side, machine
+from gpuadvisor.tuning.gate.configuration import shared_values
 from gpuadvisor.tuning.gate.options import GateOptions, Own
 from gpuadvisor.tuning.gate.setting_up import SetUps
 from gpuadvisor.tuning.gate.sides import both_places, ready
@@ -14,8 +19,9 @@ def compare_with_base(asked: Asked) -> Compared:
     """Compare benchmarks with the base; errors as of a gate. No folder and no process is left."""
     config = asked.config
     base = config.getoption("gpuadvisor_base")
+    links, setup = _configured(config)
     with machine(asked) as here:
-        options = GateOptions(here.command, base, links=tuple(config.getoption("gpuadvisor_link")))
+        options = GateOptions(here.command, base, links=links)
         with both_places(options) as (*places, notes):
             for note in notes:
                 asked.tell(note)
@@ -24,7 +30,7 @@ def compare_with_base(asked: Asked) -> Compared:
             for name, place in zip(("base", "head"), places, strict=True):
                 assert place.root is not None and place.top is not None  # it is a commit
                 side = ready(place, here.command, Own(), here.python, {})
-                done = setups.of(side, config.getoption("gpuadvisor_setup_cmd"))
+                done = setups.of(side, setup)
                 if done.problem:
                     asked.tell(f"the set-up of {place.name} printed:\n{done.output}")
                     raise UsageError(f"the set-up of {place.name} failed: {done.problem}")
@@ -42,3 +48,14 @@ def compare_with_base(asked: Asked) -> Compared:
                 lambda side, only: sides[side].run(only), asked.tests, found, tell=asked.tell
             )
             return run.go()
+
+
+def _configured(config: pytest.Config) -> tuple[tuple[str, ...], str | None]:
+    """Return what both versions are linked, and their set-up: of the options and of the project's
+    table for gates, whose links are relative to its file. Links add up."""
+    links, setup = tuple(config.getoption("gpuadvisor_link")), None
+    if (found := shared_values(config.rootpath)) is not None:
+        path, shared = found
+        there = (os.path.relpath(path.parent / each) for each in shared.get("link", ()))
+        links, setup = (*there, *links), shared.get("setup-cmd")
+    return tuple(dict.fromkeys(links)), config.getoption("gpuadvisor_setup_cmd") or setup

@@ -20,8 +20,7 @@ WORKS: Mapping[str, Callable[[Asked], Compared | None]] = {
     "gpu_benchmark_record": record,
     "gpu_benchmark_check": check,
 }
-"""By the option that asks for it."""
-
+"""What is done before the tests themselves, by the pytest option that asks for it."""
 
 OURS = {
     "--store": "--gpu-benchmark-store",

@@ -17,6 +17,7 @@ from gpuadvisor.tuners.gate.decision import (
     chance_to_tell,
     compare,
 )
+from gpuadvisor.tuners.gate.obstacle import scattered
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
 from gpuadvisor.tuning.gate.runs import OF_GPU
 
@@ -48,11 +49,11 @@ class Compared:
     base: str
     """What was compared with: a commit, with the user's name for it, or a file of recordings."""
     differences: dict[str, tuple[Difference, int]] = field(default_factory=dict)
-    """By node id, with the pairs or recorded days that it rests on."""
+    """What each benchmark's times show, by node id, and how many pairs or recorded days show it."""
     notes: dict[str, str] = field(default_factory=dict)
-    """Why a benchmark was not compared."""
+    """Why a benchmark was not compared, by node id."""
     undecided: dict[str, str] = field(default_factory=dict)
-    """Why a benchmark is inconclusive that was not run."""
+    """Why a benchmark is inconclusive, by node id."""
     stored: bool = False
     """Whether it is recordings of other days that were compared with."""
 
@@ -205,6 +206,14 @@ class Comparing:
             is_open = chance_to_tell(difference, len(pairs), bounds.error_share) >= FUTILE
         if not is_open:
             self._open.remove(test)
+            if difference.verdict is GateVerdict.INCONCLUSIVE:
+                self._note_scattered(test, [run.cost for run in known], difference)
+
+    def _note_scattered(self, test: str, known: Sequence[float], left: Difference) -> None:
+        found = scattered([*known, *left.base], left.head, left.tolerance, left.limit)
+        if found is not None:
+            help_ = "a quieter machine, or a longer --gpu-benchmark-max-time"
+            self.found.undecided[test] = f"{test}: {found.sentence}; {help_} may help"
 
     def _give_up(self, test: str, runs: Mapping[str, SideRun]) -> None:
         self._open.remove(test)

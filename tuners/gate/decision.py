@@ -42,9 +42,10 @@ PASS_ERRORS: Mapping[int, float] = {
     20: 0.1,
     24: 0.2,
 }
-"""The same for a version that is worse by the limit and is taken for one that is not. Early looks
-are strict: what they let pass is never looked at again. Only where runs differ so much that 15
-pairs do not tell, it is better to say what is likely than nothing."""
+"""Pairs after which a gate looks, and the error that each look may use up by passing a version that
+is worse by just the limit. Early looks are strict: what they let pass is never looked at again.
+Only where runs differ so much that 15 pairs do not tell, it is better to say what is likely than
+nothing."""
 
 TOLERANCE = 0.01
 """Relative difference that is no regression: runs of one version differ by 0.2 to 0.8 % on a quiet

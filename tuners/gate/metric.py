@@ -80,7 +80,7 @@ class Metric(ABC):
     unit: ClassVar[str] = ""
     """Of its figures: `ms`, `s`, `bytes`, `J`; empty for a number."""
     role: ClassVar[MetricRole] = MetricRole.GUARDS
-    """What it means where the user says nothing; asked for, it decides."""
+    """What the metric means for a gate's verdict unless the user asks for it, when it decides."""
     statistical: ClassVar[bool] = False
     """Whether it shares the error that a gate may make."""
     primary: ClassVar[bool] = False

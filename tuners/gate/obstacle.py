@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from gpuadvisor.domain.gate import Difference, GateVerdict, MetricRole
@@ -54,29 +55,50 @@ def obstacle(evidence: Evidence) -> str:
     Empty where they may: where runs surely differ by less than what lets half of the unchanged
     versions pass, or the new version is slower by so much that it will be seen all the same.
     """
-    if len(evidence.pairs) < LEAST_PAIRS:
-        return ""
     read = METRIC.reader(evidence.all)
-    base, head = (
-        [math.log(read(run) or 1.0) for run in side] for side in (evidence.base, evidence.head)
-    )
-    paired = base[len(evidence.known) :]
-    differences = [new - old for old, new in zip(paired, head, strict=True)]
-    apart = _squares(base) + _squares(head), len(base) + len(head) - 2
+    base, head = ([read(run) or 1.0 for run in side] for side in (evidence.base, evidence.head))
+    found = scattered(base, head, evidence.tolerance, evidence.limit)
+    if found is None:
+        return ""
+    helps = [*_causes(evidence, found.spread, read), _bounds(found.spread)]
+    return f"{found.sentence}. What would help: {'; '.join(helps)}"
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Runs of one version that differ so much that all pairs of a gate will hardly tell."""
+
+    spread: float
+    """By how much they differ: the standard deviation of their logarithms."""
+    sentence: str
+    """What that keeps from being shown, without a full stop."""
+
+
+def scattered(
+    base: Sequence[float], head: Sequence[float], tolerance: float, limit: float
+) -> Scattered | None:
+    """Return by how much runs differ, where that keeps a gate from being decided; else None.
+
+    The last figures of the base are of pairs with the head's; those before of runs of its own.
+    """
+    if len(head) < LEAST_PAIRS:
+        return None
+    old, new = (list(map(math.log, side)) for side in (base, head))
+    differences = [two - one for one, two in zip(old[-len(new) :], new, strict=True)]
+    apart = _squares(old) + _squares(new), len(old) + len(new) - 2
     in_pairs = _squares(differences) / 2, len(differences) - 1
     least = min(_least(*apart), _least(*in_pairs))
-    if _passes(least) <= math.log1p(evidence.limit):
-        return ""
+    if _passes(least) <= math.log1p(limit):
+        return None
     spread = min(math.sqrt(squares / freedom) for squares, freedom in (apart, in_pairs))
     last = LOOKS[-1]
-    fails = math.log1p(evidence.tolerance) + _half(last, LOOK_ERRORS[last], spread)
+    fails = math.log1p(tolerance) + _half(last, LOOK_ERRORS[last], spread)
     if math.fsum(differences) / len(differences) > fails:
-        return ""
-    helps = [*_causes(evidence, spread, read), _bounds(spread)]
-    return (
+        return None
+    return Scattered(
+        spread,
         f"runs of one version differ by {spread:.0%}: even {last} pairs would show only slowdowns "
-        f"of {math.expm1(fails):.0%} and more, and hardly rule out one of {evidence.limit:.0%}. "
-        f"What would help: {'; '.join(helps)}"
+        f"of {math.expm1(fails):.0%} and more, and hardly rule out one of {limit:.0%}",
     )
 
 

@@ -170,6 +170,7 @@ def _benchmarks(args: argparse.Namespace) -> dict[str, GateOptions]:
 def _options(args: argparse.Namespace, command: Command, values: Mapping[str, Any]) -> GateOptions:
     """Return what is asked: on the command line, else in a benchmark's values, else as usual."""
     from gpuadvisor.tuning.gate.options import owned
+    from gpuadvisor.tuning.preparation import check_script
 
     folders = (args.base_folder, args.head_folder)
     if any(folders) and (args.base or args.head or args.link or not all(folders)):
@@ -181,6 +182,7 @@ def _options(args: argparse.Namespace, command: Command, values: Mapping[str, An
     plans = (args.base_plan, args.head_plan)
     lines = (args.base_cmd, args.head_cmd)
     if not any((args.base, *folders, *pythons, *plans, *lines)):
+        check_script(command)  # a name that is wrong anywhere is what the user has to mend first
         raise UsageError(
             "say what to compare with: --base origin/main, or --base-folder, --base-python, "
             "--base-plan or --base-cmd"

@@ -37,6 +37,8 @@ SHOWN_LINES = 15
 """Lines of a broken version's output that are shown."""
 SHOWN_LETTERS = 300
 """Letters of such a line that are shown: a progress bar may be megabytes of one."""
+LABEL = 30
+"""Letters of a version's name above which a table of 80 columns would be broken by it."""
 TENTHS_BELOW = 10.0
 """Changes, in percent, of which tenths are shown."""
 WIDEST = 100.0
@@ -99,14 +101,19 @@ def sections(found: GateResult) -> Iterator[Section]:
     headline = f"{str(found.verdict).capitalize()}: {why(found)}."
     yield Section("", [Paragraph(headline, STYLES[found.verdict])])
     if found.differences:
+        names = [_name(side) for side in (found.base, found.head)]
+        if is_long := max(map(len, names)) > LABEL:
+            said, names = names, ["Base", "Head"]
         columns = [
             Column("", lambda row: row.title),
-            Column(_name(found.base), lambda row: middle(row, "base")),
-            Column(_name(found.head), lambda row: middle(row, "head")),
+            Column(names[0], lambda row: middle(row, "base")),
+            Column(names[1], lambda row: middle(row, "head")),
             Column("Change", _change),
             Column("Verdict", _verdict),
         ]
         yield Section("", [Table(found.differences, columns)])
+        if is_long:
+            yield Section("", [Paragraph(f"Base is {said[0]}, and head is {said[1]}.", "muted")])
     if found.runs:
         yield Section("", [Paragraph(_effort(found), "muted")])
     yield from explanation_sections(found.explanation)

@@ -78,11 +78,28 @@ def find_configuration(folder: Path) -> Configuration | None:
 
     None where there is none; UsageError for one that is wrong.
     """
+    found = _nearest(folder)
+    return None if found is None else Configuration(found[0], _benchmarks(*found))
+
+
+def shared_values(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Return what a configuration says for all its benchmarks, and its file; it needs to have none.
+
+    As for `find_configuration` otherwise.
+    """
+    found = _nearest(folder)
+    if found is None:
+        return None
+    return found[0], _shared(*found)
+
+
+def _nearest(folder: Path) -> tuple[Path, str, Any] | None:
+    """Return the file of the configuration of a folder, what the table is called, and the table."""
     for each in (folder.absolute(), *folder.absolute().parents):
         for name, place in FILES.items():
             path = each / name
             if (table := table_of(path, place)) is not None:
-                return Configuration(path, _benchmarks(path, place, table))
+                return path, place, table
         if (each / ".git").exists():
             break
     return None
@@ -107,16 +124,21 @@ def table_of(path: Path, place: str) -> Any:
     return value
 
 
-def _benchmarks(path: Path, place: str, table: Any) -> tuple[Benchmark, ...]:
+def _shared(path: Path, place: str, table: Any) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise UsageError(f"{path}: `{place}` has to be a table, [{place}]")
+    shared = {key: value for key, value in table.items() if key != LIST}
+    _check(path, place, shared, SHARED, (LIST,))
+    return shared
+
+
+def _benchmarks(path: Path, place: str, table: Any) -> tuple[Benchmark, ...]:
+    shared = _shared(path, place, table)
     tables = table.get(LIST, [])
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         raise UsageError(
             f"{path}: `{place}.{LIST}` has to be tables, each headed [[{place}.{LIST}]]"
         )
-    shared = {key: value for key, value in table.items() if key != LIST}
-    _check(path, place, shared, SHARED, (LIST,))
     if not tables:
         raise UsageError(f"{path}: there is no benchmark: add one, headed [[{place}.{LIST}]]")
     found: dict[str, Benchmark] = {}

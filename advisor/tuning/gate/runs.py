@@ -148,7 +148,7 @@ class Runs:
         # The phase is one in which delays are drawn.
         trial, outcome = self._run(version, place)
         for error in self.errors.take() if self.errors is not None else ():
-            raise RefusedError(f"{error.rstrip('.')}; versions cannot be compared on it now")
+            raise RefusedError(f"{error.rstrip('.')}; nothing can be compared on it now")
         self.outputs[side] = outcome.output
         if trial.measurement is not None:  # a plan's results and headroom are for `verify`
             trial = replace(trial, state=TrialState.COMPLETE, reason="")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 from gpuadvisor.collectors.environment import environment
+from gpuadvisor.collectors.gpu_errors import GpuErrors
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.baseline import RecordedRun, Recording
 from gpuadvisor.domain.device import Device, Environment
@@ -74,7 +75,7 @@ def record(
     check_writable(baseline.file)
     with _ready(options) as session:
         began = datetime.now(UTC)
-        made = Runs(options, session.device, progress, cancelled)
+        made = Runs(options, session.device, progress, cancelled, None, session.errors)
         found = _runs(made, session, "base", runs)
         if isinstance(found, GateRun):
             raise ScriptError(f"the script fails: {found.problem}", made.outputs["base"])
@@ -118,7 +119,7 @@ def check(
             refuse_others(known, baseline.name, session.key)
             since = f" since {changes[-1].metric.lower()} changed" if changes else ""
             return replace(result, reason=too_few(known, baseline, len(days), since))
-        made = Runs(options, session.device, progress, cancelled)
+        made = Runs(options, session.device, progress, cancelled, None, session.errors)
         found = _runs(made, session, "head", max(len(day.runs) for day in days))
     result = replace(result, runs=tuple(made.all), wall_s=time.monotonic() - began_s)
     if isinstance(found, GateRun):
@@ -192,6 +193,8 @@ class _Session:
     version: Side
     environment: Environment
     key: Mapping[str, str]
+    errors: GpuErrors
+    """What the driver tells of the GPU meanwhile."""
 
 
 @contextmanager
@@ -201,10 +204,10 @@ def _ready(options: GateOptions) -> Iterator[_Session]:
     python = target_python(options.command)
     device = devices_for(python, 1)[0]
     command = replace(options.command, python=python.executable, folder=str(Path.cwd()))
-    with reserved([device]):
+    with reserved([device]), closing(GpuErrors(device)) as errors:
         refuse_contention(device)
         here = environment(python, device, command.script)
-        yield _Session(device, Side(command, device), here, key_of(here, options))
+        yield _Session(device, Side(command, device), here, key_of(here, options), errors)
 
 
 def _runs(made: Runs, session: _Session, side: str, count: int) -> list[GateRun] | GateRun:

@@ -1,6 +1,7 @@
 """Comparisons of many benchmarks at once, with runs that are only simulated."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -167,3 +168,11 @@ def test_json_has_every_pair():
         "verdict": None,
         "reason": "it gave no time in main (abc) (it raised)",
     }
+
+
+def test_runs_that_differ_too_much_are_said_with_what_they_can_show():
+    found = Machine({"same": (1.0, 1.0), "steady": (1.0, 2.0)}, spread=0.2).compare()
+    assert verdicts(found)["same"] == "inconclusive"
+    assert list(found.undecided) == ["same"]
+    assert re.match(r"same: runs of one version differ by [12]\d%: even", found.undecided["same"])
+    assert "a longer --gpu-benchmark-max-time may help" in found.undecided["same"]

@@ -118,6 +118,29 @@ def test_github_annotates_what_did_not_pass():
     )
 
 
+def test_github_names_the_cause_of_a_time_at_its_place():
+    whole = result(explanation=explained())
+    (line,) = written("github", outcome_of("train.py", whole)).splitlines()
+    assert line.startswith("::error file=pkg/bbox.py,line=535,title=gpuadvisor gate%2C train.py")
+    assert "Why: pkg/bbox.py:535 in nms: +4.00 ms a step (80%25 of the slow-down)" in line
+    for source in ("/usr/lib/x.py:5", None):
+        elsewhere = replace(whole, explanation=explained(source=source))
+        (line,) = written("github", outcome_of("train.py", elsewhere)).splitlines()
+        assert line.startswith("::error title=") and "Why: " in line
+    memory = replace(whole.differences[0], metric="peak_memory")
+    (line,) = written("github", outcome_of("a", replace(whole, differences=(memory,)))).splitlines()
+    assert "Why: " not in line
+
+
+def test_long_names_are_below_the_table():
+    found = result()
+    side = replace(found.head, name="/home/somebody/projects/model/after, new/bin/python")
+    text = written("markdown", outcome_of("train.py", replace(found, head=side)))
+    assert "| Base | Head |" in text
+    assert "head is /home/somebody/projects/model/after, new/bin/python" in text
+    assert "| Base |" not in written("markdown", outcome_of("train.py", found))
+
+
 def test_gitlab_can_read_its_metrics():
     text = written("gitlab", FAILED, outcome_of("train py", result()), REFUSED)
     families = {each.name: each for each in text_string_to_metric_families(text)}

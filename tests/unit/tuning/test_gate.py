@@ -587,6 +587,8 @@ def test_a_profile_that_fails_leaves_the_verdict(machine, gated, monkeypatch):
         (["--base", "HEAD", "--base-folder", "."], "train.py", "give --base-folder and --head-f"),
         (["--base-folder", "."], "train.py", "give --base-folder and --head-folder together"),
         ([], "train.py", "say what to compare with: --base origin/main"),
+        ([], "lost.py", "there is no script lost.py"),
+        (["main"], "train.py", "to compare with main, `gpuadvisor gate --base main train.py`"),
         (["--head", "HEAD"], "train.py", "say what to compare with: --base origin/main"),
         (["--head-plan", "lost.toml"], "train.py", "cannot read a plan lost.toml"),
         (["--head-plan", "x", "--link", "y"], "train.py", "--link is for work trees"),
