@@ -30,7 +30,9 @@ WARM_UP = 64
 """Steps after which the harness counts."""
 CACHE_BYTES = 4 << 20
 """More than the caches of one core hold."""
-
+UNMARKED = "optimizer without a mark"
+SHARE = 0.22
+"""Part of the steps of 3.7 ms that end with a mark, in windows of half a second."""
 
 Calls = tuple[Callable[[], Any], Callable[[], Any]]
 
@@ -69,7 +71,12 @@ def main() -> None:
     for name, cold in (("hot", False), ("cold", True)):
         costs = _costs_us(hooks, rounds, cold)
         told = ", ".join(f"{hook} {cost:.1f}" for hook, cost in costs.items())
-        print(f"{name}: {sum(costs.values()):.1f} us a step: {told}")
+        unmarked = costs.pop(UNMARKED, 0.0)
+        every_us = sum(costs.values())
+        some_us = every_us - (1 - SHARE) * (costs["optimizer"] - unmarked)
+        print(
+            f"{name}: {every_us:.1f} us a step, {some_us:.1f} where {SHARE:.0%} have a mark: {told}"
+        )
 
 
 def _hooks() -> dict[str, Calls]:
@@ -78,7 +85,9 @@ def _hooks() -> dict[str, Calls]:
     bare_next = base.__next__ = lambda self: [torch.empty(64, 8), None]
     bare_backward: Any = lambda *_, **__: None  # noqa: E731
     torch.autograd.backward = bare_backward
-    Session(Specification(seed=0, schedule=SCHEDULE), Channel("/dev/null")).install()
+    session = Session(Specification(seed=0, schedule=SCHEDULE), Channel("/dev/null"))
+    session.install()
+    counters = session._clock._counters
     iterator, root, loss = Iterator(), Identity(), torch.zeros(())
     optimizer = torch.optim.SGD(root.parameters())
     for _ in range(WARM_UP):
@@ -89,11 +98,24 @@ def _hooks() -> dict[str, Calls]:
     bare_root = Identity()  # the roots are known by now
     stepped = list(optimizers._global_optimizer_post_hooks.values())[-1]
     following, backward = base.__next__, torch.autograd.backward
+
+    def marked() -> None:
+        counters.unmarked = 0
+        stepped(optimizer, (), {})
+
+    def unmarked() -> None:
+        counters.unmarked = 2
+        stepped(optimizer, (), {})
+
+    def leave(left: int) -> None:
+        counters.unmarked = left
+
     return {
         "loader": (lambda: bare_next(iterator), lambda: following(iterator)),
         "root": (lambda: bare_root(loss), lambda: root(loss)),
         "backward": (lambda: bare_backward(loss), lambda: backward(loss)),
-        "optimizer": (lambda: None, lambda: stepped(optimizer, (), {})),
+        "optimizer": (lambda: leave(0), marked),
+        UNMARKED: (lambda: leave(2), unmarked),
     }
 
 

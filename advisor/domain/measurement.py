@@ -54,7 +54,8 @@ class Measurement:
     marker: str
     """What counted a step: `explicit`, `optimizer`, `backward` or `forward`."""
     step_ms: tuple[float, ...]
-    """Each counted step's time, in milliseconds."""
+    """Time of each counted step that was timed by itself, in milliseconds: of many short steps of a
+    window some are, in stretches by chance, the others together."""
     windows: tuple[StepWindow, ...]
     warmup_steps: int
     """Steps before the first counted one: compiling, autotuning, filling queues."""

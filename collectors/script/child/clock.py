@@ -27,6 +27,8 @@ HISTORY_STEPS = 4096
 """Host times kept for scripts that end before they are warm."""
 SKIPPED_SHORT = 2
 """Steps left out at the start of such a script: the first allocates, the second finds shapes."""
+RECENT_STEPS = 8
+"""Steps before the first window whose mean time decides how many of its steps are marked."""
 MIN_SHORT = 3
 """Steps below which such a script says nothing."""
 MAX_RESTARTS = 5
@@ -192,6 +194,7 @@ class StepClock:
             self._first_s = now
             self._counters.heartbeat_s = now + HEARTBEAT_S
             self._channel.send("step", marker=self.marker)
+        self._counters.number += 1
         if len(self._history) < HISTORY_STEPS:
             self._history.append(self._counters.step(now))
         if self._counters.interruptions != self._interruptions:
@@ -242,11 +245,18 @@ class StepClock:
             if self.windows is None:
                 window_s = self._schedule.window_s
                 self.windows = Windows(timer, self._channel, self._counters, window_s)
-            self.windows.start()
+            self.windows.start(self._recent_step_s())
             self._ready = self._counters.ready()
         self._measuring = True
         self.on_warm()
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
+
+    def _recent_step_s(self) -> float:
+        """Return the time of the last steps; infinity where that is not known."""
+        recent = self._history[-RECENT_STEPS:]
+        if len(recent) < RECENT_STEPS or self._history[-1][-1] != self._counters.number:
+            return math.inf
+        return float(recent[-1][0] - recent[0][0]) / (RECENT_STEPS - 1) or math.inf
 
     def _count_taken(self) -> None:
         handover = self._handover

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+import random
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 KEEPS_UP, RUN_DRY = 0.75, 0.25
@@ -15,9 +17,15 @@ KEEPS_UP, RUN_DRY = 0.75, 0.25
 it does not. Between them the queue is still filling or emptying."""
 MOST_LETTERS = 200
 """Letters of the first line of what Dynamo says of a graph break, which alone is its reason."""
-Step = tuple[Any, float, float, float, int]
+Step = tuple[Any, float, float, float, int, int]
 """The end of a step: a mark in device time, and the samples of loaders, the samples of the first
-root, the seconds of waiting for data and the interruptions up to there."""
+root, the seconds of waiting for data, the interruptions and the steps up to there."""
+ALONE = 26
+"""Steps of a window that are timed one by one, where it has more: those of eight windows, the least
+that a usual run has, are the 200 from which on a 95th percentile says something. A mark with its
+event of the GPU costs 20 us on the host of an H100, half of all that the harness costs a step."""
+IN_A_ROW = 8
+"""Steps in a row that are timed one by one: they take one mark more than there are of them."""
 
 
 def ready_batches(iterator: Any) -> int | None:
@@ -58,9 +66,10 @@ class Counters:
     """
 
     __slots__ = (
-        "_iterator", "counted", "data_wait_s", "heartbeat_s", "interruptions", "loader_samples",
-        "loader_samples_seen", "mark", "open", "passes", "prefetched_batches", "root_samples",
-        "rows", "usual_root", "window_ends_s", "workers",
+        "_iterator", "counted", "data_wait_s", "distance", "distances", "heartbeat_s",
+        "interruptions", "loader_samples", "loader_samples_seen", "mark", "number", "open",
+        "passes", "prefetched_batches", "root_samples", "rows", "unmarked", "usual_root",
+        "window_ends_s", "workers",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -82,6 +91,14 @@ class Counters:
         self.mark: Callable[[], Any] = time.perf_counter
         """Takes the mark of a step that ends in the open window."""
         self.window_ends_s = math.inf
+        self.number = 0
+        """Steps up to the last mark."""
+        self.distance = 1
+        """Steps from the last mark to the next."""
+        self.unmarked = 0
+        """Steps to come that end without a mark."""
+        self.distances: Iterator[int] = itertools.repeat(1)
+        """Distances of the marks after the next."""
         self.usual_root: weakref.ref[Any] | None = None
         """The first root, if its calls with gradients on say nothing but how many samples go in."""
         self.rows = 0
@@ -94,12 +111,45 @@ class Counters:
 
     def step(self, mark: Any) -> Step:
         """Return a step that ends now."""
-        return mark, self.loader_samples, self.root_samples, self.data_wait_s, self.interruptions
+        return (
+            mark,
+            self.loader_samples,
+            self.root_samples,
+            self.data_wait_s,
+            self.interruptions,
+            self.number,
+        )
 
     def add_step(self) -> bool:
         """Add a step to the open window, and say whether that is long enough."""
+        if self.unmarked:
+            self.unmarked -= 1
+            return False
+        self.number += self.distance
         self.open.append(self.step(self.mark()))
+        self.distance = distance = next(self.distances)
+        self.unmarked = distance - 1
         return time.perf_counter() >= self.window_ends_s
+
+    def mark_some(self, steps: float) -> None:
+        """Mark the end of each step of windows that have so many, or of fewer where they have many.
+
+        Then some steps in a row are timed one by one, and many together, in turns of random
+        length: what recurs in a script's steps is seen as often as it happens.
+        """
+        together = int(steps * IN_A_ROW / ALONE) - IN_A_ROW
+        self.distances = _in_turns(together) if together > 1 else itertools.repeat(1)
+
+    def mark_next(self) -> None:
+        """Let the next step end with a mark, as the time up to there is not like others."""
+        self.distance -= self.unmarked
+        self.unmarked = 0
+
+    def interrupt(self) -> None:
+        """Note that the time up to the end of the next step is not a step's."""
+        self.interruptions += 1
+        if self.unmarked:
+            self.mark_next()
 
     def root_took(self, rows: int) -> None:
         """Count samples in the input of the first root."""
@@ -117,6 +167,14 @@ class Counters:
         """Return the batches ready in that loader; None where that cannot be seen."""
         iterator = self._iterator()
         return None if iterator is None else ready_batches(iterator)
+
+
+def _in_turns(together: int) -> Iterator[int]:
+    """Yield distances of marks: some steps one by one, and about so many together."""
+    chance = random.Random(0)  # not the script's generator
+    while True:
+        yield from itertools.repeat(1, IN_A_ROW)
+        yield chance.randint(together - together // 2, together + together // 2)
 
 
 def compilations() -> int:

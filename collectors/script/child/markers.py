@@ -80,14 +80,22 @@ class StepMarkers:
                 self._stepped_in_graph = True  # compiled code does this, too, at each call
             elif optimizer is counters.counted():
                 now = counters  # a call of its `add_step` would take 2 us
+                unmarked = now.unmarked
+                if unmarked:
+                    now.unmarked = unmarked - 1
+                    return
+                now.number = number = now.number + now.distance
                 step = (
                     now.mark(),
                     now.loader_samples,
                     now.root_samples,
                     now.data_wait_s,
                     now.interruptions,
+                    number,
                 )
                 now.open.append(step)
+                now.distance = distance = next(now.distances)
+                now.unmarked = distance - 1
                 if time_s() >= now.window_ends_s:
                     clock.end_window()
             elif not self._in_scaler:
@@ -116,7 +124,7 @@ class StepMarkers:
             if counted is not None and self._other_steps <= OTHER_OPTIMIZER_STEPS:
                 return
             if self._optimizer is not nothing:  # a new phase: the time in between is no step
-                self._counters.interruptions += 1
+                self._counters.interrupt()
             self._optimizer = weakref.ref(optimizer)
         self._other_steps = 0
         self._facts.trains = True
@@ -150,7 +158,7 @@ class StepMarkers:
         self._function_calls = 0
         grad, facts, counters = self._torch.is_grad_enabled(), self._facts, self._counters
         if not grad:
-            counters.interruptions += 1
+            counters.interrupt()
             self._clock.alive(time.perf_counter())
         if not first:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -135,7 +136,7 @@ class Windows:
 
     @property
     def open_steps(self) -> int:
-        return max(0, len(self._open) - 1)
+        return self._open[-1][-1] - self._open[0][-1] if self._open else 0
 
     @property
     def seen_steps(self) -> int:
@@ -145,11 +146,14 @@ class Windows:
     @property
     def interrupted_steps(self) -> int:
         """Steps of the open window with an interruption in them."""
-        return self.open_steps - len(_without_interruptions(self._open))
+        return max(0, len(self._open) - 1) - len(_without_interruptions(self._open))
 
-    def start(self) -> None:
-        """Begin to count; the device is idle now."""
-        self._open[:] = [self._counters.step(self._timer.mark())]
+    def start(self, step_s: float = math.inf) -> None:
+        """Begin to count steps of about this time; the device is idle now."""
+        counters = self._counters
+        counters.distance, counters.unmarked = 1, 0
+        counters.mark_some(self._window_s / step_s)
+        self._open[:] = [counters.step(self._timer.mark())]
         self._begin(time.perf_counter())
 
     def _begin(self, now: float) -> None:
@@ -158,7 +162,7 @@ class Windows:
     def adopt(self, steps: list[Step]) -> None:
         """Take steps that were recorded otherwise as one window."""
         self._closed.append(steps)
-        self.steps = len(steps) - 1
+        self.steps = steps[-1][-1] - steps[0][-1]
 
     def unfinished(self) -> list[Step]:
         """Return the steps of the open window, if their marks are of the host's clock."""
@@ -179,11 +183,13 @@ class Windows:
         """End the window; the next one begins with its last step."""
         if self.open_steps == 0:
             return
-        now = time.perf_counter()
+        now, steps = time.perf_counter(), self.open_steps
+        # Where one of several steps that are timed together is interrupted, none of them counts.
+        self._counters.mark_some(0 if self.interrupted_steps else steps)
         self._host_s += now - self._began_s
         self._begin(now)
-        self.steps += self.open_steps
-        self._seen += self.open_steps
+        self.steps += steps
+        self._seen += steps
         self._closed.append(self._open[:])
         del self._open[:-1]
         self.flush()
@@ -224,18 +230,21 @@ class Windows:
             self._tell(self._closed.pop(0))
 
     def _tell(self, steps: list[Step]) -> None:
-        marks, loaded, given, waited, _ = zip(*steps, strict=True)
+        marks, loaded, given, waited, _, numbers = zip(*steps, strict=True)
         times_s = [self._timer.between_s(first, second) for first, second in pairwise(marks)]
+        lengths = [second - first for first, second in pairwise(numbers)]
         self._timer.give_back(marks[:-1])
         counted = range(len(times_s)) if self.habitual else _without_interruptions(steps)
         if not counted:
             return
         seconds = sum(times_s[i] for i in counted)
-        self._means.append((len(counted), seconds))
-        self._channel.send_list("steps", [round(1e3 * times_s[i], 6) for i in counted])
+        count = sum(lengths[i] for i in counted)
+        self._means.append((count, seconds))
+        alone = [round(1e3 * times_s[i], 6) for i in counted if lengths[i] == 1]
+        self._channel.send_list("steps", alone)
         self._channel.send(
             "window",
-            steps=len(counted),
+            steps=count,
             seconds=seconds,
             loader_samples=_growth(loaded, counted),
             root_samples=_growth(given, counted),
@@ -244,8 +253,8 @@ class Windows:
 
 
 def _without_interruptions(steps: list[Step]) -> Sequence[int]:
-    """Return the steps to count: those with no evaluation in them."""
-    seen = [step[-1] for step in steps]
+    """Return what to count of the times between marks: those with no evaluation in them."""
+    seen = [step[4] for step in steps]
     if seen and seen[0] == seen[-1]:
         return range(len(seen) - 1)
     return [i for i, (before, after) in enumerate(pairwise(seen)) if before == after]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -182,6 +183,106 @@ def test_discarded_steps_were_seen(told):
     counting.close()
     assert [window["steps"] for window in windows()] == [1]
     assert counting.seen_steps == 2
+
+
+class Uneven:
+    """A timer of steps that take as long as a list says, over and over."""
+
+    def __init__(self, counters: Counters, steps_s: list[float]) -> None:
+        self.counters, self.steps_s = counters, steps_s
+        self.number = 0
+        self.marks = 0
+
+    def mark(self) -> float:
+        self.marks += 1
+        rounds, rest = divmod(self.number, len(self.steps_s))
+        return rounds * sum(self.steps_s) + sum(self.steps_s[:rest])
+
+    def ready(self, mark: float) -> bool:
+        return True
+
+    def between_s(self, first: float, second: float) -> float:
+        return second - first
+
+    def synchronize(self) -> None:
+        return None
+
+    def give_back(self, marks: Any) -> None:
+        return None
+
+
+def step_of(timer: Uneven, counters: Counters) -> bool:
+    """Make a step, and say whether it ends without a mark."""
+    timer.number += 1
+    before = timer.marks
+    step(counters)
+    return timer.marks == before
+
+
+def many_steps(told, counters: Counters, timer: Uneven, steps: int, windows: int = 8):
+    """Windows of so many steps, all marked as the steps of a window before them have been."""
+    channel, _ = told
+    alone: list[float] = []
+    channel.send_list = lambda event, values: alone.extend(values)
+    counting = Windows(timer, channel, counters, window_s=float(steps))
+    counting.start(1.0)
+    for _ in range(windows):
+        for _ in range(steps):
+            step_of(timer, counters)
+        while step_of(timer, counters):  # a window ends with a mark
+            pass
+        counting.close()
+    return counting, alone
+
+
+def test_of_many_steps_few_are_marked_and_all_are_counted(told):
+    counters = Counters()
+    timer = Uneven(counters, [0.001] * 7 + [0.004])
+    counting, alone = many_steps(told, counters, timer, steps=500)
+    windows = told[1]()
+    assert timer.marks < 0.1 * timer.number
+    assert sum(window["steps"] for window in windows) == counting.steps == timer.number
+    assert sum(window["seconds"] for window in windows) == pytest.approx(timer.mark())
+    assert sum(window["loader_samples"] for window in windows) == 16 * timer.number
+    assert sum(window["data_wait_s"] for window in windows) == 0.25 * timer.number
+    assert len(alone) >= 200
+
+
+@pytest.mark.parametrize("period", [2, 7, 8, 10, 16, 25, 64])
+def test_slow_steps_are_seen_as_often_as_they_come(told, period: int):
+    counters = Counters()
+    timer = Uneven(counters, [1.0] * (period - 1) + [3.0])
+    _, alone = many_steps(told, counters, timer, steps=400, windows=40)
+    share = sum(ms > 2000 for ms in alone) / len(alone)
+    assert share == pytest.approx(1 / period, rel=0.35)
+
+
+def test_few_steps_are_all_marked(told):
+    counters = Counters()
+    timer = Uneven(counters, [1.0])
+    _, alone = many_steps(told, counters, timer, steps=26)
+    assert len(alone) == timer.number
+
+
+def test_of_steps_that_are_timed_together_those_with_an_evaluation_are_left_out(told):
+    counters = Counters()
+    timer = Uneven(counters, [1.0])
+    counting, _ = many_steps(told, counters, timer, steps=400, windows=1)
+    told[1]()
+    while not step_of(timer, counters):
+        pass
+    for _ in range(3):
+        step_of(timer, counters)
+    counters.interrupt()
+    timer.number += 9  # the evaluation
+    assert not step_of(timer, counters)
+    assert counters.open[-1][0] - counters.open[-2][0] == 14
+    assert counters.open[-1][-1] - counters.open[-2][-1] == 5
+    assert counting.interrupted_steps == 1
+    counting.close()
+    for _ in range(50):  # where one was, more may come
+        step_of(timer, counters)
+    assert {second[-1] - first[-1] for first, second in pairwise(counters.open)} == {1}
 
 
 def shaped(*sizes: int) -> Any:
