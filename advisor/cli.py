@@ -33,11 +33,12 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; `{self.prog} --help` lists what it takes")
 
 
-def build_parser(first: str | None = None) -> argparse.ArgumentParser:
+def build_parser(first: str | None = None, names_only: bool = False) -> argparse.ArgumentParser:
     """Return the parser; declaring a command must not import what running it needs.
 
     Where `first` is a command's name, the parser knows that one alone: the daemon carries what it
-    has loaded all day.
+    has loaded all day. With `names_only` it knows all commands and no option of theirs, as the
+    list of commands needs: declaring those takes longer than all else.
     """
     parser = _Parser(prog="gpuadvisor", description=DESCRIPTION)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -55,9 +56,11 @@ def build_parser(first: str | None = None) -> argparse.ArgumentParser:
             ),
             allow_abbrev=False,  # a script's own `--seed-all` must not be taken for our `--seed`
         )
+        subparser.set_defaults(run=command.run)
+        if names_only:
+            continue
         subparser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
     return parser
 
 
@@ -118,7 +121,8 @@ def _run(given: list[str]) -> int:
 def _parsed(given: list[str]) -> argparse.Namespace | None:
     """Return the arguments; None where there is no command, and the help was printed."""
     own, dashes, rest = _split(given)
-    parser = build_parser(own[0] if own else None)
+    no_command = own[:1] in ([], ["-h"], ["--help"], ["--version"])
+    parser = build_parser(None if no_command else own[0], names_only=no_command)
     own = joined(parser, own)
     args, unknown = parser.parse_known_args(own)
     if args.version:

@@ -9,8 +9,6 @@ words: `gate/record.py` is `gpuadvisor gate record`.
 from __future__ import annotations
 
 import argparse
-import pkgutil
-from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
@@ -32,23 +30,26 @@ ORDER = ("tune", "run", "verify", "report", "studies", "doctor")
 
 def load_commands(first: str | None = None) -> dict[str, Command]:
     """Return every command by its name; where `first` is the first word of one, those alone."""
-    names = [each for each in _modules(__path__) if first in (None, _typed(each).split()[0])]
-    names = names or _modules(__path__)
+    modules = _modules(Path(__file__).parent)
+    names = [each for each in modules if first in (None, _typed(each).split()[0])] or modules
     rank = {name: place for place, name in enumerate(ORDER)}
     names.sort(key=lambda name: (rank.get(name, len(rank)), name))
     return {_typed(name): cast(Command, import_module(f"{__name__}.{name}")) for name in names}
 
 
-def _modules(path: Iterable[str], above: str = "") -> list[str]:
-    """Return the modules of commands in a folder, such as `tune` and `gate.record`."""
+def _modules(folder: Path, above: str = "") -> list[str]:
+    """Return the modules of commands in a folder, such as `tune` and `gate.record`.
+
+    `pkgutil` would do, and imports `inspect`, which takes as long as all of `--help`'s own code.
+    """
     found = []
-    for module in pkgutil.iter_modules(path):
-        if module.name.startswith("_"):
+    for path in sorted(folder.iterdir()):
+        is_package = (path / "__init__.py").is_file()
+        if path.name.startswith("_") or not (is_package or path.suffix == ".py"):
             continue
-        found.append(above + module.name)
-        if module.ispkg:
-            inside = [str(Path(each, module.name)) for each in path]
-            found += _modules(inside, f"{above}{module.name}.")
+        found.append(above + path.stem)
+        if is_package:
+            found += _modules(path, f"{above}{path.stem}.")
     return found
 
 

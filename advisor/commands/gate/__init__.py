@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,6 +135,8 @@ def _worst(failures: Sequence[tuple[str, AdvisorError]]) -> AdvisorError:
 
 def _benchmarks(args: argparse.Namespace) -> dict[str, GateOptions]:
     """Return what is asked, by the benchmarks' names; a script without a configuration has none."""
+    from dataclasses import replace
+
     from gpuadvisor.tuning.gate.configuration import find_configuration
     from gpuadvisor.tuning.preparation import check_script
 

@@ -7,9 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuadvisor.commands._arguments import Arguments, add_json
 from gpuadvisor.errors import (
@@ -48,8 +47,7 @@ def add_outputs(arguments: Arguments) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """One text that is wanted."""
 
     format: str
@@ -57,19 +55,22 @@ class Output:
     """`-` for the standard output."""
 
 
-@dataclass
 class Outputs:
     """The outputs of one command, and the outcomes that they shall tell of."""
 
-    wanted: list[Output]
-    summary: Path | None = None
-    """Where GitHub Actions reads a job's summary."""
-    is_annotated: bool = False
-    """Whether GitHub Actions reads annotations."""
-    outcomes: list[Outcome] = field(default_factory=list)
-    name: str = "gate"
-    """What is being measured, for the outcome if it comes to nothing."""
-    script: str = ""
+    def __init__(
+        self, wanted: list[Output], summary: Path | None = None, is_annotated: bool = False
+    ) -> None:
+        """Begin without outcomes.
+
+        `summary` is where GitHub Actions reads a job's summary, `is_annotated` whether it reads
+        annotations.
+        """
+        self.wanted, self.summary, self.is_annotated = wanted, summary, is_annotated
+        self.outcomes: list[Outcome] = []
+        self.name = "gate"
+        """What is being measured, for the outcome if it comes to nothing."""
+        self.script = ""
 
     def begin(self, name: str, script: str = "") -> None:
         """Note which benchmark is measured from now on, and its path in the repository."""
