@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gpuadvisor.storage.telemetry.tables import Chunk, Rows
 
 Moment = str | float | datetime
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 EXACT = 2.0**53
 """The first number from which on floats do not have every integer."""
 Write = Callable[[Iterator["pd.DataFrame"]], int]
@@ -42,8 +44,9 @@ def telemetry(
 ) -> pd.DataFrame:
     """Return what the daemon has stored of the GPUs, or with `host` of the machine.
 
-    `since` and `until` are a time ago (`"90s"`, `"1h"`, `"7d"`), a moment in ISO 8601 (of this
-    machine's time zone unless it names one), a datetime, or a Unix time in seconds. `resolution`
+    `since` and `until` are a time ago (`"90s"`, `"1h"`, `"7d"`), a time of day or of a day
+    (`"14:02"`, `"yesterday 03:00"`, `"monday 18:30"`), a moment in ISO 8601 (of this machine's time
+    zone unless it names one), a datetime, or a Unix time in seconds. `resolution`
     is `raw` (each second), `minute`, `hour`, or `auto`: as fine as the length allows. `gpus` are
     numbers or UUIDs, `metrics` names as in the columns; None means all.
 
@@ -103,7 +106,11 @@ def span(since: Moment, until: Moment | None, now_s: float | None = None) -> tup
 
 
 def moment(name: str, given: Moment, now_s: float) -> float:
-    """Return the Unix time of a time ago, a moment in ISO 8601, or of what is one already."""
+    """Return the Unix time of a text, or of what is one already.
+
+    A text is a time ago, a time of day (the last one before `now_s`), one of a day such as
+    `yesterday 03:00`, `now`, or a moment in ISO 8601. UsageError where it is none.
+    """
     if isinstance(given, datetime):
         return given.timestamp()
     if isinstance(given, int | float):
@@ -113,12 +120,42 @@ def moment(name: str, given: Moment, now_s: float) -> float:
     except Wrong:
         pass
     try:
-        return datetime.fromisoformat(given).timestamp()
+        told = _of_day(given, datetime.fromtimestamp(now_s))
+        return (datetime.fromisoformat(given) if told is None else told).timestamp()
     except (ValueError, OverflowError):
         raise UsageError(
-            f'{name} must be a time ago such as "1h" or "7d", or a moment such as '
-            f'"2026-01-31T18:00", not {given!r}.'
+            f'{name} must be a time ago such as "1h" or "7d", or a moment such as "14:02", '
+            f'"yesterday 03:00" or "2026-01-31T18:00", not {given!r}.'
         ) from None
+
+
+_OF_DAY = re.compile(
+    rf"(?:(?P<day>now|today|yesterday|{'|'.join(DAYS)})\s*)?"
+    r"(?:(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?)?"
+)
+
+
+def _of_day(given: str, now: datetime) -> datetime | None:
+    """Return the local time of a day and a time of day, either of which may be left out."""
+    found = _OF_DAY.fullmatch(given.strip().lower())
+    if found is None or not found[0]:
+        return None
+    day, hour = found["day"], found["hour"]
+    if day == "now":
+        if hour is not None:
+            raise ValueError(given)
+        return now
+    at = now.replace(
+        hour=int(hour or 0),
+        minute=int(found["minute"] or 0),
+        second=int(found["second"] or 0),
+        microsecond=0,
+    )
+    if day in DAYS:
+        return at - timedelta(days=(now.weekday() - DAYS.index(day)) % 7 or 7)
+    if day == "yesterday" or (day is None and at > now):
+        return at - timedelta(days=1)
+    return at
 
 
 def open_reader(folder: Path | None) -> TelemetryReader:

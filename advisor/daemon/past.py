@@ -6,6 +6,7 @@ A page of the past sees no difference between them. `TelemetryReader` of the sto
 from __future__ import annotations
 
 import math
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -133,11 +134,16 @@ class _Device:
 
 
 class Memory(Accumulator[_Device]):
-    """A past of frames as they came; read by the thread that writes it, or once none comes."""
+    """A past of frames as they came. Threads may ask while another takes frames in."""
 
     def __init__(self, kept_s: float = LIVE_S) -> None:
         super().__init__(_Device)
         self._kept_s = kept_s
+        self._lock = threading.RLock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.devices.clear()
         self._all_gpus: dict[str, Gpu] = {}
         self._listings: deque[tuple[float, tuple[GpuProcess, ...]]] = deque()
         self._problems: deque[tuple[float, str | None]] = deque()
@@ -146,8 +152,12 @@ class Memory(Accumulator[_Device]):
 
     def take(self, frame: Frame, events: Iterable[Event]) -> None:
         """Take in a frame, and the events that began or ended with it."""
+        with self._lock:
+            self._take(frame, events)
+
+    def _take(self, frame: Frame, events: Iterable[Event]) -> None:
         if frame.time_s < self._last_s:  # the clock was set back: earlier times are at no known one
-            self.__init__(self._kept_s)  # type: ignore[misc]
+            self._forget()
         if math.isnan(self._first_s):
             self._first_s = frame.time_s
         self._last_s = frame.time_s
@@ -193,17 +203,21 @@ class Memory(Accumulator[_Device]):
         patience_s = PATIENCE_S[metric]
         found = {}
         for name in devices:
-            state = self.devices.get(name)
-            series = (state.series.get(metric) if state else None) or _Series()
-            first = bisect_left(series.times, chosen.begin_s - patience_s)
-            last = bisect_left(series.times, chosen.end_s + patience_s)
-            values: Sequence[float] = series.values[first:last]
-            if BY_NAME[metric].whole:
-                values = [int(value) for value in values]
-            found[name] = thinned(metric, series.times[first:last], values, chosen)
+            with self._lock:
+                state = self.devices.get(name)
+                series = (state.series.get(metric) if state else None) or _Series()
+                first = bisect_left(series.times, chosen.begin_s - patience_s)
+                last = bisect_left(series.times, chosen.end_s + patience_s)
+                times, values = series.times[first:last], series.values[first:last]
+            read = [int(value) for value in values] if BY_NAME[metric].whole else values
+            found[name] = thinned(metric, times, read, chosen)
         return found
 
     def moment(self, time_s: float) -> Moment:
+        with self._lock:
+            return self._moment(time_s)
+
+    def _moment(self, time_s: float) -> Moment:
         readings = {
             name: {
                 metric.name: reading
@@ -237,9 +251,11 @@ class Memory(Accumulator[_Device]):
         self, since_s: float, until_s: float | None = None, limit: int | None = None
     ) -> list[Event]:
         end_s = math.inf if until_s is None else until_s
+        with self._lock:
+            kept = list(self._events.values())
         found = [
             event
-            for event in self._events.values()
+            for event in kept
             if event.began_s < end_s and (event.ended_s is None or event.ended_s >= since_s)
         ]
         found.sort(key=lambda event: event.began_s)

@@ -126,7 +126,7 @@ def test_what_is_asked_of_a_time_without_rows_has_columns_and_no_rows(home):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"since": "yesterday"}, 'since must be a time ago such as "1h"'),
+        ({"since": "yesteryear"}, 'since must be a time ago such as "1h"'),
         ({"since": "1h", "until": "2h"}, "since (1h) must be before until (2h)"),
         ({"metrics": ["power"]}, "power is not a metric: did you mean power_w?"),
         ({"gpus": [7]}, "There is no GPU 7 in this store; there are: 0, 1."),

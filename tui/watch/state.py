@@ -7,6 +7,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from gpuadvisor.daemon.past import Memory
 from gpuadvisor.domain.accumulators import Latest, Reading
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, State
@@ -50,6 +51,8 @@ class WatchState:
         self.host = host
         self.history = History()
         self.curves = Curves()
+        self.memory = None if has_all_events or is_past else Memory()
+        """The last half an hour of all metrics; None where a store or a recording has it."""
         self.log = EventLog()
         self.sparkline: Sparkline = SPARKLINES[0]
         """What is drawn over time."""
@@ -89,6 +92,8 @@ class WatchState:
         self.has_begun = self.has_begun or bool(self.gpus)
         self.history.add(frame)
         self.curves.add(frame)
+        if self.memory is not None:
+            self.memory.take(frame, events)
         self.log.add(events)
         return events
 

@@ -1,0 +1,299 @@
+"""Charts by their keys: what was on a GPU last night, out of a store, a recording and memory."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input
+
+from gpuadvisor.collectors.telemetry.recording import Recorder
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, GpuProcess
+from gpuadvisor.tui.watch.app import Watch
+from gpuadvisor.tui.watch.pages.charts import Charts
+from gpuadvisor.tui.watch.state import WatchState
+from gpuadvisor.tui.watch.watched import Watched
+from tests.telemetry import START_S, frame, sample
+from tests.telemetry_store import stored
+from tests.unit.tui.watch.screens import screen_text
+
+PATIENCE_S = 30.0
+LENGTH_S = 600
+GAP = range(250, 280)
+XID = Event(
+    "xid",
+    START_S + 400,
+    "GPU 0 reported Xid 79.",
+    Severity.ERROR,
+    "GPU-0",
+    ended_s=START_S + 400,
+)
+HELD = Event(
+    "throttling",
+    START_S + 200,
+    "GPU 1 is held at 1410 of 1980 MHz by its power limit (700 W).",
+    Severity.WARNING,
+    "GPU-1",
+    START_S + 240,
+)
+ADDED = Event("gpu_added", START_S + 500, "GPU 1 was added.", ended_s=START_S + 500)
+TRAIN = GpuProcess("GPU-0", 4711, "compute", 30 * 2**30, "python", "anna", "python train.py")
+
+
+def frames():
+    """Ten minutes of two GPUs, with a spike of a second and half a minute in which nothing ran."""
+    for at in range(LENGTH_S):
+        if at in GAP:
+            continue
+        watts = 690.0 if at == 420 else 400.0
+        flags = 4 if 200 <= at < 240 else 0
+        first = sample(power_w=watts, energy_j=at * 400.0)
+        made = frame(at, first, sample(power_w=100.0, throttle_reasons=flags))
+        listed = (TRAIN,) if at < 450 else ()
+        yield replace(made, processes=listed if at % 5 == 0 else None)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    stored(folder, *frames(), events=[HELD, XID, ADDED])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def same_everywhere(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_FILTERS"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+class Now:
+    """A source whose newest frame is ten minutes after the start; it then says nothing."""
+
+    label = "daemon"
+    has_all_events = True
+    withheld = None
+
+    def __init__(self, *frames):
+        self._frames = frames or (frame(LENGTH_S, sample(), sample()),)
+        self._closed = threading.Event()
+
+    def frames(self):
+        yield from self._frames
+        self._closed.wait()
+
+    def close(self):
+        self._closed.set()
+
+
+def watch(store=None, source=None, *, is_live=False, recording=None):
+    is_past = recording is not None
+    state = WatchState("x", has_all_events=not is_live, is_past=is_past, clock=lambda: 0.0)
+    return Watch(Watched(source or Now(), state, store, recording))
+
+
+async def until(pilot, is_true):
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < deadline, screen_text(pilot.app)
+        await pilot.pause(0.02)
+        if isinstance(pilot.app.screen, Charts):
+            pilot.app.screen.redraw()
+
+
+def tour(app, *steps, size=(120, 40), then=None):
+    """Open the charts and go through steps: keys, and words that the screen then shows.
+
+    Return the last screen.
+    """
+
+    async def run():
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: len(app.pages) > 1)
+            await pilot.press("3")
+            await until(pilot, lambda: isinstance(app.screen, Charts))
+            page = app.screen
+            await until(pilot, lambda: page._charts.question or page._charts.error)
+            for pressed, *shown in steps:
+                for key in pressed:
+                    await pilot.press(key)
+                    await until(pilot, lambda: not page._ways)
+                await until(pilot, lambda shown=shown: all(w in screen_text(app) for w in shown))
+            if then is not None:
+                await then(pilot)
+            return screen_text(app)
+
+    return asyncio.run(run())
+
+
+def test_last_nights_event_is_two_keys_away_with_what_was_then(store):
+    text = tour(watch(store), ("e", "At Tue 14 Nov 22:20:00", "python train.py"))
+    assert "E Tue 14 Nov 22:20:00" in text and "GPU 0 reported Xid 79." in text
+    assert "util 97 %" in text and "power 400.0 W" in text
+    assert "anna" in text and "30.0 GiB" in text
+    assert "▲" in text
+
+
+def test_events_before_and_after_and_of_another_gpu(store):
+    app = watch(store)
+    tour(
+        app,
+        ("ee", "At Tue 14 Nov 22:16:40", "No process on GPU 1", "held down by power cap"),
+        ("", "W Tue 14 Nov 22:16:40   40 s  GPU 1 is held"),
+        ("ee", "At Tue 14 Nov 22:16:40"),  # there is no older one
+        ("E", "At Tue 14 Nov 22:20:00", "1 process on GPU 0"),
+    )
+    assert app.watched.gpu == "GPU-0"
+
+
+def test_spans_cursor_and_steps(store):
+    async def back(pilot):
+        page = pilot.app.screen
+        await pilot.press("end", "minus")
+        assert page.span_s == 600
+        await pilot.press("shift+left")
+        assert page._until_s == START_S + 300
+        await pilot.press("shift+right")
+        assert page._until_s is None
+        await pilot.press("shift+left", "left", "end")
+        assert page._until_s is None and page._cursor_s is None
+
+    tour(
+        watch(store),
+        (("minus", "minus"), "30 d"),
+        (["plus"] * 8, "1 min"),
+        (("left", "left"), "At Tue 14 Nov 22:23:1"),
+        (("right",), "At Tue 14 Nov 22:23:1"),
+        then=back,
+    )
+
+
+def test_a_metric_is_found_by_its_words(store):
+    text = tour(
+        watch(store),
+        (("m", *"power draw av", "enter"), "Power draw, averaged", "690.0 W"),
+        (("m", *"energy", "enter"), "Energy used", "+"),
+        (("m", *"held", "enter", "down"), "power cap", "█"),
+        (("m", *"processes that run", "enter"), "Processes that run or"),
+    )
+    assert "host" in text
+
+
+def test_a_time_that_one_types(store):
+    tour(
+        watch(store),
+        (("g", *"22:20:00", "enter"), "At Tue 14 Nov 22:20:00", "util 97 %"),
+        (("g", *"sometime", "enter"), "must be a time ago such as", "yesterday 03:00"),
+        (("escape",), "At Tue 14 Nov 22:20:00"),
+        (("g", *"22:17:50", "enter"), "At Tue 14 Nov 22:17:50", "stale"),
+        (("g", *"yesterday", "enter"), "At Mon 13 Nov 00:00:00", "Nothing was measured then."),
+    )
+
+
+def test_two_gpus_and_two_times_are_compared_on_one_scale(store):
+    text = tour(watch(store), (("c", *"gpu 1", "enter"), "GPU 0  ", "GPU 1  "))
+    assert text.count("events ") == 2
+    text = tour(
+        watch(store),
+        (("c", *"hour", "enter"), "Tue 14 Nov 21:"),
+        (("c", *"noth", "enter"), "22:"),
+    )
+    assert text.count("events ") == 1
+
+
+def test_a_gap_is_blank_and_what_lasts_is_marked(store):
+    text = tour(watch(store), (["plus"] * 3, "10 min"))
+    axis = next(line for line in text.splitlines() if "───" in line and "┌" not in line)
+    assert "  " in axis.strip()
+    assert "W-" in text and "E" in text
+
+
+def test_memory_shows_the_last_minutes_without_a_daemon():
+    text = tour(
+        watch(None, Now(*frames()), is_live=True),
+        ("", "10 min"),
+        (("minus",), "1 h", "Nothing is known of before", "gpuadvisor daemon start"),
+        (("left",), "util 97 %"),
+    )
+    assert "No process on GPU 0" in text
+
+
+def test_a_recording_is_known_to_its_end(tmp_path):
+    path = tmp_path / "night.gpr"
+    with Recorder(path, "test") as recorder:
+        for each in frames():
+            recorder.write(each)
+    app = watch(None, Now(next(iter(frames()))), is_live=True, recording=path)
+    tour(
+        app,
+        ("", "10 min", "Events of this time", "Nothing was measured for"),
+        ("e", "At Tue 14 Nov"),
+    )
+
+
+def test_a_damaged_store_is_a_sentence_and_other_pages_go_on(tmp_path):
+    (tmp_path / "index.db").write_text("no database, and long enough to be taken for one" * 30)
+    text = tour(
+        watch(tmp_path),
+        (("e", "left"), "is not a SQLite database"),
+        ("13", "is not a SQLite database"),
+    )
+    assert "Traceback" not in text
+
+
+def test_a_locked_store_does_not_hold_up_the_page(tmp_path):
+    stored(tmp_path, *list(frames())[:5])
+    held = [sqlite3.connect(path) for path in tmp_path.glob("*.db")]
+    try:
+        for each in held:
+            each.execute("PRAGMA locking_mode = EXCLUSIVE")
+            each.execute("BEGIN EXCLUSIVE")
+        app = watch(tmp_path)
+
+        async def run():
+            async with app.run_test(size=(100, 30)) as pilot:
+                await until(pilot, lambda: len(app.pages) > 1)
+                await pilot.press("3")
+                await until(pilot, lambda: "The store is read" in screen_text(app))
+                await pilot.press("left", "e", "z", "m", "escape", "q")
+
+        asyncio.run(run())
+        assert app.return_code == 0
+    finally:
+        for each in held:
+            each.close()
+
+
+@pytest.mark.parametrize("size", [(20, 5), (80, 24), (300, 80)])
+def test_every_size_of_a_terminal(store, size):
+    width, height = size
+    text = tour(watch(store), (("e", "c", "down", "enter", "left"),), size=size)
+    lines = text.splitlines()
+    assert len(lines) <= height
+    assert all(len(line) <= width for line in lines)
+    if height >= 24:
+        assert "At Tue 14 Nov" in text
+
+
+def test_a_terminal_that_shrinks_and_grows(store):
+    async def resize(pilot):
+        for size in ((20, 5), (300, 80), (1, 1), (120, 40)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert "At Tue 14 Nov" in screen_text(pilot.app)
+
+    tour(watch(store), ("e", "At Tue"), then=resize)
+
+
+def test_typing_leaves_the_letters_to_the_search(store):
+    async def typed(pilot):
+        assert pilot.app.screen.query_one(Input).value == "eq3"
+
+    tour(watch(store), (("m", "e", "q", "3"),), then=typed)

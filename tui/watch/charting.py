@@ -1,0 +1,307 @@
+"""What the page of charts asks of the past, and the lines that it makes of the answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpuadvisor.daemon.past import Past
+from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS, Kind, Metric
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import HOST, Event
+from gpuadvisor.domain.timeline import Column, Timeline
+from gpuadvisor.printable import duration
+from gpuadvisor.tui.watch import cells, plot
+from gpuadvisor.tui.watch.cells import SEVERITY_STYLES, Line, Style
+
+MOST_EVENTS = 2000
+"""Events of a span that are looked at: the newest."""
+LEAST_LABELS = 40
+"""Characters of a page from which on a chart has a scale at its left."""
+LETTERS = {0: "i", 1: "i", 2: "W", 3: "E"}
+"""What marks an event, by the rank of its severity."""
+FULL_PCT = 100.0
+TOPS = {
+    "memory_used_bytes": "memory_total_bytes",
+    "host_memory_used_bytes": "host_memory_total_bytes",
+}
+"""The metric that is the highest possible value of another."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """What is drawn: a device, and by how much earlier than the page's time."""
+
+    device: str
+    back_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be drawn."""
+
+    metric: str
+    series: tuple[Series, ...]
+    since_s: float
+    until_s: float
+    columns: int
+    now_s: float
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The answer."""
+
+    timelines: tuple[Timeline, ...]
+    events: tuple[tuple[Event, ...], ...]
+    """The events in the time of each, the oldest first."""
+    begins_s: float | None
+    """Unix time from which on anything is known; None where nothing is."""
+    ends_s: float | None
+    """Unix time of what is newest."""
+    names: Mapping[str, str]
+    """What each device is called."""
+
+
+def answered(past: Past, question: Question) -> Chart:
+    """Return the answer; StoreError where a file fails."""
+    timelines, events = [], []
+    for each in question.series:
+        since_s, until_s = question.since_s - each.back_s, question.until_s - each.back_s
+        found = past.timelines(
+            question.metric, [each.device], since_s, until_s, question.columns, now_s=question.now_s
+        )
+        timelines.append(found[each.device])
+        events.append(tuple(past.events(since_s, until_s, MOST_EVENTS)))
+    span = past.span()
+    labels = cells.labels(past.all_gpus())
+    names = {HOST: "host", **{uuid: f"GPU {number}" for uuid, number in labels.items()}}
+    return Chart(tuple(timelines), tuple(events), span and span[0], span and span[1], names)
+
+
+def is_of_host(metric: str) -> bool:
+    """Say whether a metric is the machine's."""
+    return BY_NAME[metric] in HOST_METRICS
+
+
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def moment_text(time_s: float, step_s: float = 1.0) -> str:
+    """Return a Unix time with its day, as exactly as columns of that length are."""
+    form = "%a %d %b %H:%M:%S" if step_s < 60 else "%a %d %b %H:%M"
+    return datetime.fromtimestamp(time_s).strftime(form)
+
+
+def span_text(begin_s: float, step_s: float) -> str:
+    """Return the time of a column."""
+    end = datetime.fromtimestamp(begin_s + step_s)
+    last = end.strftime("%H:%M:%S" if step_s < 60 else "%H:%M")
+    if step_s < 1:
+        return moment_text(begin_s)
+    return f"{moment_text(begin_s, step_s)} - {last}"
+
+
+def value_text(metric: Metric, column: Column | None) -> str:
+    """Return what was read in a column, in words."""
+    if column is None:
+        return "not measured"
+    missing = f", {duration(column.missing_s)} not measured" if column.missing_s >= 1 else ""
+    if metric.kind is Kind.COUNTER:
+        return f"+{cells.full(metric, column.high)}{missing}"
+    if metric.kind is Kind.BITMASK:
+        return f"{cells.full(metric, column.high)}{missing}"
+    mean = cells.full(metric, column.mean)
+    if column.low == column.high:
+        return f"{mean}{missing}"
+    low, high = cells.full(metric, column.low), cells.full(metric, column.high)
+    return f"mean {mean}, {low} to {high}{missing}"
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How charts are drawn on a page."""
+
+    width: int
+    height: int
+    """Lines for all charts."""
+    glyphs: plot.Glyphs
+    fits: bool = False
+    """Whether the scale is from the least to the greatest value, not from zero."""
+
+    @property
+    def has_labels(self) -> bool:
+        return self.width >= LEAST_LABELS
+
+    @property
+    def label_width(self) -> int:
+        return 11 if self.has_labels else 0
+
+    @property
+    def plot_width(self) -> int:
+        return max(self.width - self.label_width, 1)
+
+    @property
+    def columns(self) -> int:
+        """Columns that can be told apart."""
+        return max(self.plot_width * self.glyphs.across - 1, 1)
+
+
+def lines(
+    chart: Chart, question: Question, drawing: Drawing, cursor_s: float | None, top: float | None
+) -> list[Line]:
+    """Return the charts, one above the other on the same scale, each with its title, its time and
+    what is under the cursor. `top` is the highest value that the metric can have, if that is known.
+    """
+    bottom, highest = _scale(BY_NAME[question.metric], chart.timelines, top, drawing.fits)
+    count = len(chart.timelines)
+    made: list[Line] = []
+    for place, series in enumerate(question.series):
+        height = drawing.height // count + (place < drawing.height % count)
+        made += _chart(chart, question, place, series, height, drawing, cursor_s, bottom, highest)
+    return made
+
+
+def _chart(
+    chart: Chart,
+    question: Question,
+    number: int,
+    series: Series,
+    height: int,
+    drawing: Drawing,
+    cursor_s: float | None,
+    bottom: float,
+    top: float,
+) -> list[Line]:
+    metric, timeline = BY_NAME[question.metric], chart.timelines[number]
+    place = None
+    if cursor_s is not None:
+        place = plot.place_of(timeline, cursor_s - series.back_s)
+    name = chart.names.get(series.device, series.device[-8:])
+    shown = place if place is not None else _newest(timeline)
+    whole = f"{moment_text(timeline.begin_s, 60)} - {moment_text(timeline.end_s, 60)}"
+    at_s = None if shown is None else timeline.begin_s + shown * timeline.step_s
+    when = whole if at_s is None else span_text(at_s, timeline.step_s)
+    value = "nothing was measured" if shown is None else value_text(metric, timeline.columns[shown])
+    made: list[Line] = [
+        _fit(
+            [(f"{name}  ", Style.TITLE), (f"{when}  ", Style.QUIET), (value, Style.PLAIN)], drawing
+        )
+    ]
+    pad = (" " * drawing.label_width, Style.PLAIN)
+    extras = [
+        [pad, (plot.axis(timeline, drawing.plot_width, place, drawing.glyphs), Style.QUIET)],
+        [pad, (plot.ticks(timeline, drawing.plot_width), Style.QUIET)],
+        _marks(chart.events[number], timeline, drawing),
+    ]
+    extras = extras[: max(min(len(extras), height - 2), 0)]
+    room = max(height - 1 - len(extras), 0)
+    if metric.kind is Kind.BITMASK:
+        made += _lanes(timeline, room, drawing, place)
+    elif room:
+        drawn = plot.graph(
+            timeline, drawing.plot_width, room, bottom, top, cursor=place, glyphs=drawing.glyphs
+        )
+        made += [
+            [*_label(metric, n, room, bottom, top, drawing), *row] for n, row in enumerate(drawn)
+        ]
+    return (made + extras)[:height]
+
+
+def _newest(timeline: Timeline) -> int | None:
+    places = [place for place, column in enumerate(timeline.columns) if column is not None]
+    return places[-1] if places else None
+
+
+def _scale(
+    metric: Metric, timelines: Sequence[Timeline], top: float | None, fits: bool
+) -> tuple[float, float]:
+    known = [column for each in timelines for column in each.columns if column is not None]
+    high = max((column.high for column in known), default=0.0)
+    low = min((column.low for column in known), default=0.0)
+    if fits and high > low:
+        return low, high
+    bottom = min(low, 0.0)
+    if metric.unit == "%" and high <= FULL_PCT:
+        return bottom, FULL_PCT
+    if top is not None and high <= top:
+        return bottom, top
+    unit = 2.0**30 if metric.unit == "bytes" else 1.0
+    return bottom, plot.nice_top(high / unit) * unit
+
+
+def _label(
+    metric: Metric, row: int, rows: int, bottom: float, top: float, drawing: Drawing
+) -> list[tuple[str, Style]]:
+    if not drawing.has_labels:
+        return []
+    at = {rows - 1: bottom, rows // 2: (bottom + top) / 2, 0: top} if rows > 2 else {0: top}
+    text = cells.full(metric, at[row]) if row in at else ""
+    width = drawing.label_width - 1
+    return [(f"{text[:width]:>{width}} ", Style.QUIET)]
+
+
+def _lanes(timeline: Timeline, room: int, drawing: Drawing, place: int | None) -> list[Line]:
+    found = plot.lanes(timeline, drawing.plot_width, cursor=place, glyphs=drawing.glyphs)
+    width = drawing.label_width
+    made: list[Line] = [
+        [(f"{name[: width - 1]:<{width}}" if width else "", Style.QUIET), *row]
+        for name, row in found
+    ]
+    if not made:
+        said = "nothing was measured" if timeline.is_empty else "nothing held the clocks down"
+        made = [[(" " * width + said, Style.QUIET)]]
+    blank: Line = [("", Style.PLAIN)]
+    return (made + [blank] * room)[:room]
+
+
+def _marks(events: Sequence[Event], timeline: Timeline, drawing: Drawing) -> Line:
+    spans = [(event.began_s, event.ended_s, event.severity.rank) for event in events]
+    made = plot.marks(spans, timeline, drawing.plot_width, LETTERS)
+    styles = {each.rank: style for each, style in SEVERITY_STYLES.items()}
+    width = drawing.label_width
+    label = (f"{'events':<{width}}" if width else "", Style.QUIET)
+    return [label, *plot.joined((mark, styles.get(rank, Style.PLAIN)) for mark, rank in made)]
+
+
+def _fit(line: list[tuple[str, Style]], drawing: Drawing) -> Line:
+    """Return as much of the line as fits, the value before its time."""
+    name, _, value = line
+    if sum(len(text) for text, _ in line) > drawing.width:
+        return [name, (cells.fit([value[0]], drawing.width - len(name[0])), value[1])]
+    return line
+
+
+def event_lines(
+    events: Sequence[Event], names: Mapping[str, str], width: int, most: int
+) -> list[Line]:
+    """Return a line for each of the newest events, the newest first."""
+    made: list[Line] = []
+    newest = sorted(events, key=lambda each: (each.began_s, each.severity.rank), reverse=True)
+    for event in newest[:most]:
+        lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
+        where = "host" if event.gpu is None else names.get(event.gpu, event.gpu[-8:])
+        how_long = "lasts" if lasted_s is None else cells.age(lasted_s) if lasted_s >= 1 else ""
+        said = event.message if event.message.startswith(where) else f"{where}: {event.message}"
+        when = moment_text(event.began_s)
+        text = f"{LETTERS[event.severity.rank]} {when} {how_long:>6}  {said}"
+        made.append([(cells.fit([text], width), SEVERITY_STYLES.get(event.severity, Style.PLAIN))])
+    if len(newest) > most > 0:
+        made[-1] = [(f"and {len(newest) - most + 1} more", Style.QUIET)]
+    return made
+
+
+def troubles(events: Sequence[Event]) -> list[Event]:
+    """Return the events that one steps through: warnings and errors, all where there are none."""
+    bad = [event for event in events if event.severity.rank >= Severity.WARNING.rank]
+    return bad or list(events)
+
+
+def step_text(step_s: float) -> str:
+    """Return the length of a column in words."""
+    return f"{step_s:g} s" if step_s < 60 or math.isclose(step_s % 60, 30) else duration(step_s)

@@ -1,0 +1,115 @@
+"""What was at a moment, as lines: values of a GPU, its processes, and the events that lasted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuadvisor.domain.accumulators import Reading
+from gpuadvisor.domain.metrics import BY_NAME
+from gpuadvisor.domain.moment import Moment
+from gpuadvisor.domain.telemetry import HOST, GpuProcess
+from gpuadvisor.printable import duration, printable
+from gpuadvisor.tui.watch import cells
+from gpuadvisor.tui.watch.cells import Line, Style
+from gpuadvisor.tui.watch.charting import event_lines, moment_text
+
+SHOWN = {
+    "gpu_utilization_pct": "util",
+    "sm_active_pct": "SM",
+    "tensor_active_pct": "tensor",
+    "dram_active_pct": "DRAM",
+    "memory_used_bytes": "memory",
+    "power_w": "power",
+    "temperature_c": "temperature",
+    "sm_clock_mhz": "clock",
+    "throttle_reasons": "held down by",
+    "cpu_pct": "CPU",
+    "load_1m": "load",
+    "host_memory_used_bytes": "RAM",
+    "iowait_pct": "waits for disks",
+}
+"""The values of a moment, with their words, in the order of what is told first."""
+ROWS = {60.0: "the minute's", 3600.0: "the hour's"}
+
+
+def lines(
+    moment: Moment, device: str, names: Mapping[str, str], width: int, height: int, now_s: float
+) -> list[Line]:
+    """Return what was at a moment on one device, in at most so many lines."""
+    made = [_title(moment, width, now_s)]
+    if moment.problem:
+        made += _wrapped(moment.problem, width, Style.WARNING)
+    made += _values(moment, device, width)
+    room = max(height - len(made) - 2, 1)
+    made += event_lines(moment.events, names, width, min(room, 4))
+    made += _processes(moment, device, names, width, max(height - len(made), 1))
+    return made[:height]
+
+
+def _title(moment: Moment, width: int, now_s: float) -> Line:
+    ago = duration(max(now_s - moment.time_s, 0))
+    what = f", means of {ROWS[moment.row_s]} readings" if moment.row_s else ""
+    text = f"At {moment_text(moment.time_s)}, {ago} ago{what}"
+    return [(cells.fit([text, f"{moment_text(moment.time_s)}{what}"], width), Style.TITLE)]
+
+
+def _values(moment: Moment, device: str, width: int) -> list[Line]:
+    if not moment.is_known:
+        return _wrapped("Nothing was measured then.", width, Style.WARNING)
+    parts = []
+    for each in dict.fromkeys((device, HOST)):
+        readings = moment.readings.get(each, {})
+        ranges = moment.ranges.get(each, {})
+        for name, words in SHOWN.items():
+            reading = readings.get(name)
+            if reading is not None and (text := _value(name, reading, moment.time_s)):
+                low_high = ranges.get(name)
+                if low_high and low_high[0] != low_high[1] and BY_NAME[name].unit != "bytes":
+                    text += f" ({low_high[0]:.0f} to {low_high[1]:.0f})"
+                parts.append(f"{words} {text}")
+    return _wrapped("   ".join(part.replace(" ", "\0") for part in parts), width, Style.PLAIN)
+
+
+def _value(name: str, reading: Reading, time_s: float) -> str:
+    if not reading.is_ok:
+        return cells.placeholders(reading, time_s)[0]
+    assert reading.value is not None
+    if name == "throttle_reasons" and not cells.reasons(int(reading.value)):
+        return ""
+    return cells.full(BY_NAME[name], reading.value)
+
+
+def _processes(
+    moment: Moment, device: str, names: Mapping[str, str], width: int, most: int
+) -> list[Line]:
+    why = moment.why_no_processes
+    made: list[Line] = []
+    found = [p for p in moment.processes or () if device in (HOST, p.gpu)]
+    if moment.processes is not None:
+        where = names.get(device, "it")
+        words = f"{len(found)} processes on {where}" if found else f"No process on {where}"
+        made.append([(words.replace("1 processes", "1 process"), Style.TITLE)])
+    elif why and moment.is_known:
+        return _wrapped(why, width, Style.QUIET)
+    found.sort(key=lambda each: -(each.memory_bytes or 0))
+    for each in found[: max(most - 1, 0)]:
+        made.append([(cells.fit([_process(each)], width), Style.PLAIN)])
+    if why and moment.processes is not None:
+        made += _wrapped(why, width, Style.QUIET)
+    return made
+
+
+def _process(each: GpuProcess) -> str:
+    memory = "?" if each.memory_bytes is None else f"{each.memory_bytes / 2**30:.1f} GiB"
+    share = "" if each.sm_utilization_pct is None else f"SM {each.sm_utilization_pct:.0f} %"
+    words = each.command or each.name or "a process of another container, or of before"
+    return f"{each.pid:>8} {each.user or '?':<10} {memory:>9} {share:<8} {printable(words)}"
+
+
+def _wrapped(text: str, width: int, style: Style) -> list[Line]:
+    import textwrap
+
+    return [
+        [(line.replace("\0", " "), style)]
+        for line in textwrap.wrap(text, max(width, 10), break_on_hyphens=False)
+    ]
