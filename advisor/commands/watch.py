@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuadvisor.daemon.sources import Source
     from gpuadvisor.tui.watch.state import WatchState
 
@@ -20,6 +22,7 @@ EPILOG = """examples:
   gpuadvisor watch
   gpuadvisor watch --once
   gpuadvisor watch --replay train.gpr --speed 10
+  gpuadvisor watch --at "yesterday 03:00"
   gpuadvisor watch --json | jq '.gpus[].metrics.power_w.value'
 """
 PIPE_WIDTH = 200
@@ -41,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--once", action="store_true", help="print what is known, and end")
     parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="print what was at a time, such as 14:02, 'yesterday 03:00' or 3h (ago), and end",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="a line of JSON every second, or once with --once"
     )
 
@@ -52,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.tui.watch.state import WatchState
 
     speed = _speed(args)
+    if args.at is not None:
+        return _at(args)
     has_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     is_once = args.once or not (args.json or has_screen)
     source = sources.choose(recording=args.replay, speed=math.inf if is_once else speed)
@@ -79,8 +89,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _once(source: Source, state: WatchState, args: argparse.Namespace) -> int:
-    import shutil
-
     from gpuadvisor.errors import SilentError
     from gpuadvisor.tui.watch import plain
 
@@ -89,11 +97,44 @@ def _once(source: Source, state: WatchState, args: argparse.Namespace) -> int:
     if args.json:
         print(plain.as_json(state))
         return status
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    encoding = sys.stdout.encoding or "utf-8"  # which may lack some of our characters
-    for line in plain.table(state, width):
-        print(line.encode(encoding, "replace").decode(encoding))
+    _print(plain.table(state, _width()))
     return status
+
+
+def _at(args: argparse.Namespace) -> int:
+    """Print what was at a moment; the exit status is 1 where nothing was measured."""
+    import json
+    import time
+
+    from gpuadvisor.daemon import history
+    from gpuadvisor.daemon.past import of_recording
+    from gpuadvisor.errors import UsageError
+    from gpuadvisor.tui.watch import then
+
+    past = of_recording(args.replay) if args.replay else history.open_reader(None)
+    span = past.span()
+    now_s = time.time() if args.replay is None or span is None else span[1]
+    at_s = history.moment("--at", args.at, now_s)
+    if at_s > now_s:
+        raise UsageError(f"--at {args.at} is after the end: choose a time before")
+    moment = past.moment(at_s)
+    if args.json:
+        print(json.dumps(then.document(moment)))
+    else:
+        _print(then.printed(moment, _width(), now_s))
+    return 0 if moment.is_known else 1
+
+
+def _print(lines: Iterable[str]) -> None:
+    encoding = sys.stdout.encoding or "utf-8"  # which may lack some of our characters
+    for line in lines:
+        print(line.encode(encoding, "replace").decode(encoding))
+
+
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
 
 
 def _stream(source: Source, state: WatchState, args: argparse.Namespace) -> int:

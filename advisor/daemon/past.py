@@ -28,6 +28,7 @@ from gpuadvisor.domain.telemetry import (
     State,
     Unavailable,
 )
+from gpuadvisor.domain.telemetry_window import SET_BACK_S
 from gpuadvisor.domain.timeline import Column, Timeline, grid, thinned
 
 if TYPE_CHECKING:
@@ -156,8 +157,10 @@ class Memory(Accumulator[_Device]):
             self._take(frame, events)
 
     def _take(self, frame: Frame, events: Iterable[Event]) -> None:
-        if frame.time_s < self._last_s:  # the clock was set back: earlier times are at no known one
+        if frame.time_s < self._last_s - SET_BACK_S:  # earlier times are at no known one
             self._forget()
+        elif frame.time_s < self._last_s:  # a clock that is kept right goes back by milliseconds
+            frame = replace(frame, time_s=self._last_s)
         if math.isnan(self._first_s):
             self._first_s = frame.time_s
         self._last_s = frame.time_s

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, TextIO
 
 from gpuadvisor.daemon.sources import NOT_ANSWERING, Source, has_answered
+from gpuadvisor.domain.accumulators import Reading
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Metric
 from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Event, Frame
 from gpuadvisor.errors import AdvisorError, SilentError
@@ -175,20 +176,21 @@ def document(state: WatchState, events: Iterable[Event]) -> dict[str, Any]:
             for gpu in state.gpus
         ],
         "host": _metrics(state, HOST, HOST_METRICS),
-        "events": [
-            {**{name: getattr(event, name) for name in EVENT_FIELDS}, "data": dict(event.data)}
-            for event in events
-        ],
+        "events": [event_json(event) for event in events],
     }
 
 
+def event_json(event: Event) -> dict[str, Any]:
+    """Return an event as programs read it."""
+    return {**{name: getattr(event, name) for name in EVENT_FIELDS}, "data": dict(event.data)}
+
+
 def _metrics(state: WatchState, device: str, metrics: Iterable[Metric]) -> dict[str, Any]:
-    return {metric.name: _reading(state, device, metric.name) for metric in metrics}
+    return {metric.name: value_json(state.reading(device, metric.name)) for metric in metrics}
 
 
-def _reading(state: WatchState, device: str, metric: str) -> dict[str, Any]:
+def value_json(reading: Reading | None) -> dict[str, Any]:
     """Return a value that is good, or null and why; the last one known is told apart."""
-    reading = state.reading(device, metric)
     if reading is None:
         return {"value": None, "state": UNREAD}
     if reading.is_ok:

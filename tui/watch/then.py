@@ -1,17 +1,21 @@
-"""What was at a moment, as lines: values of a GPU, its processes, and the events that lasted."""
+"""What was at a moment: values, processes and events, for a page, for a pipe and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from gpuadvisor.domain.accumulators import Reading
-from gpuadvisor.domain.metrics import BY_NAME
+from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Metric
 from gpuadvisor.domain.moment import Moment
 from gpuadvisor.domain.telemetry import HOST, GpuProcess
 from gpuadvisor.printable import duration, printable
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.charting import event_lines, moment_text
+from gpuadvisor.tui.watch.plain import GPU_FIELDS, VERSION, event_json, value_json
+from gpuadvisor.tui.watch.table import text_of
 
 SHOWN = {
     "gpu_utilization_pct": "util",
@@ -46,6 +50,57 @@ def lines(
     return made[:height]
 
 
+def printed(moment: Moment, width: int, now_s: float) -> Iterator[str]:
+    """Yield what was at a moment on all GPUs and the machine, for a pipe or a file."""
+    labels = cells.labels(moment.gpus)
+    names = {HOST: "host", **{uuid: f"GPU {number}" for uuid, number in labels.items()}}
+    yield text_of(_title(moment, width, now_s))
+    if moment.problem:
+        yield moment.problem
+    if not moment.is_known:
+        yield "Nothing was measured then."
+    for device in (*(gpu.uuid for gpu in moment.gpus), HOST):
+        if parts := _parts(moment, device):
+            yield f"{names[device]:<6} {'   '.join(parts)}"
+    for line in event_lines(moment.events, names, width, len(moment.events)):
+        yield text_of(line)
+    for each in sorted(moment.processes or (), key=lambda p: (labels.get(p.gpu, ""), p.pid)):
+        yield f"{names.get(each.gpu, each.gpu):<6} {_process(each)}"
+    if moment.processes == ():
+        yield "No process was on a GPU."
+    if moment.why_no_processes and moment.is_known:
+        yield moment.why_no_processes
+
+
+def document(moment: Moment) -> dict[str, Any]:
+    """Return what was at a moment as an object for programs; docs/watch.md describes it."""
+    return {
+        "version": VERSION,
+        "time_s": moment.time_s,
+        "row_s": moment.row_s,
+        "problem": moment.problem,
+        "gpus": [
+            {name: getattr(gpu, name) for name in GPU_FIELDS}
+            | {"metrics": _metrics_json(moment, gpu.uuid, GPU_METRICS)}
+            for gpu in moment.gpus
+        ],
+        "host": _metrics_json(moment, HOST, HOST_METRICS),
+        "processes": None
+        if moment.processes is None
+        else [asdict(process) for process in moment.processes],
+        "processes_withheld": moment.why_no_processes,
+        "events": [event_json(event) for event in moment.events],
+    }
+
+
+def _metrics_json(moment: Moment, device: str, metrics: Sequence[Metric]) -> dict[str, Any]:
+    readings, ranges = moment.readings.get(device, {}), moment.ranges.get(device, {})
+    made = {metric.name: value_json(readings.get(metric.name)) for metric in metrics}
+    for name, (low, high) in ranges.items():
+        made[name] |= {"min": low, "max": high}
+    return made
+
+
 def _title(moment: Moment, width: int, now_s: float) -> Line:
     ago = duration(max(now_s - moment.time_s, 0))
     what = f", means of {ROWS[moment.row_s]} readings" if moment.row_s else ""
@@ -56,18 +111,22 @@ def _title(moment: Moment, width: int, now_s: float) -> Line:
 def _values(moment: Moment, device: str, width: int) -> list[Line]:
     if not moment.is_known:
         return _wrapped("Nothing was measured then.", width, Style.WARNING)
-    parts = []
-    for each in dict.fromkeys((device, HOST)):
-        readings = moment.readings.get(each, {})
-        ranges = moment.ranges.get(each, {})
-        for name, words in SHOWN.items():
-            reading = readings.get(name)
-            if reading is not None and (text := _value(name, reading, moment.time_s)):
-                low_high = ranges.get(name)
-                if low_high and low_high[0] != low_high[1] and BY_NAME[name].unit != "bytes":
-                    text += f" ({low_high[0]:.0f} to {low_high[1]:.0f})"
-                parts.append(f"{words} {text}")
+    parts = [part for each in dict.fromkeys((device, HOST)) for part in _parts(moment, each)]
     return _wrapped("   ".join(part.replace(" ", "\0") for part in parts), width, Style.PLAIN)
+
+
+def _parts(moment: Moment, device: str) -> list[str]:
+    """Return the values of a device, each with its words."""
+    readings, ranges = moment.readings.get(device, {}), moment.ranges.get(device, {})
+    parts = []
+    for name, words in SHOWN.items():
+        reading = readings.get(name)
+        if reading is not None and (text := _value(name, reading, moment.time_s)):
+            low, high = ranges.get(name, (0, 0))
+            if low != high and BY_NAME[name].unit != "bytes":
+                text += f" ({low:.0f} to {high:.0f})"
+            parts.append(f"{words} {text}")
+    return parts
 
 
 def _value(name: str, reading: Reading, time_s: float) -> str:

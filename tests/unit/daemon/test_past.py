@@ -151,6 +151,9 @@ def test_memory_is_of_the_last_minutes_and_forgets_when_the_clock_is_set_back():
     assert memory.span() == (START_S + 69, START_S + 89)
     kept = memory.devices["GPU-0"].series["power_w"].times
     assert START_S + 66 <= kept[0] <= START_S + 70
+    memory.take(frame(88.9, sample()), ())  # as NTP sets it, a little
+    assert memory.span() == (START_S + 69, START_S + 89)
+    assert memory.timelines("power_w", None, START_S + 80, START_S + 90, 5)["GPU-0"].columns
     memory.take(frame(-3600, sample()), ())
     assert memory.span() == (START_S - 3600, START_S - 3600)
 
