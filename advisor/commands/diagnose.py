@@ -1,7 +1,8 @@
 """Say what to fix first in a run, what that is worth, and which knob would try it.
 
 TARGET is a script, which is profiled first; a stored profile; a trace file of the torch profiler,
-Nsight Systems or Nsight Compute, which is read without storing it; or a recording of telemetry.
+Nsight Systems or Nsight Compute, which is read without storing it; a folder with a trace of each
+rank of a run, which are stored; or a recording of telemetry.
 
 Exit status: 0 whatever was found; 4 where --fail-on is given and something of that severity was
 found; 2 for a wrong command line or a file that cannot be read; 3 when the script cannot be
@@ -35,6 +36,7 @@ EPILOG = """examples:
   gpuadvisor diagnose train.py -- --epochs 1    profile a script, and say what to fix
   gpuadvisor diagnose                           the profile that was stored last
   gpuadvisor diagnose train --all
+  gpuadvisor diagnose traces/                   all ranks of a run, a trace of each
   gpuadvisor diagnose trace.json.gz --json | jq '.findings[0]'
   gpuadvisor diagnose kernels.ncu-rep --rule bank_conflict
   gpuadvisor diagnose train.py --stacks --sarif train.sarif --fail-on critical
@@ -46,8 +48,8 @@ What follows -- is the script's own. `gpuadvisor explain RULE` says what a rule 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_script_arguments(
         parser,
-        "a Python script, a stored profile, a trace file, or a recording (.gpr) of telemetry; the"
-        " newest profile by default",
+        "a Python script, a stored profile, a trace file, a folder with one of each rank, or a"
+        " recording (.gpr) of telemetry; the newest profile by default",
         "TARGET",
     )
     _add_choice_arguments(parser)
@@ -101,7 +103,10 @@ def run(args: argparse.Namespace) -> int:
     if not is_script(args):
         from gpuadvisor.profiling.diagnosing import diagnose_target
 
-        _show(args, diagnose_target(args.script, args.rule))
+        if args.script is not None and Path(args.script).is_dir():
+            _show(args, _of_folder(args))
+        else:
+            _show(args, diagnose_target(args.script, args.rule))
         return 0
     command = checked_command(args)
     from gpuadvisor.commands._output import messages
@@ -124,6 +129,20 @@ def run(args: argparse.Namespace) -> int:
             report, failed = diagnose_script(record, stages, args.name, args.rule)
     _show(args, report)
     return ScriptError.exit_code if failed else 0
+
+
+def _of_folder(args: argparse.Namespace) -> DiagnosisReport:
+    from gpuadvisor.commands._output import messages
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.profiling.diagnosing import diagnose_folder
+    from gpuadvisor.profiling.progress import ImportProgress
+
+    with stoppable() as stop:
+
+        def progress() -> ImportProgress:
+            return ImportProgress(messages(), stop.requested)
+
+        return diagnose_folder(Path(args.script), args.rule, progress)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
-from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of
-from gpuadvisor.profiling.importing import import_recorded
+from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of, of_other_rank
+from gpuadvisor.profiling.importing import Progress, import_recorded
 from gpuadvisor.profiling.progress import Stages
-from gpuadvisor.profiling.reading import is_recording, read_profile
+from gpuadvisor.profiling.rank_folders import import_folder
+from gpuadvisor.profiling.reading import is_recording, read_profile, trace_files
 from gpuadvisor.profiling.recording import (
     DEFAULT_STEPS,
     FEWEST_STEPS,
@@ -38,6 +40,7 @@ from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules import engine
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.storage.profiles.library import open_profiles
 from gpuadvisor.storage.profiles.stored import StoredProfile
 from gpuadvisor.version import __version__
 
@@ -57,6 +60,52 @@ def diagnose_target(target: str | None, rules: Collection[str]) -> DiagnosisRepo
     resolved = _resolve_target(target)
     report = _report(resolved, evidence_of(resolved), rules)
     return replace(report, notes=tuple(resolved.profile.header.warnings))
+
+
+def diagnose_folder(
+    folder: Path,
+    rules: Collection[str],
+    progress: Callable[[], AbstractContextManager[Progress]],
+) -> DiagnosisReport:
+    """Store the traces of a folder, one for each rank of a run, and return what the rules of these
+    names, or all, say of the run: of all ranks together, and of the one that the others wait for.
+
+    A folder with one trace is that trace, which is not stored. UsageError where it has none, or
+    lone ones of several runs.
+    """
+    files = trace_files([folder])
+    if len(files) == 1:
+        return diagnose_target(str(files[0].path), rules)
+    found = import_folder(folder, progress)
+    profiles = open_profiles()
+    records = found.run.records
+    first = stored_profile(profiles.get(records[0].id))
+    evidence = evidence_of(first)
+    place = _deciding(evidence)
+    resolved = first if not place else stored_profile(profiles.get(records[place].id))
+    if place:
+        evidence = of_other_rank(evidence, place)
+        resolved = replace(resolved, profile=evidence.known_facts.profile)
+    report = _report(resolved, evidence, rules)
+    rank = "" if records[place].rank is None else f" (rank {records[place].rank})"
+    size = f" of {found.run.world_size}" if found.run.world_size else ""
+    told = (
+        f"{len(records)}{size} ranks are stored; what is said of one rank is of"
+        f" {resolved.name}{rank}, which the others wait for most",
+    )
+    notes = (*told, *found.notes, *resolved.profile.header.warnings)
+    name = f"{folder.absolute().name}{rank}" if rank else report.name
+    return replace(report, name=name, notes=notes)
+
+
+def _deciding(evidence: Evidence) -> int:
+    """Return the place of the profile whose rank waits least for others, so that its time is the
+    run's; the first one where that is not known."""
+    together = evidence.together
+    if together is None or together.unmatched is not None:
+        return 0
+    known = [each for each in together.ranks if each.waiting_ns is not None]
+    return min(known, key=lambda each: each.waiting_ns or 0).place if known else 0
 
 
 def diagnose_script(
@@ -154,8 +203,9 @@ def _report(
     name, file = resolved.name, resolved.file
     facts, ceilings = evidence.facts, evidence.ceilings
     profile = ProfileReport(
-        name, facts, ceilings, file, __version__, diagnosis=diagnosis, rules=rules
-    )
+        name, facts, ceilings, file, __version__, diagnosis=diagnosis, rules=rules,
+        ranks=evidence.together,
+    )  # fmt: skip
     stored = name if isinstance(resolved.profile, StoredProfile) else None
     return DiagnosisReport(
         name, diagnosis, rules, profile, stored=stored, file=file, version=__version__
@@ -183,11 +233,6 @@ def _moment(time_s: float) -> str:
 
 
 def _resolve_target(target: str | None) -> ResolvedProfile:
-    if target is not None and Path(target).is_dir():
-        raise UsageError(
-            f"{target} is a folder: `gpuadvisor import {target}` stores the traces in it, of which "
-            "each can be diagnosed by its name, and with all ranks of the run"
-        )
     if target is not None:
         return resolve_profile(target)
     newest = newest_profile()

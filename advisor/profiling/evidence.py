@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import Event
@@ -13,6 +14,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.profile import Header, Profile
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.errors import StoreError
+from gpuadvisor.profiling.rank_runs import runs_of
 from gpuadvisor.profiling.resolving import ResolvedProfile
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
@@ -81,22 +83,26 @@ def telemetry_of(header: Header) -> TelemetryWindow | None:
     return window if recorded_here else None
 
 
+def of_other_rank(evidence: Evidence, place: int) -> Evidence:
+    """Return what is known of another rank of the same run, by its place among them."""
+    facts = evidence.ranks[place]
+    header = facts.profile.header
+    return replace(
+        evidence, facts=facts, telemetry=telemetry_of(header), environment=environment(header)
+    )
+
+
 def _ranks(profile: Profile, facts: Facts, ceilings: Ceilings | None) -> Iterator[Facts]:
-    """Yield the profiles that were imported from the same folder, by rank."""
+    """Yield the profiles of the same run that were imported from the same folder, by rank."""
     if not isinstance(profile, StoredProfile) or not profile.record.ranks_of:
         return
     own = profile.record
     profiles = open_profiles()
-    group = {own.rank: own}
-    for each in profiles.list(own.ranks_of):
-        if each.rank != own.rank:
-            group[each.rank] = each
-    kept = {rank: each for rank, each in list(group.items())[:MOST_RANKS] if rank is not None}
-    size = facts.profile.header.world_size
-    for _, each in sorted(kept.items()):
-        found = facts if each.id == own.id else facts_of(profiles.get(each.id), ceilings)
-        if found.profile.header.world_size == size:  # else it is of another run
-            yield found
+    for run in runs_of(profiles.list(own.ranks_of)):
+        if own.id not in {each.id for each in run.records}:
+            continue
+        for each in run.records[:MOST_RANKS]:
+            yield facts if each.id == own.id else facts_of(profiles.get(each.id), ceilings)
 
 
 class HarnessEvents:

@@ -26,6 +26,7 @@ from gpuadvisor.reports.document import (
     Table,
     Terms,
 )
+from gpuadvisor.reports.ranks_document import ranks_lines, ranks_section
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import LABEL, Line, print_lines
 
@@ -61,6 +62,8 @@ def diagnosis_markdown(report: DiagnosisReport) -> str:
     conclusion = [Paragraph(f"{name}{ran}."), Paragraph(wording.outcome(report), "strong")]
     conclusion += map(Paragraph, wording.account(report))
     sections = [Section("", [*conclusion, *what_to_fix(report)])]
+    if report.profile is not None and report.profile.ranks is not None:
+        sections.append(ranks_section(report.profile.ranks))
     if report.notes:
         sections.append(Section("Notes", [Bullets(report.notes)]))
     return markdown(Document((report.name,), sections))
@@ -143,6 +146,8 @@ def diagnosis_lines(report: DiagnosisReport, everything: bool = False) -> Iterat
         yield Line("")
         yield from _finding_lines(report, finding, f"{number}.")
     yield from _rest(report, everything, is_empty=not at_top)
+    if report.profile is not None and report.profile.ranks is not None:
+        yield from ranks_lines(report.profile.ranks)
     yield from _not_measured(report, everything)
     for rule, why in report.diagnosis.failed:
         yield Line(f"The rule {rule} failed: {why}", "red")

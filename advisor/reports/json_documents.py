@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.domain.study import Equivalence
 from gpuadvisor.reports import figures
+from gpuadvisor.reports.ranks_document import ranks_json
 from gpuadvisor.reports.strict_json import strict
 from gpuadvisor.reports.study_wording import verdict
 from gpuadvisor.tuners.rehearsal.comparison import missing
@@ -412,6 +413,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         **_fields(report, "profile=stored file? script? source"),
         **findings_json(report.diagnosis),
         "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
+        "ranks": report.profile and report.profile.ranks and ranks_json(report.profile.ranks),
         "notes": report.notes,
     })  # fmt: skip
 

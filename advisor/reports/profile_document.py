@@ -27,6 +27,7 @@ from gpuadvisor.reports.document import (
 )
 from gpuadvisor.reports.markup import Markup
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+from gpuadvisor.reports.ranks_document import ranks_section
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.svg import WIDE
@@ -116,6 +117,8 @@ def _sections(report: ProfileReport) -> Iterator[Section]:
         yield Section.led("What to fix first", lead, *what_to_fix(diagnosis))
     if sentences := (*report.problems, *report.facts.profile.header.warnings):
         yield Section("Notes", [Bullets([each[:_LONGEST] for each in sentences])])
+    if report.ranks is not None:
+        yield ranks_section(report.ranks)
     for section in (
         _where_time_goes, _steps, _timeline, _kernels, _roofline, _operators, _memory, _copies,
         _communication, _launching, _gaps, _not_measured, _about,

@@ -12,6 +12,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.facts.ceilings import Ceilings
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.occupancy import occupancy
+from gpuadvisor.rules.facts.ranks import Ranks
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.rule import Loaded
 
@@ -53,6 +54,8 @@ class ProfileReport:
     """What the rules say of it; None where they were not asked."""
     rules: tuple[Loaded, ...] = ()
     """The rules that were asked."""
+    ranks: Ranks | None = None
+    """All ranks of the run; None where only one is known."""
 
     @cached_property
     def kernels(self) -> tuple[KernelRow, ...]:

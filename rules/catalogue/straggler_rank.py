@@ -22,7 +22,6 @@ MOST_CHANCE = 0.05
 RULE = Rule(
     Category.COMMUNICATION,
     needs=(KERNELS, COMMUNICATION, RANKS, Requirement(*MATCHED)),
-    hides=("uneven_ranks",),
 )
 
 
@@ -32,12 +31,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     late = None if ranks is None else straggler(ranks)
     if ranks is None or late is None or evidence.run_ns <= 0:
         return
-    share = evidence.share(late.behind_next_ns)
+    # Recordings of ranks begin at different times: the longest one shows most of the step.
+    longest_ns = max(each.run_ns for each in ranks.ranks)
+    share = late.behind_next_ns / longest_ns
     if share < LEAST_SHARE:
         return
     name = ranks.ranks[late.place].name
     yield RuleResult(
-        f"{name.capitalize() if name.islower() else name} comes last to {late.last:,} of"
+        f"{name[:1].upper()}{name[1:]} comes last to {late.last:,} of"
         f" {late.collectives:,} collectives, up to {late.longest_ns / 1e6:.3g} ms after the first:"
         f" all others wait for it for {share:.0%} of the run",
         (
@@ -50,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"See what {name} does before its collectives: compare its profile with another"
         " rank's (`gpuadvisor compare`); more work (uneven batches), a slower loader, or a GPU that"
         " is held back by heat, power or another process.",
-        _saving(late, ranks),
+        _saving(late, ranks, evidence.run_ns / longest_ns),
         "What it is later than the last but one, who then is the last; at least as far as no"
         " computing hides that and if its work goes to all ranks alike.",
         Scope(ScopeKind.RANK, name),
@@ -65,12 +66,12 @@ def straggler(ranks: Ranks) -> Lateness | None:
     return None
 
 
-def _saving(late: Lateness, ranks: Ranks) -> Estimate:
+def _saving(late: Lateness, ranks: Ranks, scale: float) -> Estimate:
     others = [each for place, each in enumerate(ranks.ranks) if place != late.place]
     hidden = sorted(each.exposed_ns / each.communicating_ns for each in others
                     if each.communicating_ns)  # fmt: skip
     exposed = hidden[len(hidden) // 2] if hidden else 1.0
     spread = (len(ranks.ranks) - 1) / len(ranks.ranks)
-    high = late.behind_next_ns
+    high = late.behind_next_ns * scale
     part_ns = max([each.exposed_ns for each in ranks.ranks] + [high])
     return Estimate(high * exposed * spread, high, {"communication/exposed": float(part_ns)})

@@ -23,7 +23,7 @@ RULE = Rule(
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find that the ranks wait for each other, whoever comes last."""
     ranks = evidence.together
-    if ranks is None or not ranks.collectives:
+    if ranks is None or not ranks.late:
         return
     told = [each for each in ranks.ranks if each.waiting_ns is not None]
     waiting = [each.share(each.waiting_ns or 0) for each in told]
@@ -31,11 +31,16 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if mean < LEAST_SHARE:
         return
     transfer = sum(each.share(each.transferring_ns or 0) for each in told) / len(told)
-    low, high = sorted((float(ranks.behind_mean_ns), float(ranks.behind_next_ns)))
+    # Recordings of ranks begin at different times: the longest one shows most of the step.
+    scale = evidence.run_ns / max(each.run_ns for each in ranks.ranks)
+    low, high = sorted((scale * ranks.behind_mean_ns, scale * ranks.behind_next_ns))
+    late = ranks.late[0]
+    name = ranks.ranks[late.place].name
     yield RuleResult(
         f"The ranks wait for each other for {mean:.0%} of the run ({min(waiting):.0%} to"
         f" {max(waiting):.0%}), in {ranks.collectives:,} collectives to which they come at"
-        f" different times; what is sent takes {transfer:.0%}",
+        f" different times ({name} last to {late.last:,} of {late.collectives:,}, up to"
+        f" {late.longest_ns / 1e6:.3g} ms after the first); what is sent takes {transfer:.0%}",
         (
             percent("waiting_for_the_last", mean, LEAST_SHARE),
             percent("transfer", transfer),

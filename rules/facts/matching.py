@@ -72,6 +72,8 @@ class Lane:
     end_ns: IntArray
     rows: IntArray
     """Rows of the rank's device work."""
+    stream: int = UNKNOWN
+    """Stream of the first: ranks run one program, so that it is often the same on all of them."""
 
     def __len__(self) -> int:
         return len(self.begin_ns)
@@ -166,6 +168,7 @@ def lanes(rank: int, work: DeviceWork, calls: Calls, tokens: Tokens) -> Iterator
             rank, group, size if size > 0 else None, kinds, _together_told(kinds),
             np.array(what, np.int64), _identity(kinds, calls.sequence[at].tolist(), tokens),
             work.begin_ns[rows], work.end_ns[rows], rows,
+            int(work.stream[rows[0]]),
         )  # fmt: skip
 
 
@@ -241,6 +244,11 @@ class _Group:
         self.latest_ns = self.lead.begin_ns.copy()
         self.first_end_ns = self.lead.end_ns.copy()
 
+    @property
+    def spread_ns(self) -> float:
+        """How far ends differ from what the clocks do, of the lane that fits worst."""
+        return max((fit.spread_ns for _, fit in self.fits), default=0.0)
+
     def add(self, lane: Lane, fit: _Fit) -> None:
         """Take another lane; from now on all of them have to overlap."""
         self.fits.append((lane, fit))
@@ -262,17 +270,14 @@ def match(every: Sequence[Lane], begin_unix_ns: Sequence[int | None]) -> Matchin
     `begin_unix_ns` is when each rank's profile begins by its own clock, None where it is not told.
     """
     clocks = _Clocks(len(begin_unix_ns))
-    groups: list[_Group] = []
-    # Those of most ranks tell the clocks, which tell apart the small groups that look alike.
-    for lane in sorted(every, key=lambda each: (-(each.size or 0), -len(each), each.rank)):
-        fits = [(group, fit) for group in groups
-                if (fit := _fit(group, lane, clocks, begin_unix_ns)) is not None]  # fmt: skip
-        if not fits:
-            groups.append(_Group(lane))
-            continue
-        group, fit = min(fits, key=lambda each: each[1].spread_ns)
-        group.add(lane, fit)
-        clocks.connect(group.lead.rank, lane.rank, fit.clock_ns)
+    groups = _groups(every, clocks, begin_unix_ns)
+    if any(lane.size is None for lane in every):
+        # Small groups may look alike: the clocks of the largest one tell them apart.
+        largest = max(groups, key=lambda each: (len(each.fits), -each.spread_ns))
+        clocks = _Clocks(len(begin_unix_ns))
+        for lane, fit in largest.fits:
+            clocks.connect(largest.lead.rank, lane.rank, fit.clock_ns)
+        groups = _groups(every, clocks, begin_unix_ns)
     matched = tuple(_matched(each, len(begin_unix_ns)) for each in groups if each.fits)
     connected = {rank for each in matched for rank in each.ranks}
     return Matching(
@@ -280,6 +285,24 @@ def match(every: Sequence[Lane], begin_unix_ns: Sequence[int | None]) -> Matchin
         {rank: clocks.offset_ns[rank] for rank in sorted(connected)},
         sum(not each.fits for each in groups),
     )
+
+
+def _groups(every: Sequence[Lane], clocks: _Clocks, begins: Sequence[int | None]) -> list[_Group]:
+    """Return the lanes by what goes together, and connect the clocks of their ranks."""
+    groups: list[_Group] = []
+    # Groups of most ranks tell the clocks, which tell apart the small ones that look alike.
+    for lane in sorted(every, key=lambda each: (-(each.size or 0), -len(each), each.rank)):
+        fits = [(group, fit) for group in groups
+                if (fit := _fit(group, lane, clocks, begins)) is not None]  # fmt: skip
+        if not fits:
+            groups.append(_Group(lane))
+            continue
+        group, fit = min(
+            fits, key=lambda each: (each[0].lead.stream != lane.stream, each[1].spread_ns)
+        )
+        group.add(lane, fit)
+        clocks.connect(group.lead.rank, lane.rank, fit.clock_ns)
+    return groups
 
 
 def _fit(group: _Group, lane: Lane, clocks: _Clocks, begins: Sequence[int | None]) -> _Fit | None:

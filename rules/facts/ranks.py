@@ -13,6 +13,7 @@ from math import comb
 
 import numpy as np
 
+from gpuadvisor.domain.profile import Header
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.communication import collective_calls
 from gpuadvisor.rules.facts.device_work import Work
@@ -51,9 +52,9 @@ class Rank:
     transferring_ns: int | None
     """Part of the exposed time after the last rank had come; None likewise. What is left of the
     exposed time are collectives that could not be matched."""
-    clock_ns: int | None
-    """What is to be added to its times to have those of the first rank; None where nothing
-    connects them."""
+    clock_apart_ns: int | None
+    """By how much its clock is behind the first rank's; None where no collective connects them or
+    a trace does not tell the time of day."""
 
     @property
     def idle_ns(self) -> int:
@@ -145,7 +146,8 @@ def ranks_of(profiles: Sequence[Facts]) -> Ranks | None:
     world = max((size for size in sizes if size), default=None)
     complete = [each for each in found.groups if _is_complete(each, found, world, len(members))]
     late, collectives, sums = _lateness(complete, len(members))
-    told = tuple(_rank(each, number, found) for number, each in enumerate(members))
+    first = members[min(found.clocks_ns, default=0)].facts.profile.header
+    told = tuple(_rank(each, number, found, first) for number, each in enumerate(members))
     why = None if collectives else _why(every, found, complete, world)
     return Ranks(told, world, collectives, *sums, late, why)
 
@@ -257,7 +259,7 @@ def _chance(last: int, of: int, ranks: int) -> float:
 # -- a rank's time -------------------------------------------------------------------------------
 
 
-def _rank(member: _Member, number: int, found: Matching) -> Rank:
+def _rank(member: _Member, number: int, found: Matching, first: Header) -> Rank:
     facts, device = member.facts, member.device
     work = facts.work
     mine = work.device == device
@@ -265,7 +267,10 @@ def _rank(member: _Member, number: int, found: Matching) -> Rank:
     compute = work.intervals(mine & (work.kind == Work.COMPUTE))
     talking = work.intervals(mine & (work.kind == Work.COMMUNICATION))
     waits, matched = _waits(number, found, work.begin_ns, work.end_ns)
-    window = facts.window
+    window, header = facts.window, facts.profile.header
+    clock_ns, apart_ns = found.clocks_ns.get(number), None
+    if clock_ns is not None and None not in (header.begin_unix_ns, first.begin_unix_ns):
+        apart_ns = clock_ns - (header.begin_unix_ns or 0) + (first.begin_unix_ns or 0)
     return Rank(
         member.name,
         member.place,
@@ -277,7 +282,7 @@ def _rank(member: _Member, number: int, found: Matching) -> Rank:
         uncovered_ns(talking, compute),
         None if matched is None else uncovered_ns(waits, compute),
         None if matched is None else uncovered_ns(without(matched, waits), compute),
-        found.clocks_ns.get(number),
+        apart_ns,
     )
 
 

@@ -198,7 +198,6 @@ def test_a_recording_is_no_profile(capsys, here, command):
     [
         ((), "no profile is stored yet: name a script or a trace file"),
         (("nowhere",), "There is no profile 'nowhere', and none is stored"),
-        ((".",), ". is a folder: `gpuadvisor import .` stores the traces in it"),
         (("nowhere.py",), "there is no script nowhere.py in"),
         (("--rule", "inputbound"), "There is no rule 'inputbound': did you mean input_bound"),
         (("--rule", "xyzzy"), "There is no rule 'xyzzy': there is none like it"),

@@ -22,6 +22,7 @@ from tests.diagnoses import (
     of_telemetry,
 )
 from tests.profile_reports import HOSTILE, report, whole
+from tests.rules.cases.straggler_rank import always, ranks
 from tests.unit.reports.test_profile_json import documented, leaves
 from tests.unit.reports.test_profile_page import Page
 
@@ -33,6 +34,12 @@ ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|improvement_pct)\.|not
 
 def of(diagnosis=DIAGNOSIS, **more):
     return diagnosis_report(report(whole()), diagnosis, **more)
+
+
+def of_ranks(**more):
+    """A diagnosis of a run of which all ranks are known."""
+    together = ranks(always).together
+    return diagnosis_report(replace(report(whole()), ranks=together), DIAGNOSIS, **more)
 
 
 def hostile():
@@ -52,7 +59,7 @@ def sarif(diagnosed):
 
 
 def test_the_page_documents_every_field_and_no_other():
-    found = dict(leaves(diagnosis_json(of(notes=("x",), script=("train.py",)))))
+    found = dict(leaves(diagnosis_json(of_ranks(notes=("x",), script=("train.py",)))))
     assert {path for path in found if not ROW_OF_ITS_OWN.match(path)} == FIELDS.keys()
 
 
@@ -60,11 +67,20 @@ def test_every_field_has_type_meaning_and_null():
     assert [field for field, cells in FIELDS.items() if not all(cells) or len(cells) != 3] == []
 
 
-@pytest.mark.parametrize("diagnosed", [of(), of(NOTHING), of(hostile()), of_telemetry()])
+@pytest.mark.parametrize(
+    "diagnosed", [of(), of_ranks(), of(NOTHING), of(hostile()), of_telemetry()]
+)
 def test_only_what_the_page_says_is_null(diagnosed):
     document = json.loads(strict_json.text(diagnosis_json(diagnosed)), parse_constant=pytest.fail)
     never = {field for field, cells in FIELDS.items() if cells[2] == "never"}
     assert {path for path, each in leaves(document) if each is None} & never == set()
+
+
+def test_all_ranks_stand_on_the_page_and_in_markdown():
+    diagnosed = of_ranks()
+    for shown in (diagnosis_markdown(diagnosed), profile_markdown(diagnosed.profile)):
+        assert "4 ranks, which meet in 20 collectives. Rank 2 comes last to 20 of 20" in shown
+        assert re.search(r"rank 2 .* 20 of 20 .* 250 µs", shown)
 
 
 def test_the_figures():
