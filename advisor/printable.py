@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 MOST_SHOWN = 60
@@ -38,3 +39,8 @@ def duration(seconds: float) -> str:
             rest = whole % unit_s // next_s
             return f"{whole // unit_s} {unit}" + (f" {rest} {smaller}" if rest else "")
     return f"{whole} s"
+
+
+def file_name(name: str, fallback: str, ending: str = ".html") -> str:
+    """Return a file name for what is called so: a name that the user chose may hold slashes."""
+    return (re.sub(r"[^\w.+-]+", "-", name).strip(".-") or fallback) + ending

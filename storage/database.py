@@ -20,7 +20,7 @@ from gpuadvisor.domain.knobs import AppliedKnob, Level, Settings
 from gpuadvisor.domain.measurement import Measurement, StepWindow, Trace
 from gpuadvisor.domain.study import Objective, Speedup, StudyResult, Trial, Verdict
 from gpuadvisor.errors import StoreError, UsageError
-from gpuadvisor.storage.locks import Held, locked
+from gpuadvisor.storage.locks import Held, holder, locked
 from gpuadvisor.storage.models import (
     AppliedKnobRow,
     EnvironmentRow,
@@ -63,6 +63,8 @@ class StudyRecord:
     """UTC, ISO 8601; None if it runs, or its process was killed."""
     interrupted: str
     """Why it ended early; empty otherwise."""
+    until: str | None = None
+    """When the time of its newest session is over: UTC, ISO 8601; None where that has no limit."""
     folder: str = ""
     """Absolute path of the folder in which the script ran; empty where it is not known."""
     is_module: bool = False
@@ -238,17 +240,29 @@ class Store(OpenDatabase):
     @contextmanager
     def lock_study(self, name: str) -> Iterator[None]:
         """Keep other processes from working on this study; UsageError if one does already."""
-        # A name may hold characters that a file's name may not.
-        key = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
         with ExitStack() as stack:
             try:
-                stack.enter_context(locked(self.path.with_name("locks") / f"{key}.lock"))
+                stack.enter_context(locked(self._lock(name)))
             except Held as other:
                 raise UsageError(
                     f"Study {name} is being tuned by process {other.process or '?'}: "
                     "wait for it or stop it, or start a study of another name."
                 ) from None
             yield
+
+    def worker(self, name: str) -> int | None:
+        """Return the process that works on a study; None where none does."""
+        return holder(self._lock(name))
+
+    def begin_session(self, name: str, until: str | None) -> None:
+        """Store when the time of a study's session is over: UTC in ISO 8601, None for no limit."""
+        with self.writing() as session:
+            _find(session, name).until = until
+
+    def _lock(self, name: str) -> Path:
+        # A name may hold characters that a file's name may not.
+        key = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+        return self.path.with_name("locks") / f"{key}.lock"
 
     def recording(self) -> AbstractContextManager[None]:
         """Turn what Optuna raises where the file fails into StoreError."""

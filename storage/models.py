@@ -39,7 +39,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -165,6 +165,7 @@ class StudyRow(Base):
     objective: Mapped[Objective] = mapped_column(Member(Objective))
     started: Mapped[str]
     ended: Mapped[str | None]
+    until: Mapped[str | None]
     wall_s: Mapped[float | None]
     verdict: Mapped[Verdict | None] = mapped_column(Member(Verdict))
     interrupted: Mapped[str | None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -51,11 +50,6 @@ def messages_stream(*, json: bool, markdown: str | None = None) -> TextIO:
     The standard output belongs to JSON and Markdown, where they go there.
     """
     return sys.stderr if json or markdown == "-" else sys.stdout
-
-
-def file_name(name: str, fallback: str, ending: str = ".html") -> str:
-    """Return a file name for what is called so: a name that the user chose may hold slashes."""
-    return (re.sub(r"[^\w.+-]+", "-", name).strip(".-") or fallback) + ending
 
 
 def write(path: Path, text: str, said_on: TextIO) -> None:

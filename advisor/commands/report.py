@@ -83,7 +83,7 @@ def _listed(names: list[str], most: int = 10) -> str:
 
 
 def _report_study(args: argparse.Namespace, result: StudyResult) -> None:
-    from gpuadvisor.commands._output import file_name
+    from gpuadvisor.printable import file_name
     from gpuadvisor.reports.json_documents import study_json
     from gpuadvisor.reports.study_document import study_html, study_markdown
     from gpuadvisor.tuners.knobs import load_knobs
@@ -100,7 +100,7 @@ def _report_study(args: argparse.Namespace, result: StudyResult) -> None:
 
 
 def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None:
-    from gpuadvisor.commands._output import file_name
+    from gpuadvisor.printable import file_name
     from gpuadvisor.profiling.diagnosing import profile_report
     from gpuadvisor.reports.json_documents import profile_json
     from gpuadvisor.reports.profile_document import profile_html, profile_markdown

@@ -98,7 +98,7 @@ def _list(records: Sequence[StudyRecord]) -> Table:
         Column("When (UTC)", "started", _when, left=True),
         Column("Script", _script, left=True),
         Column("Device", "environment.device.name", left=True),
-        Column("Verdict", _verdict, left=True),
+        Column("Verdict", verdict_of_record, left=True),
         Column("Speed-up", "speedup", _speedup, left=True),
         Column("Took", "wall_s", _took, left=True),
         Column("Plan", _plan, left=True),
@@ -125,7 +125,8 @@ def _short(path: str) -> str:
     return str(PurePath("~") / inside)
 
 
-def _verdict(record: StudyRecord) -> str:
+def verdict_of_record(record: StudyRecord) -> str:
+    """Return how a study ended, in the words of a table."""
     if record.verdict is None:
         return "no result yet"
     return VERDICTS[record.verdict] + (" (ended early)" if record.interrupted else "")

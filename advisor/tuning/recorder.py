@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -57,6 +58,7 @@ class StudyRecorder:
             python.editable if python is not None else (),
         )
         self._lock = ExitStack()
+        self._began = started
         self.started = started
         """Time at which the study began, in its first session: UTC, ISO 8601."""
         self.study: str | None = None
@@ -165,6 +167,10 @@ class StudyRecorder:
     def _open(self, name: str) -> None:
         self._lock.enter_context(self._store.lock_study(name))
         self.study = name
+        seconds = self._options.budget.seconds
+        if seconds is not None and self._began:
+            until = datetime.fromisoformat(self._began) + timedelta(seconds=seconds)
+            self._store.begin_session(name, until.isoformat(timespec="seconds"))
 
     @property
     def _folder(self) -> str:

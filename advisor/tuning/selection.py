@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.study import StudyResult, Verdict
+from gpuadvisor.domain.study import StudyResult, Trial, Verdict
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +51,29 @@ def _is_of(record: StudyRecord, script: str) -> bool:
     if PurePath(script).name == script:
         return PurePath(record.script).name == script
     return Path(script).expanduser().resolve() == Path(record.folder, record.script).resolve()
+
+
+@dataclass(frozen=True)
+class Underway:
+    """What a study without a result has come to."""
+
+    worker: int | None
+    """Process that works on it; None where it has ended."""
+    trials: tuple[Trial, ...]
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest run of other settings than the unchanged script's; measured, not proven."""
+        gains = [each for each in self.trials if each.gain is not None and each.settings]
+        return max(gains, key=lambda each: each.gain or 0.0, default=None)
+
+
+def underway(name: str) -> Underway:
+    """Return what a study has come to; UsageError where there is none of the name."""
+    from gpuadvisor.storage.database import open_store
+
+    with open_store() as store:
+        return Underway(store.worker(name), tuple(store.trials(name)))
 
 
 def stored_studies(wanted: StudyFilter) -> list[StudyRecord]:
