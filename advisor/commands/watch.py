@@ -25,6 +25,7 @@ EPILOG = """examples:
   gpuadvisor watch --at "yesterday 03:00"
   gpuadvisor watch --json | jq '.gpus[].metrics.power_w.value'
 """
+THEMES = ("terminal", "dark", "light", "colour-blind", "mono")
 PIPE_WIDTH = 200
 """Characters of a line where there is no terminal to fit."""
 
@@ -41,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--read-only", action="store_true", help="send no signal to a process, whatever key is hit"
+    )
+    parser.add_argument(
+        "--theme",
+        choices=THEMES,
+        default=THEMES[0],
+        help="colours: terminal (its own; the default), dark, light, colour-blind, mono",
     )
     parser.add_argument("--once", action="store_true", help="print what is known, and end")
     parser.add_argument(
@@ -81,9 +88,8 @@ def run(args: argparse.Namespace) -> int:
         from gpuadvisor.tui.watch.watched import Watched
 
         store = None if args.replay else sources.stored()
-        return app.show(
-            Watched(source, state, store, args.replay, args.read_only or args.replay is not None)
-        )
+        is_read_only = args.read_only or args.replay is not None
+        return app.show(Watched(source, state, store, args.replay, is_read_only), args.theme)
     finally:
         source.close()
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
 
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
@@ -18,6 +21,8 @@ from gpuadvisor.daemon.sources import has_answered
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import plain
 from gpuadvisor.tui.watch.feed import Feed
+from gpuadvisor.tui.watch.help import bindings_of
+from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.pages.overview import Overview
 from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL
@@ -60,7 +65,7 @@ class Watch(App[int]):
     """All pages of one source."""
 
     CSS = CSS
-    ENABLE_COMMAND_PALETTE = False
+    COMMAND_PALETTE_DISPLAY = "^p"
     # Each page is one of Textual's modes: it stays as it was left, with what lies over it.
     DEFAULT_MODE = "1"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = {DEFAULT_MODE: Overview}
@@ -69,6 +74,38 @@ class Watch(App[int]):
         Binding("q", "quit", "quit", priority=True, tooltip="end, always; Ctrl-C as well"),
         Binding("ctrl+c", "end", priority=True, show=False),
         Binding("question_mark", "help", "help", tooltip="this help; any key leaves it"),
+        Binding(
+            "f5,r",
+            "anew",
+            "draw anew",
+            show=False,
+            key_display="F5 r",
+            tooltip="draw the screen anew, as after another program wrote on it",
+        ),
+        Binding(
+            "ctrl+t",
+            "next_theme",
+            "next theme",
+            show=False,
+            key_display="^t",
+            tooltip="the next theme: " + ", ".join(LOOKS),
+        ),
+        Binding(
+            "ctrl+s",
+            "picture",
+            "picture",
+            show=False,
+            key_display="^s",
+            tooltip="save the screen as an SVG file in the current folder",
+        ),
+        Binding(
+            "ctrl+p",
+            "command_palette",
+            "commands",
+            show=False,
+            key_display="^p",
+            tooltip="all commands, to search in",
+        ),
         Binding("h", "help", "help", show=False, tooltip="this help; any key leaves it"),
     ]
 
@@ -142,6 +179,51 @@ class Watch(App[int]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Let `q` be a letter where one types."""
         return not (action == "quit" and isinstance(self.focused, Input))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Yield what the palette offers: the pages, what their keys do, themes, the picture."""
+        for page in self.pages:
+            yield SystemCommand(page.NAME, page.ABOUT, partial(self.action_open, page.KEY))
+        for node in (screen, self):
+            for binding in bindings_of(type(node)):
+                if binding.action != "command_palette":
+                    yield SystemCommand(
+                        binding.description,
+                        f"{self.get_key_display(binding)}: {binding.tooltip or ''}",
+                        partial(self.run_action, binding.action, node),
+                    )
+        for look in LOOKS.values():
+            yield SystemCommand(
+                f"theme {look.name}", look.about, partial(self.action_theme, look.name)
+            )
+
+    def action_theme(self, name: str) -> None:
+        """Change how everything looks."""
+        self.theme = name
+        self.action_anew()
+
+    def action_next_theme(self) -> None:
+        names = list(LOOKS)
+        self.action_theme(names[(names.index(self.theme) + 1) % len(names)])
+        self.say(f"Theme {self.theme}: {LOOKS[self.theme].about} (--theme {self.theme})")
+
+    def action_anew(self) -> None:
+        """Draw the whole screen again."""
+        for screen in self.screen_stack:
+            for lines in screen.query(Lines):
+                lines.refresh()
+        self.refresh(layout=True)
+        self.draw()
+
+    def action_picture(self) -> None:
+        """Save what is on the screen."""
+        name = datetime.now().strftime("gpuadvisor-watch-%Y%m%d-%H%M%S.svg")
+        try:
+            Path(name).write_text(self.export_screenshot(title="gpuadvisor watch"), "utf-8")
+        except OSError as error:
+            self.say(f"No picture was saved: {name}: {error.strerror}.")
+        else:
+            self.say(f"Saved as {name} in the current folder.")
 
     def action_end(self) -> None:
         """End, whatever has the focus."""

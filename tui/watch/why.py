@@ -1,7 +1,7 @@
 """Why a GPU is not as fast as it could be and what that costs, in a sentence, from telemetry alone.
 
 A sentence says what was read and since when, and never what may lie behind it: a GPU without
-kernels waits for its host, but whether for input, for copies or for Python only a profile tells.
+kernels waits for data or for its host; whether for input, copies or Python only a profile tells.
 What it costs is the most that it can cost. Without the readings that it needs, nothing is said.
 """
 
@@ -192,9 +192,10 @@ def _idle(work: _Work) -> Why | None:
         return None
     least = "" if work.last_busy_s else "at least "
     memory = f"{used / 2**30:.0f} GiB" if used >= 2**30 else f"{used / 2**20:.0f} MiB"
+    hold = "holds" if len(work.processes or ()) == 1 else "hold"
     head = f"idle for {least}{cells.age(idle_s)}"
     return Why(
-        (f"{head} while {work.holder} holds {memory}", f"{head}, {memory} held", "idle, held"),
+        (f"{head} while {work.holder} {hold} {memory}", f"{head}, {memory} held", "idle, held"),
         Style.WARNING,
         HOARDED,
     )
@@ -202,8 +203,8 @@ def _idle(work: _Work) -> Why | None:
 
 def _waits(work: _Work) -> Why | None:
     """Tell how much of the time a GPU at work had nothing to do."""
-    if work.first_busy_s is None or work.last_busy_s is None:
-        return None
+    if work.first_busy_s is None or work.last_busy_s is None or work.processes == []:
+        return None  # without a process there is nobody who waits
     span = [value for time_s, value in work.utilization if time_s >= work.first_busy_s]
     if len(span) < LEAST_READINGS or work.state.now_s - work.last_busy_s >= IDLE_S:
         return None
@@ -215,10 +216,10 @@ def _waits(work: _Work) -> Why | None:
     host = _host(work)
     return Why(
         (
-            f"{head}: it waits for the host{host}, which costs up to that much",
-            f"{head}: it waits for the host{host}",
-            f"{head}: it waits for the host",
-            f"waits for the host {_pct(idle)}",
+            f"{head}: it waits for data or its host{host}, which costs up to that much",
+            f"{head}: it waits for data or its host{host}",
+            f"{head}: it waits for data or its host",
+            f"waits for data or host {_pct(idle)}",
             f"waits {_pct(idle)}",
         ),
         Style.WARNING,

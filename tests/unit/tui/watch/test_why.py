@@ -1,0 +1,195 @@
+"""What is said of a slow GPU: only what was read, and no more of it than can be."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.telemetry import Event, Frame, GpuProcess, State, Unavailable
+from gpuadvisor.tui.watch.state import WatchState
+from gpuadvisor.tui.watch.why import WORKS, why
+from tests.telemetry import BUSY, GIB, START_S, all_in, frame, h100, sample
+
+
+def of(pid=71, gpu="GPU-0", memory_bytes=70 * GIB, **fields):
+    return GpuProcess(gpu, pid, "compute", memory_bytes, "python", **fields)
+
+
+def watched(*samples, processes=None, at_s=0):
+    """A state after a frame a second."""
+    state = WatchState("live", clock=lambda: 0.0)
+    for second, each in enumerate(samples):
+        made = frame(at_s + second, each)
+        state.update(Frame(made.time_s, made.samples, gpus=made.gpus, processes=processes))
+    return state
+
+
+def said(state):
+    return why(state, state.gpus[0])
+
+
+def sentence(*samples, **options):
+    return said(watched(*samples, **options)).sentence
+
+
+CAPPED = {"throttle_reasons": 0x4, "sm_clock_mhz": 1485}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            CAPPED,
+            "power cap: clocks 25 % below maximum (1485 of 1980 MHz in the last 29 s), which costs"
+            " up to 25 % of its speed",
+        ),
+        (
+            {**CAPPED, "dram_active_pct": 80},
+            "power cap: clocks 25 % below maximum (1485 of 1980 MHz in the last 29 s), which costs"
+            " little, as it waits for its memory",
+        ),
+        ({**CAPPED, "sm_clock_mhz": 1975}, "power cap"),  # a limit that costs nothing
+        ({"sm_clock_mhz": 1485}, "ok"),  # low clocks that nothing is known to hold
+        (
+            {**CAPPED, "sm_clock_max_mhz": None},
+            "power cap: its clocks were held down 100 % of the readings in the last 29 s",
+        ),
+        (
+            {"sm_active_pct": 21},
+            "kernels run all the time, but only 21 % of the SMs have work: up to 79 % of the GPU"
+            " is unused",
+        ),
+        ({}, "ok"),
+        ({"throttle_reasons": None}, "answers"),  # whether it is held down is not known
+    ],
+)
+def test_what_is_said_of_a_gpu_at_work(changes, expected):
+    assert sentence(*[sample(**changes)] * 30) == expected
+
+
+def test_two_readings_are_of_now_and_no_share_of_a_minute():
+    assert "MHz now)" in sentence(*[sample(**CAPPED)] * 2)
+
+
+def test_what_held_an_idle_gpu_costs_nothing():
+    idle = sample(gpu_utilization_pct=0, **CAPPED)
+    assert "power cap" not in sentence(*[idle] * 30)
+
+
+def test_half_of_the_time_without_kernels_is_half_of_the_time():
+    halves = [sample(gpu_utilization_pct=54 * (n % 2) + 27) for n in range(40)]
+    text = sentence(*halves, processes=(of(),))
+    assert re.fullmatch(
+        r"no kernel ran 46 % of the time since \d\d:\d\d: it waits for data or its host, which"
+        r" costs up to that much",
+        text,
+    )
+
+
+def test_what_the_process_does_meanwhile_is_said_where_it_was_read():
+    halves = [sample(gpu_utilization_pct=50)] * 40
+    text = sentence(*halves, processes=(of(cpu_pct=104.0),))
+    assert "where its process keeps 1.0 CPU cores busy" in text
+    assert "cores" not in sentence(*halves, processes=(of(cpu_pct=None),))
+
+
+def test_where_no_process_is_nobody_waits():
+    assert "no kernel" not in sentence(*[sample(gpu_utilization_pct=50)] * 40, processes=())
+
+
+def test_the_time_before_its_first_kernel_does_not_count():
+    before = [sample(gpu_utilization_pct=0)] * 200
+    assert sentence(*before, *[sample()] * 30, processes=(of(),)) == "ok"
+
+
+def test_a_few_seconds_are_no_share():
+    assert sentence(*[sample(gpu_utilization_pct=50)] * 10) == "ok"
+
+
+def test_memory_that_is_held_by_who_does_nothing():
+    idle = [sample(gpu_utilization_pct=0)] * 100
+    assert sentence(*idle, processes=(of(), of(72, memory_bytes=GIB))) == (
+        "idle for at least 2 min while python (71) and 1 more hold 71 GiB"
+    )
+    after_work = [sample()] * 5 + [sample(gpu_utilization_pct=0)] * 100
+    assert sentence(*after_work, processes=(of(),)).startswith("idle for 2 min while python (71)")
+
+
+def test_an_empty_gpu_is_free_only_where_that_is_known():
+    idle = [sample(gpu_utilization_pct=0, memory_used_bytes=GIB)] * 3
+    assert sentence(*idle, processes=()) == "free"
+    assert sentence(*idle) == "idle"  # whether there are processes is not known
+    held = [sample(gpu_utilization_pct=0)] * 3
+    assert sentence(*held, processes=()) == "idle"  # somebody holds its memory
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (State.LOST, "lost: the GPU fell off the bus or was removed, and nothing of it can be"),
+        (State.STALE, "stale 3 s: no answer"),
+        (State.NO_PERMISSION, "no permission: the driver does not let this user read it"),
+    ],
+)
+def test_a_gpu_that_cannot_be_read_says_that_and_nothing_else(state, expected):
+    watched_state = watched(*[sample(**CAPPED)] * 30, all_in(state, START_S + 26, "no answer"))
+    if state is State.STALE:
+        expected = "stale 4 s: no answer"
+    assert said(watched_state).sentence.startswith(expected)
+
+
+def test_an_error_that_lasts_comes_before_what_is_slow():
+    state = watched(*[sample(**CAPPED)] * 30)
+    message = "GPU 0 reported Xid 79: reboot."
+    state.log.add([Event("xid", START_S, message, Severity.ERROR, "GPU-0")])
+    assert said(state).sentence == message
+    state.log.add([Event("xid", START_S, message, Severity.ERROR, "GPU-0", ended_s=START_S + 1)])
+    assert said(state).sentence.startswith("power cap")
+
+
+PERCENT = st.integers(0, 100)
+READINGS = st.fixed_dictionaries(
+    {
+        "gpu_utilization_pct": PERCENT,
+        "sm_active_pct": st.one_of(st.none(), PERCENT),
+        "dram_active_pct": st.one_of(st.none(), PERCENT),
+        "sm_clock_mhz": st.one_of(st.none(), st.integers(0, 1980)),
+        "sm_clock_max_mhz": st.one_of(st.none(), st.just(1980)),
+        "throttle_reasons": st.one_of(st.none(), st.sampled_from([0, 1, 4, 8, 0x24, 0x48])),
+    }
+)
+
+
+@given(st.lists(READINGS, min_size=1, max_size=90))
+def test_no_sentence_says_more_than_was_read(readings):
+    """Every share in it is one of what was read, and a cause stands only where it was read."""
+    found = said(watched(*[sample(**each) for each in readings], processes=(of(),)))
+    shares = [int(each) for each in re.findall(r"(\d+) %", found.sentence)]
+    assert all(0 <= share <= 100 for share in shares)
+    masks = [each["throttle_reasons"] or 0 for each in readings if each["gpu_utilization_pct"]]
+    for word, bits in (("power cap", 4), ("thermal", 0x60), ("hw slowdown", 8)):
+        if word in found.sentence:
+            assert any(mask & bits for mask in masks)
+    if "below maximum" in found.sentence:
+        clocks = [r["sm_clock_mhz"] for r in readings if r["sm_clock_mhz"] is not None]
+        assert shares[0] <= round(100 * (1 - min(clocks) / 1980))
+    if "no kernel ran" in found.sentence:
+        assert shares[0] <= 100 - min(r["gpu_utilization_pct"] for r in readings)
+    if not any(each["gpu_utilization_pct"] for each in readings):
+        assert found.rank >= WORKS or "idle" in found.sentence
+    assert len(found.texts[-1]) <= len(found.sentence)
+
+
+def test_without_any_metric_nothing_is_said():
+    assert sentence(sample(**dict.fromkeys(BUSY))) == "…"
+    lacking = {name: Unavailable(State.NOT_SUPPORTED, START_S) for name in BUSY}
+    assert sentence(sample(lacking)) == "n/a: this driver says nothing of it"
+
+
+def test_it_is_of_the_gpu_that_was_asked_for():
+    state = WatchState("live", clock=lambda: 0.0)
+    for second in range(30):
+        state.update(frame(second, sample(), sample(**CAPPED)))
+    assert [why(state, h100(n)).texts[-1] for n in (0, 1)] == ["ok", "power cap"]
