@@ -61,10 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import gc
     import socket
 
     from gpuadvisor.daemon import sources
-    from gpuadvisor.tui.watch.state import WatchState
 
     speed = _speed(args)
     if args.at is not None:
@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
     has_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     is_once = args.once or not (args.json or has_screen)
     source = sources.choose(recording=args.replay, speed=math.inf if is_once else speed)
+    from gpuadvisor.tui.watch.state import WatchState  # while the driver is asked
+
     state = WatchState(
         source.label,
         host="" if args.replay else socket.gethostname(),
@@ -84,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
             return _once(source, state, args)
         if args.json:
             return _stream(source, state, args)
+        gc.disable()  # until all is loaded: a tenth of the start
         from gpuadvisor.tui.watch import app
         from gpuadvisor.tui.watch.watched import Watched
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
@@ -67,8 +68,10 @@ class Lines(ScrollView, can_focus=False):
             if len(before) != len(self._lines):
                 self.refresh(layout=True)
         for number, (old, new) in enumerate(zip(before, self._lines, strict=False)):
-            if old != new or ((number == last) != (number == cursor)):
-                self._redraw(number)
+            if (number == last) != (number == cursor):
+                self._redraw(number, 0, self.size.width)
+            elif old != new:
+                self._redraw(number, *_changed(old, new, self.size.width))
         if cursor is not None and cursor != last:
             self.bring_into_view(cursor)
 
@@ -101,14 +104,31 @@ class Lines(ScrollView, can_focus=False):
             if action is not None:
                 shown += RichStyle(meta={CLICKS: action})
             segments.append(Segment(text, shown))
-        return Strip(segments).adjust_cell_length(width, base)
+        return Strip(segments).simplify().adjust_cell_length(width, base)
 
     def on_click(self, event: events.Click) -> None:
         number = event.y + self.scroll_offset.y
         if CLICKS not in event.style.meta and number < len(self._lines):
             self.post_message(self.Chosen(self, number))
 
-    def _redraw(self, number: int) -> None:
+    def _redraw(self, number: int, begin: int, end: int) -> None:
         y = number - self.scroll_offset.y
-        if 0 <= y < self.size.height:
-            self.refresh(Region(0, y, self.size.width, 1))
+        if 0 <= y < self.size.height and begin < end:
+            self.refresh(Region(begin, y, end - begin, 1))
+
+
+def _changed(old: Line, new: Line, width: int) -> tuple[int, int]:
+    """Return from where to where two lines differ, so that no more is sent to the terminal."""
+    begin, end = 0, width
+    for before, after in zip(old, new, strict=False):
+        if before != after:
+            break
+        begin += cell_len(before[0])
+    lengths = [sum(cell_len(text) for text, _ in line) for line in (old, new)]
+    if lengths[0] == lengths[1]:
+        end = lengths[0]
+        for before, after in zip(reversed(old), reversed(new), strict=False):
+            if before != after:
+                break
+            end -= cell_len(before[0])
+    return begin, max(min(end, width), min(begin, width))

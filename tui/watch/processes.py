@@ -196,9 +196,10 @@ def _text(value: Callable[[GpuProcess], str | None], missing: str = "?") -> Show
 
 def _age(state: WatchState, row: Row, width: int) -> Cell:
     began_s = row.process.started_s
-    return (
-        Cell(("?",), Style.QUIET) if began_s is None else Cell((cells.age(state.now_s - began_s),))
-    )
+    if began_s is None:
+        return Cell(("?",), Style.QUIET)
+    age_s = state.now_s - began_s  # whose seconds would move all the time
+    return Cell((cells.age(age_s) if age_s >= 60 else "<1 min",))
 
 
 def _ram(state: WatchState, row: Row, width: int) -> Cell:

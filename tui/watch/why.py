@@ -24,6 +24,8 @@ CLOCK_S = 60.0
 """Clocks are judged over the last minute: a limit is touched and left several times a second."""
 NOW_S = 5.0
 """Readings of less than that are of now, and no share of a time. [own]"""
+STEP_S = 10.0
+"""Spans are told in these, so that a sentence does not change with every second. [own]"""
 LEAST_HELD = 0.1
 """Share of the readings at work from which on held clocks are told: as the rule `power_capped`."""
 LEAST_LOSS = 0.02
@@ -98,7 +100,9 @@ class _Work:
         """Return since when it was read at work, as far as that is no longer ago than `since_s`."""
         busy = [time_s for time_s, value in self.utilization if value > 0 and time_s >= since_s]
         span_s = busy[-1] - busy[0] if busy else 0.0
-        return "now" if span_s < NOW_S else f"in the last {cells.age(span_s)}"
+        if span_s < NOW_S:
+            return "now"
+        return f"in the last {cells.age(max(span_s // STEP_S * STEP_S, NOW_S))}"
 
     def at_work(self, metric: str, since_s: float) -> list[Number]:
         """Return the readings of a metric that were made together with one of a busy GPU."""

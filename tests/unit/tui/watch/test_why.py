@@ -42,19 +42,19 @@ CAPPED = {"throttle_reasons": 0x4, "sm_clock_mhz": 1485}
     [
         (
             CAPPED,
-            "power cap: clocks 25 % below maximum (1485 of 1980 MHz in the last 29 s), which costs"
+            "power cap: clocks 25 % below maximum (1485 of 1980 MHz in the last 20 s), which costs"
             " up to 25 % of its speed",
         ),
         (
             {**CAPPED, "dram_active_pct": 80},
-            "power cap: clocks 25 % below maximum (1485 of 1980 MHz in the last 29 s), which costs"
+            "power cap: clocks 25 % below maximum (1485 of 1980 MHz in the last 20 s), which costs"
             " little, as it waits for its memory",
         ),
         ({**CAPPED, "sm_clock_mhz": 1975}, "power cap"),  # a limit that costs nothing
         ({"sm_clock_mhz": 1485}, "ok"),  # low clocks that nothing is known to hold
         (
             {**CAPPED, "sm_clock_max_mhz": None},
-            "power cap: its clocks were held down 100 % of the readings in the last 29 s",
+            "power cap: its clocks were held down 100 % of the readings in the last 20 s",
         ),
         (
             {"sm_active_pct": 21},

@@ -1,0 +1,67 @@
+"""The terminal as Textual has it, but for one thing: it waits for a key without looking ten times a
+second, so that an idle page does nothing, and a page that ends need not wait for the next look."""
+
+from __future__ import annotations
+
+import os
+import select
+from codecs import IncrementalDecoder, getincrementaldecoder
+from collections.abc import Iterator, Sequence
+
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+BLOCK = 4096
+"""Bytes of keys that are read at once."""
+PENDING_S = 0.1
+"""Time after which the parser is asked for a key that was awaiting more, such as Esc alone."""
+ASKED_FOR_S = 1.0
+"""How long it is asked after the last key: nothing is pending longer."""
+
+
+class Terminal(LinuxDriver):
+    """Textual's driver, whose thread for keys sleeps until there is one."""
+
+    def disable_input(self) -> None:
+        """End the thread at once."""
+        if self._key_thread is not None:
+            os.write(self._bell[1], b"!")
+        super().disable_input()
+
+    def run_input_thread(self) -> None:
+        """Read keys until the input is disabled."""
+        decoder = getincrementaldecoder("utf-8")("replace")
+        parser = XTermParser(self._debug)
+        quiet_s = ASKED_FOR_S
+        while not self.exit_event.is_set():
+            wait_s = PENDING_S if quiet_s < ASKED_FOR_S else None
+            ready, _, _ = select.select([self.fileno, self._bell[0]], [], [], wait_s)
+            quiet_s = 0.0 if ready else quiet_s + PENDING_S
+            if self._bell[0] in ready:
+                os.read(self._bell[0], BLOCK)
+            for message in (*self._typed(parser, decoder, ready), *parser.tick()):
+                self.process_message(message)
+
+    def _typed(
+        self, parser: XTermParser, decoder: IncrementalDecoder, ready: Sequence[int]
+    ) -> Iterator[Message]:
+        """Yield what was typed, if anything was."""
+        if self.fileno not in ready:
+            return
+        try:
+            text = decoder.decode(os.read(self.fileno, BLOCK))
+        except OSError:  # the terminal has gone: SIGHUP ends us
+            text = ""
+            self.exit_event.wait(ASKED_FOR_S)
+        if text:  # part of a letter is none, and would be the end to the parser
+            yield from parser.feed(text)
+
+    @property
+    def _bell(self) -> tuple[int, int]:
+        """A pipe that wakes the thread."""
+        if self._pipe is None:
+            self._pipe = os.pipe()
+        return self._pipe
+
+    _pipe: tuple[int, int] | None = None
