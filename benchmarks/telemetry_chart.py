@@ -98,14 +98,18 @@ def measure(folder: Path, what: str, gpus: list[str] | None, span_s: int) -> Non
 
 
 def timed(what: str, work: Callable[[], object]) -> None:
-    """Print how long the work takes."""
-    took_ms = []
+    """Print how long the work takes, and how much of a core: the former is longer where others
+    work beside it."""
+    took_ms, cpu_ms = [], []
     for _ in range(TIMES):
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         work()
         took_ms.append((time.perf_counter() - began) * 1e3)
-    middle = statistics.median(took_ms)
-    print(f"{what}: {middle:.1f} ms (worst of {TIMES}: {max(took_ms):.1f})")
+        cpu_ms.append((time.process_time() - cpu) * 1e3)
+    print(
+        f"{what}: {statistics.median(took_ms):.1f} ms (best of {TIMES}: {min(took_ms):.1f}),"
+        f" {statistics.median(cpu_ms):.1f} ms of a core"
+    )
 
 
 if __name__ == "__main__":

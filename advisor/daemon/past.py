@@ -34,8 +34,8 @@ from gpuadvisor.domain.timeline import Column, Timeline, grid, thinned
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LIVE_S = 1800.0
-"""What is kept of a live sampler: half an hour of eight GPUs takes 6 MB."""
+LIVE_S = 900.0
+"""What is kept of a live sampler: a quarter of an hour of eight GPUs takes 4 MB."""
 RECORDED_S = 6 * 3600.0
 """What is kept of a recording, its end: six hours of eight GPUs take 70 MB."""
 TRIMMED_SHARE = 0.1

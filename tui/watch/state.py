@@ -52,7 +52,7 @@ class WatchState:
         self.history = History()
         self.curves = Curves()
         self.memory = None if has_all_events or is_past else Memory()
-        """The last half an hour of all metrics; None where a store or a recording has it."""
+        """The last quarter of an hour of all metrics; None where a store or a recording has it."""
         self.log = EventLog()
         self.sparkline: Sparkline = SPARKLINES[0]
         """What is drawn over time."""

@@ -32,8 +32,8 @@ STORED_S, LIVE_S = DAY_S, 10 * MINUTE_S
 """What is shown at first: of a store, and without one."""
 STEP_BACK = 0.5
 """Share of the chart by which one steps back and forward."""
-LEAST_CHART, CHART_SHARE = 5, 0.55
-"""Lines of the charts, and the share of the page that they have where it is higher."""
+LEAST_CHART, CHART_SHARE, TWO_SHARE = 5, 0.55, 0.7
+"""Lines of the charts, and the share of the page that one has, and two, where it is higher."""
 LOOKED_AT = 500
 """Events before the cursor among which the one is looked for that is worth a look."""
 RENEWED_SHARE, LONGEST_OLD_S = 0.05, 60.0
@@ -111,6 +111,9 @@ class Charts(Page):
         self._moments = Asker(self._read_moment, lambda: self.post_message(Answered()))
         self._jumps = Asker(self._read_event, lambda: self.post_message(Answered()))
         self._failed_s = 0.0
+        self._drawn: object = None
+        self._lines: list[Line] = []
+        """The charts as they were drawn last, and of what."""
 
     def compose_page(self) -> ComposeResult:
         yield Lines("chart")
@@ -204,7 +207,8 @@ class Charts(Page):
         width = self.size.width
         body = max(self.size.height - self._around, 1)
         count = 1 if self._other is None else 2
-        height = body if body <= LEAST_CHART + 1 else max(int(body * CHART_SHARE), LEAST_CHART)
+        share = CHART_SHARE if count == 1 else TWO_SHARE
+        height = body if body <= LEAST_CHART + 1 else max(int(body * share), LEAST_CHART)
         drawing = Drawing(width, max(height - 1, 1), self._glyphs, self._fits)
         question = self._question(drawing)
         if self._charts.error is not None and time.monotonic() - self._failed_s >= RETRY_S:
@@ -220,8 +224,11 @@ class Charts(Page):
             self.query_one("#then", Lines).show([])
             return
         asked = self._charts.question or question
-        found = charting.lines(chart, asked, drawing, self._cursor_s, self._top)
-        self.query_one("#chart", Lines).show([head, *found])
+        drawn = (asked, drawing, self._cursor_s, self._top)
+        if drawn != self._drawn:  # it is drawn each second, and some 10 ms of work
+            self._drawn = drawn
+            self._lines = charting.lines(chart, *drawn)
+        self.query_one("#chart", Lines).show([head, *self._lines])
         self.query_one("#then", Lines).show(self._below(chart, width, body - height))
 
     def _instead(self) -> list[Line]:
@@ -420,6 +427,8 @@ class Charts(Page):
             return
         self._cursor_s = found.began_s
         if found.gpu is not None and not charting.is_of_host(self._metric):
+            if self._other is not None and self._other.device == found.gpu:
+                self._other = Series(self._device)
             self.watched.gpu = found.gpu
         self._show_cursor()
         self._jump()
