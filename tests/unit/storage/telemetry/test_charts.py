@@ -153,3 +153,17 @@ def test_a_metric_that_was_not_read_while_others_were_is_a_gap(reader):
     assert hours.columns[1].missing_s == pytest.approx(599 + 399, abs=2)
     other = reader.timelines("temperature_c", ["GPU-1"], BEGIN_S, BEGIN_S + 3 * 3600, 3)["GPU-1"]
     assert other.columns[1].missing_s == pytest.approx(599, abs=2)
+
+
+def test_a_chart_and_a_table_say_the_same(reader, plain):
+    """What `gpuadvisor.telemetry()` and `db export` read, and what is drawn."""
+    span = (BEGIN_S, BEGIN_S + LENGTH_S)
+    chart = reader.timelines("power_w", ["GPU-0"], *span, 80, now_s=span[1])["GPU-0"]
+    known = [column for column in chart.columns if column is not None]
+    for resolution, low, high in (("raw", 2, 2), ("minute", 3, 4)):
+        rows = list(reader.table(*span, resolution, gpus=["GPU-0"], metrics=["power_w"]).rows)
+        if resolution == "minute":  # the last minute is not rolled up yet
+            chart = reader.timelines("power_w", ["GPU-0"], span[0], rows[-1][0] + 60, 80)["GPU-0"]
+            known = [column for column in chart.columns if column is not None]
+        assert min(row[low] for row in rows) == min(column.low for column in known)
+        assert max(row[high] for row in rows) == max(column.high for column in known)

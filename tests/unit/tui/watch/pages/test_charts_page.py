@@ -93,10 +93,10 @@ class Now:
         self._closed.set()
 
 
-def watch(store=None, source=None, *, is_live=False, recording=None):
+def watch(store=None, source=None, *, is_live=False, recording=None, theme="terminal"):
     is_past = recording is not None
     state = WatchState("x", has_all_events=not is_live, is_past=is_past, clock=lambda: 0.0)
-    return Watch(Watched(source or Now(), state, store, recording))
+    return Watch(Watched(source or Now(), state, store, recording), theme)
 
 
 async def until(pilot, is_true):
@@ -269,6 +269,25 @@ def test_a_locked_store_does_not_hold_up_the_page(tmp_path):
     finally:
         for each in held:
             each.close()
+
+
+@pytest.mark.parametrize(
+    ("theme", "size"),
+    [("terminal", (120, 36)), ("mono", (80, 24)), ("light", (80, 24)), ("colour-blind", (80, 24))],
+)
+def test_what_it_looks_like(snap_compare, store, theme, size):
+    async def at_the_event(pilot):
+        app = pilot.app
+        await until(pilot, lambda: len(app.pages) > 1)
+        await pilot.press("3")
+        await until(pilot, lambda: isinstance(app.screen, Charts))
+        app.screen.query_one("#head").display = False  # it has the names of other pages
+        await pilot.press("minus", *["plus"] * 4, "c", *"gpu 1", "enter", "e")
+        await until(pilot, lambda: "python train.py" in screen_text(app))
+        await until(pilot, lambda: "GPU 1  " in screen_text(app) and not app.screen._charts.is_busy)
+
+    app = watch(store, theme=theme)
+    assert snap_compare(app, terminal_size=size, run_before=at_the_event)
 
 
 @pytest.mark.parametrize("size", [(20, 5), (80, 24), (300, 80)])
