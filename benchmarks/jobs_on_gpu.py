@@ -199,7 +199,7 @@ def _print(jobs: list[dict[str, Any]], names: list[str]) -> int:
         print(
             f"{name}: {named} (expected {EXPECTED[name]});"
             f" { ({n: round(s, 2) for n, s in shares.items()}) }; wasted at most"
-            f" {100 * job['wasted_gpu_hours'] / job['gpu_hours']:.0f} % of its time; {seen}"
+            f" {100 * job['wasted_gpu_hours'] / (job['gpu_hours'] or 1):.0f} % of its time; {seen}"
         )
     print(f"{wrong} wrong, {untold} cannot be told (at most {MOST_UNTOLD})")
     return 0 if not wrong and untold <= MOST_UNTOLD else 1

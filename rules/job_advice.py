@@ -57,6 +57,7 @@ def _of_causes(job: Job) -> Iterator[Advice]:
                 cause.advice.format(script=_quoted(job)) if _has_script(job, cause) else "",
                 loss.lost_s / 3600 if cause.is_tunable else None,
                 cause.method,
+                cause.is_bound,
             )
 
 

@@ -27,6 +27,8 @@ class JobCause:
     """What to do, as a clause; `{script}` is the script."""
     method: str = ""
     """How the time to gain was estimated; empty where there is none to gain."""
+    is_bound: bool = False
+    """Whether the time to gain is a bound that is hardly ever reached, and is called so."""
     is_tunable: bool = False
     """Whether `gpuadvisor tune` may gain the time."""
     is_waste: bool = True

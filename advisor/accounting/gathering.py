@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -135,7 +136,8 @@ def proven_plans() -> list[ProvenPlan]:
     store of studies, or it cannot be read."""
     from gpuadvisor.storage.home import DATABASE, readable_home
 
-    if not (readable_home() / DATABASE).exists():
+    path = readable_home() / DATABASE
+    if not os.access(path, os.R_OK):
         return []
     from gpuadvisor.tuning.selection import StudyFilter, stored_studies
 

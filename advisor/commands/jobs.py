@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.by:
         made = report.grouped_sections(ledger, args.by, groups, missed_s)
     else:
-        width = None if args.markdown else output().width
+        width = None if args.markdown or args.json else output().width
         made = report.sections(ledger, jobs, missed_s, all_rows=args.all, width=width)
     if not write_formats(
         args,

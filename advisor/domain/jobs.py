@@ -243,6 +243,8 @@ class Advice:
     """GPU-hours to gain at most, an estimate; None where nothing can be gained or estimated."""
     method: str
     """How that was estimated, or what is wasted; empty where nothing is."""
+    is_bound: bool = False
+    """Whether the hours to gain are a bound that is hardly ever reached."""
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,10 @@ def sentence(job: Job, advice: Sequence[Advice]) -> str:
 
 def said(each: Advice) -> str:
     """Return one advice as a clause; what could be gained is said to be an estimate."""
-    gain = "" if each.gain_hours is None else f": about {_hours(each.gain_hours)} GPU-hours to gain"
-    gain += " (estimate)" if gain else ""
+    gain = ""
+    if each.gain_hours is not None:
+        hedge = "up to" if each.is_bound else "about"
+        gain = f": {hedge} {_hours(each.gain_hours)} GPU-hours to gain (estimate)"
     return f"{each.sentence}{gain}" + (f", {each.what_to_do}" if each.what_to_do else "")
 
 

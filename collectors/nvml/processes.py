@@ -1,7 +1,8 @@
 """The processes that have memory on the GPUs: by NVML which, by the operating system who they are.
 
-In a container with its own process numbers, NVML gives the host's: these mean nothing here, or
-another process. They are shown as the host's, and nothing is invented about them.
+In a container with its own process numbers, NVML gives the host's, or lists none: these mean
+nothing here, or another process. Those that can only be one of the container's CUDA processes are
+shown as that (`own_processes`), others as the host's, and nothing is invented about them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.nvml import codes
+from gpuadvisor.collectors.nvml.own_processes import cuda_processes, in_their_place
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess
 
 COMMAND_CHARACTERS = 300
@@ -77,6 +79,15 @@ class ProcessFacts:
             unknown = {"name": None, "is_host_pid": not self._has_host_numbers}
             facts = self._now[pid] = self._facts(pid) or unknown
         return GpuProcess(gpu, pid, kind, memory_bytes, sm_utilization_pct=sm_pct, **facts)
+
+    @property
+    def is_contained(self) -> bool:
+        """Whether this container has process numbers of its own."""
+        return not self._has_host_numbers
+
+    def is_unknown(self, pid: int) -> bool:
+        """Return whether nothing is known here of a process that the driver lists."""
+        return self._facts(pid) is None
 
     def forget_others(self, pids: set[int]) -> None:
         """Forget all but these processes; what changes is read anew afterwards."""
@@ -239,13 +250,15 @@ class GpuProcesses:
         parents = {gpu.parent_uuid for gpu, _ in gpus}
         found: list[GpuProcess] = []
         is_known = False
+        here = cuda_processes() if self._facts.is_contained else {}
         for gpu, handle in gpus:
             if gpu.uuid in parents:
                 continue  # its instances say it, each for itself
             listed = self._list(nvml, gpu, handle)
             if listed is not None:
                 is_known = True
-                found.extend(self._describe(nvml, gpu, handle, listed))
+                ours = self._ours(nvml, handle, listed, here, len(gpus)) if here else {}
+                found.extend(self._describe(nvml, gpu, handle, listed, ours))
         self._facts.forget_others({process.pid for process in found})
         return tuple(found) if is_known or not gpus else None
 
@@ -281,11 +294,30 @@ class GpuProcesses:
                 return processes
         return None
 
-    def _describe(self, nvml: Any, gpu: Gpu, handle: Any, listed: Listed) -> Iterator[GpuProcess]:
+    def _ours(
+        self, nvml: Any, handle: Any, listed: Listed, here: dict[int, frozenset[int]], gpus: int
+    ) -> dict[int, int | None]:
+        """Return this container's processes of a GPU, each with its number in the driver's list."""
+        try:
+            minor = int(nvml.nvmlDeviceGetMinorNumber(handle))
+        except (nvml.NVMLError, AttributeError):
+            minor = None
+        alone = [pid for pid, opened in here.items() if opened == {minor} or gpus == 1]
+        unknown = [pid for pid in listed if self._facts.is_unknown(pid)]
+        return in_their_place([*listed], unknown, [pid for pid in alone if pid not in listed])
+
+    def _describe(
+        self, nvml: Any, gpu: Gpu, handle: Any, listed: Listed, ours: dict[int, int | None]
+    ) -> Iterator[GpuProcess]:
         busy = _utilization(nvml, handle) if listed else None
+        known_as = {there: pid for pid, there in ours.items() if there is not None}
         for pid, (kind, memory_bytes) in listed.items():
             share = None if busy is None else busy.get(pid, 0.0)
-            yield self._facts.describe(gpu.uuid, pid, kind, memory_bytes, share)
+            who = known_as.get(pid, pid)
+            yield self._facts.describe(gpu.uuid, who, kind, memory_bytes, share)
+        for pid, there in ours.items():
+            if there is None:  # how much it holds and uses is not told
+                yield self._facts.describe(gpu.uuid, pid, "compute", None, None)
 
 
 class _FirstProcess(Structure):

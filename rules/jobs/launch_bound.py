@@ -22,6 +22,7 @@ CAUSE = JobCause(
     advice="`gpuadvisor tune {script}`",
     method="At most the share of the time in which SMs had no work, while utilization was high, few"
     " SMs were active and one CPU thread never rested.",
+    is_bound=True,
     is_tunable=True,
 )
 

@@ -30,6 +30,8 @@ from gpuadvisor.storage.telemetry.schema import (
 from gpuadvisor.storage.telemetry.written import WrittenFile
 
 JOBS = "jobs.db"
+EVER_S = 1e11
+"""A Unix time after all others, which JSON can say: some thousand years from now."""
 ROWS = 4096
 """Uses of one answer, at most an hour's more: some 2 MB in the daemon, for a moment."""
 FOLDED = "folded until"
@@ -197,7 +199,7 @@ class JobsReader:
 
     def read(self, since_s: float, until_s: float) -> Iterator[Use]:
         """Yield the uses of hours that began in the span; StoreError where a file fails."""
-        is_closed = self.is_closed
+        is_closed, until_s = self.is_closed, min(until_s, EVER_S)
         while since_s < until_s:
             if is_closed:
                 question = Question(since_s, until_s, "jobs")

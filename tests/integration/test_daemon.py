@@ -130,6 +130,7 @@ def _is_of(process, machine):
 
 
 def test_a_day_in_the_life(machine):
+    machine.control("LOAD=busy", f"PIDS={os.getpid()}:2048")
     machine.telemetry.mkdir(parents=True)
     (machine.telemetry / "index.db").write_text("What an earlier life has left. " * 100)
     pid = machine.start()
@@ -164,6 +165,12 @@ def test_a_day_in_the_life(machine):
     before = machine.scrape()["gpuadvisor_daemon_frames_total"][""]
     time.sleep(2)
     assert machine.scrape()["gpuadvisor_daemon_frames_total"][""] - before > 8
+
+    told = json.loads(machine.run("jobs", "--json").stdout)
+    (job,) = told["jobs"]
+    assert (job["pids"], len(job["gpus"]), job["is_running"]) == ([os.getpid()], 2, True)
+    unclaimed = sum(each["gpu_hours"] for each in told["unclaimed"].values())
+    assert job["gpu_hours"] + unclaimed == pytest.approx(told["total"]["gpu_hours"])
 
     stopped = machine.ask("stop")
     assert (stopped.returncode, stopped.stdout) == (0, f"Stopped process {pid}.\n")

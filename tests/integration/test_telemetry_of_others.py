@@ -25,14 +25,21 @@ SCRIPT = """
     from dataclasses import replace
     from pathlib import Path
     import gpuadvisor
+    import gpuadvisor.accounting.gathering, gpuadvisor.commands.jobs
+    import gpuadvisor.reports.jobs_document, gpuadvisor.reports.strict_json
+    import gpuadvisor.commands._output, gpuadvisor.storage.telemetry.frames
     from gpuadvisor.cli import main
     from gpuadvisor.daemon import sources
     from gpuadvisor.daemon.process_server import ProcessServer
+    from gpuadvisor.domain.jobs import Amounts, Use
     from gpuadvisor.domain.telemetry import GpuProcess
+    from gpuadvisor.storage.telemetry.jobs import JobsFile
     from gpuadvisor.storage.telemetry.sharing import share
     from gpuadvisor.storage.telemetry.writer import TelemetryWriter
     from tests.telemetry import START_S, frame, sample
 
+    from gpuadvisor.rules.job_causes import load_causes
+    load_causes()
     folder, state, group, user, groups = (
         Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:5]), json.loads(sys.argv[5])
     )
@@ -57,9 +64,14 @@ SCRIPT = """
         server = ProcessServer(folder, group, Admins())
         made = [frame(now_s - START_S - at, sample()) for at in (60, 30, 0)]
         writer.append([replace(each, processes=listed) for each in made])
+        file = JobsFile(folder / "jobs.db")
+        took = Amounts(seconds=1800.0, held_s=3600.0)
+        hour_s = now_s // 3600 * 3600
+        file.add([Use(hour_s, "GPU-0", p, None, now_s, now_s, 1, took) for p in listed], now_s)
         if state == "stopped":
             server.close()
             writer.close()
+            file.close()
         os.write(ready, b"x")
         os.read(over, 1)  # until the other ends
         os._exit(0)
@@ -109,7 +121,9 @@ SCRIPT = """
             blocked.append(path.name)
         else:
             raise AssertionError(path)
-    print(json.dumps({"own": own, "theirs": read(), "modes": modes, "blocked": blocked}))
+    theirs = read()
+    theirs["jobs"] = run("jobs", "--json", "--since", "2h")
+    print(json.dumps({"own": own, "theirs": theirs, "modes": modes, "blocked": blocked}))
     sys.stdout.flush()
     os._exit(0)
 """
@@ -145,6 +159,15 @@ def lines_of(told):
     return {tuple(row.split(",")[place] for place in (4, 7, 8)) for row in rows}
 
 
+def jobs_of(told):
+    """Return the users of the jobs, all GPU-hours that are told of, and what is withheld."""
+    status, lines, _ = told["jobs"]
+    assert status == 0, told["jobs"]
+    found = json.loads("\n".join(lines))
+    users = sorted(each["user"] for each in found["jobs"])
+    return users, found["total"]["gpu_hours"], found["withheld"]
+
+
 @pytest.mark.parametrize("state", ["running", "stopped", "killed"])
 def test_a_member_of_the_group_reads_all_but_processes(seen, state):
     found = seen(state)
@@ -156,7 +179,12 @@ def test_a_member_of_the_group_reads_all_but_processes(seen, state):
     assert (status, "The daemon runs" in lines[0]) == ((0, True) if runs else (1, False))
     status, (_, *lines), _ = theirs["check"]
     assert status == 0
-    files = {"gpuadvisor.db": "only root", "index.db": "ok", "samples": "ok"}
+    files = {
+        "gpuadvisor.db": "only root",
+        "index.db": "ok",
+        "jobs.db": "only root",
+        "samples": "ok",
+    }
     for line, (name, word) in zip(lines, {**files, "processes": "only root"}.items(), strict=True):
         assert (line.split()[0].startswith(name), word in line) == (True, True)
     assert theirs["export"] == own["export"]
@@ -178,6 +206,9 @@ def test_a_member_of_the_group_reads_all_but_processes(seen, state):
         )
         assert (status, rows, said) == (5, [], f"gpuadvisor: {withheld}")
         assert theirs["window"] == [False, withheld]
+    users, hours, withheld = jobs_of(theirs)
+    assert (users, hours) == ((["4321"], 1.0) if runs else ([], 0.0))
+    assert ("Others' jobs are left out" if runs else "and it does not run") in withheld
     assert PRIVATE.items() <= found["modes"].items()
     assert not any(int(mode, 8) & 0o007 for mode in found["modes"].values())
     shared = {name for name, mode in found["modes"].items() if int(mode, 8) & 0o040}
@@ -189,6 +220,7 @@ def test_a_member_of_the_group_reads_all_but_processes(seen, state):
 def test_members_of_the_admins_group_are_told_everything(seen):
     found = seen("running", groups=(GROUP, ADMINS))
     assert lines_of(found["theirs"]) == lines_of(found["own"])
+    assert jobs_of(found["theirs"]) == (["4321", "ann"], 1.0, None)
     assert found["theirs"]["window"] == [True, None]
 
 

@@ -12,9 +12,11 @@ from gpuadvisor.daemon.process_server import told_jobs
 from gpuadvisor.domain.jobs import Unclaimed
 from gpuadvisor.domain.telemetry import HOST, GpuProcess, Sample
 from gpuadvisor.rules.job_ledger import ledger
+from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.telemetry.jobs import _uses, stored_uses
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.simulated_jobs import BEGIN_S
+from tests.studies import study
 from tests.telemetry import GIB, frame, h100, sample
 from tests.telemetry_store import Clock
 
@@ -124,6 +126,24 @@ def test_a_time_without_jobs_is_said(jobs):
     status, said = jobs("--until", "2023-11-14T20:00+00:00")
     assert (status, "Nothing was measured" in said.out) == (0, True)
     assert "no process used a GPU" in said.err
+
+
+def test_a_plan_of_a_study_that_is_not_used_is_pointed_to(jobs, store):
+    result = replace(study(), study="train-1", trials=())
+    with open_store(store / "gpuadvisor.db") as studies:
+        studies.create_study(
+            "train-1", result.script, result.args, result.environment, result.level,
+            result.objective, result.started, "/home/ann", result.is_module, result.verifies,
+        )  # fmt: skip
+        studies.finish_study(result)
+    try:
+        lines = " ".join(jobs()[1].out.split())
+    finally:
+        (store / "gpuadvisor.db").unlink()
+    assert (
+        "a plan proven 1.4x for a train.py in /home/ann on this kind of GPU exists (study train-1)"
+        " and is not used, `gpuadvisor run --plan /home/ann/train.plan.toml train.py`"
+    ) in lines
 
 
 def test_as_a_table(store, monkeypatch):

@@ -142,3 +142,10 @@ def test_clocks_that_are_held_are_nothing_that_tune_could_gain():
         "held 19 % below its highest clock by its power limit or its temperature 97 % of the time"
     )
     assert (said.gain_hours, "nothing that tune could gain" in said.what_to_do) == (None, True)
+
+
+def test_what_launches_cost_is_a_bound():
+    """SMs without work are not all gained: kernels that are small stay so."""
+    assert "up to 20 GPU-hours to gain (estimate), `gpuadvisor tune" in text(
+        job(31, launch_bound=(30, 20))
+    )

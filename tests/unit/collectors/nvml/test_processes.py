@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.collectors.nvml.processes import ProcessFacts
+from gpuadvisor.collectors.nvml.own_processes import cuda_processes, in_their_place
+from gpuadvisor.collectors.nvml.processes import GpuProcesses, ProcessFacts
 
 FIRST = "GPU-fa4e0000-0000-4000-8000-000000000000"
 LISTED = """
@@ -166,3 +167,58 @@ def test_the_cpu_time_of_children_without_gpu_memory_is_known_and_who_started_it
     assert second.cpu_pct < second.children_cpu_pct
     assert second.by_gpuadvisor is True
     assert ProcessFacts().describe(FIRST, os.getpid(), "compute", 1, None).by_gpuadvisor is False
+
+
+def proc_of(folder, **opened):
+    """A folder like /proc, with the device files that each process has open."""
+    for name, files in opened.items():
+        (folder / name.removeprefix("p") / "fd").mkdir(parents=True)
+        for number, file in enumerate(files):
+            (folder / name.removeprefix("p") / "fd" / str(number)).symlink_to(file)
+    (folder / "self").mkdir()
+    return folder
+
+
+def test_cuda_processes_of_a_container_are_known_by_the_files_that_they_have_open(tmp_path):
+    proc = proc_of(
+        tmp_path,
+        p7=["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia3"],
+        p8=["/dev/nvidiactl", "/dev/nvidia3"],  # asks NVML, as we do
+        p9=["/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia1", "/dev/null"],
+        p10=[],
+    )
+    assert cuda_processes(proc) == {7: frozenset({3}), 9: frozenset({0, 1})}
+
+
+@pytest.mark.parametrize(
+    ("listed", "unknown", "here", "expected"),
+    [
+        ([], [], [7, 8], {7: None, 8: None}),  # the driver lists none in a container
+        ([4242], [4242], [7], {7: 4242}),
+        ([4242, 7], [4242], [8], {8: 4242}),
+        ([4242, 4243], [4242, 4243], [7], {}),  # either may be it, and the other another's
+        ([4242], [4242], [7, 8], {}),
+        ([7], [], [8], {}),
+        ([], [], [], {}),
+    ],
+)
+def test_only_what_can_be_no_other_process_takes_its_place(listed, unknown, here, expected):
+    assert in_their_place(listed, unknown, here) == expected
+
+
+def test_in_a_container_of_its_own_numbers_a_process_is_named():
+    """The host's number, of which nothing is known here, is that of the only one that computes."""
+
+    class Nvml:
+        NVMLError = OSError
+        nvmlDeviceGetMinorNumber = staticmethod(lambda handle: 3)  # noqa: N815 - NVML's name
+
+    contained = GpuProcesses()
+    facts = contained._facts = ProcessFacts()
+    facts._has_host_numbers = False
+    ours = contained._ours(
+        Nvml, None, {99999999: ("compute", 5)}, {os.getpid(): frozenset({3})}, gpus=2
+    )
+    assert ours == {os.getpid(): 99999999}
+    elsewhere = {os.getpid(): frozenset({1})}
+    assert contained._ours(Nvml, None, {99999999: ("compute", 5)}, elsewhere, gpus=2) == {}
