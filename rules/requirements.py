@@ -117,28 +117,40 @@ def _lacks_kernels(facts: Facts) -> str | None:
     return facts.not_measured.get("kernels")
 
 
-def _lacks_idle(facts: Facts) -> str | None:
+def _lacks_launches(facts: Facts) -> str | None:
+    """Return why the run cannot be played again."""
     lacks = _lacks_kernels(facts) or facts.not_measured.get("idle")
     if lacks is not None:
         return lacks
     directions = facts.profile.columns("copies", ("direction",))["direction"]
     if facts.calls_that_copy and not (directions != Direction.MEMSET).any():
         return "calls that copy were recorded, but not the copies"
-    known = facts.launched.known[: facts.work.kernels]
-    if len(known) and 1.0 - float(known.mean()) > MOST_UNKNOWN:
+    if facts.timeline is None:
+        return "no call that launched one of the kernels was recorded"
+    return None
+
+
+def _lacks_idle(facts: Facts) -> str | None:
+    lacks = _lacks_launches(facts) or facts.fitness.no_idle
+    if lacks is not None:
+        return lacks
+    if facts.unknown_launch_share > MOST_UNKNOWN:
         return "the calls that launched many of the kernels were not recorded"
     return None
 
 
 MOST_UNKNOWN = 0.25
-"""Largest share of the kernels whose launch may be unknown: those launched before recording began,
-and no more. [own]"""
+"""Largest share of the kernels whose launch may be unknown, of those that began after the first one
+whose launch is known: what was launched before recording began is none of them. [own]"""
 
 
 KERNELS = _of_profile(_lacks_kernels)
 """A timeline of kernels."""
+LAUNCHES = _of_profile(_lacks_launches)
+"""A run that can be played again with kernels that take less time: those launched before recording
+began count with the others, and whether the run is steady does not matter."""
 IDLE = _of_profile(_lacks_idle)
-"""Idle time with its causes: kernels, copies and calls into CUDA."""
+"""Idle time with its causes, of a steady run: kernels, copies and calls into CUDA."""
 RANGES = table("ranges")
 """Ranges that were marked, DataLoaders' waiting among them."""
 

@@ -31,11 +31,11 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.reports import comparison_document as report
     from gpuadvisor.reports.json_documents import comparison_json
     from gpuadvisor.rules.facts.comparison import compare
-    from gpuadvisor.rules.facts.summary import Facts
+    from gpuadvisor.rules.facts.fitness import judged
 
     before, after = (resolve_profile(name) for name in (args.before, args.after))
     names = (before.name, after.name) if before.name != after.name else (args.before, args.after)
-    comparison = compare(Facts(before.profile), Facts(after.profile), names)
+    comparison = compare(judged(before.profile), judged(after.profile), names)
     if not write_formats(
         args,
         lambda: comparison_json(comparison),

@@ -18,6 +18,7 @@ from gpuadvisor.profiling.rank_runs import runs_of
 from gpuadvisor.profiling.resolving import ResolvedProfile
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
+from gpuadvisor.rules.facts.fitness import judged
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.storage.profiles.library import open_profiles
 from gpuadvisor.storage.profiles.stored import StoredProfile
@@ -55,8 +56,8 @@ def ceilings_of(header: Header) -> Ceilings | None:
 
 
 def facts_of(profile: Profile, ceilings: Ceilings | None) -> Facts:
-    """Return the facts of a profile, with what its device can do."""
-    return Facts(profile, ceilings.values() if ceilings else {})
+    """Return the facts of the part of a profile that can be judged, with what its device can do."""
+    return judged(profile, ceilings.values() if ceilings else {})
 
 
 def environment(header: Header) -> Mapping[str, str]:

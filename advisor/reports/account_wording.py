@@ -16,10 +16,8 @@ from gpuadvisor.rules.facts.account import Account, Entry, EntryKind
 from gpuadvisor.rules.facts.idle import IdleGap
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
+from gpuadvisor.rules.facts.window import FILLED
 
-FILLED = 0.95
-"""Share of the run from which on useful work and findings fill it: well-fed programs are idle for 2
-to 4 % of it (the threshold of `launch_bound`)."""
 MOST_ENTRIES, LEAST_NAMED = 8, 0.005
 """Entries that a sentence names, and the least share (0 to 1) of one; the others are its rest."""
 AT_ONCE = 0.5

@@ -9,6 +9,7 @@ from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, S
 from gpuadvisor.reports import account_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
 
 UPPER_BOUND = "At most"
@@ -84,19 +85,25 @@ def _nothing(report: DiagnosisReport) -> str:
         return "Nothing worth fixing was found"
     if not report.profile.facts.time_breakdowns:
         return "No work of a GPU was recorded, and nothing else was found"
+    if report.profile.facts.fitness.no_idle is not None:
+        return "Nothing can be said about idle time, and nothing else was found"
     if account_wording.unclaimed(report.profile.facts.account, report.diagnosis) is None:
         return "Nothing worth fixing was found"
     return "No rule found why the GPU was idle"
 
 
 def account(report: DiagnosisReport) -> list[str]:
-    """Return where the run's time went, and what of it no finding explains, in sentences."""
+    """Return which part of a recording was looked at, where its time went, and what of it no
+    finding explains, in sentences."""
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
-    whole = report.profile.facts.account
-    words = [account_wording.line(whole, report.diagnosis)]
+    facts = report.profile.facts
+    whole = facts.account
+    limits = (facts.fitness.note, lost_launches(facts))
+    words = [f"{sentence(each)}" for each in limits if each]
+    words += [account_wording.line(whole, report.diagnosis)]
     left = account_wording.unclaimed(whole, report.diagnosis)
-    if left is not None:
+    if left is not None and facts.fitness.no_idle is None:
         how = account_wording.WOULD_TELL[left.largest.part].replace("SCRIPT", script(report))
         words.append(" ".join(account_wording.sentences(left, how)))
     return words

@@ -273,6 +273,7 @@ def profile_json(report: ProfileReport) -> Json:
             {"device": device, **_fields(each, "span_ns busy_ns busy_share parts_ns")}
             for device, each in facts.time_breakdowns.items()
         ],
+        "looked_at": facts.fitness.note or None,
         "account": _account(facts.account, report.diagnosis),
         "steps": facts.steps and _steps(facts.steps),
         "kernels_total": len(report.kernels),
@@ -412,6 +413,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "kind": "diagnosis",
         **_fields(report, "profile=stored file? script? source"),
         **findings_json(report.diagnosis),
+        "looked_at": (report.profile and report.profile.facts.fitness.note) or None,
         "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
         "ranks": report.profile and report.profile.ranks and ranks_json(report.profile.ranks),
         "notes": report.notes,

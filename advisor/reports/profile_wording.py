@@ -41,7 +41,7 @@ EXPLAINED = {
     TimeCategory.STARTING: "What a run does once: kernels are loaded, compiled or captured.",
     TimeCategory.PROFILER: "The profiler writes down what it has seen, or asks for memory.",
     TimeCategory.BETWEEN_KERNELS: "What was launched begins as soon as the device can.",
-    TimeCategory.FINISHED: "Other GPUs still work; this one's last work is done.",
+    TimeCategory.FINISHED: "Its last work is done; the CPU or other GPUs go on.",
     TimeCategory.DEVICE: "What was launched began late, and nothing in the profile tells why.",
     TimeCategory.UNKNOWN: "The call that launched what came next was not recorded.",
 }

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import peak_of, sm_count
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES, MEMORY
+from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES, MEMORY
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 SMALL = 0.5
@@ -24,7 +24,7 @@ MOST_MEMORY = 0.5
 
 RULE = Rule(
     Category.BATCH_SIZE,
-    needs=(IDLE, DEVICE, LAUNCH_SHAPES, MEMORY),
+    needs=(LAUNCHES, DEVICE, LAUNCH_SHAPES, MEMORY),
     knobs=("batch_size",),
     hides=("small_grid_in_trace",),
 )

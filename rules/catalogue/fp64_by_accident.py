@@ -9,7 +9,7 @@ from gpuadvisor.rules.device import per_clock
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelUse
-from gpuadvisor.rules.requirements import DEVICE, IDLE
+from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 SLOW = 16
@@ -21,7 +21,7 @@ OTHER_LOW, OTHER_HIGH = 0.45, 0.95
 """Share of the time of other kernels that FP32 saves: half the bytes, down to a twentieth where
 arithmetic was the limit. [own]"""
 
-RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE))
+RULE = Rule(Category.PRECISION, needs=(LAUNCHES, DEVICE))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

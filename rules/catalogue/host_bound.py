@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.estimates import paces, saved_by_launching, span_ns
+from gpuadvisor.rules.estimates import idle_ns, paces, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.intervals import covered_ns
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
@@ -35,13 +36,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
     found, run = facts.host_idle, evidence.run_ns
     # What was done for a batch is `input_bound`'s.
-    idle = found.other_ns - (0 if facts.loader_waits else found.preparing_ns)
-    if not run or idle < LEAST_SHARE * span_ns(facts) or found.launching_ns >= idle:
+    other, launching = (idle_ns(facts, each) for each in (Cause.OTHER_HOST, Cause.LAUNCHING))
+    idle = max(other - (0 if facts.loader_waits else found.preparing_ns), 0.0)
+    if not run or idle < LEAST_SHARE * span_ns(facts) or launching >= idle:
         return
     # What launches is Python as well: who compiles or captures the model is rid of both.
     high = min(
         max(saved_by_launching(facts)[1], _saved_without(facts)),
-        evidence.share(idle + found.launching_ns),
+        evidence.share(idle + launching),
     )
     low = LEAST_SAVED * min(evidence.share(idle), high)
     if high * run < LEAST_SHARE * span_ns(facts):
@@ -56,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         Estimate(
             low * run,
             high * run,
-            {"idle/other_host": float(idle), "idle/launching": float(found.launching_ns)},
+            {"idle/other_host": idle, "idle/launching": launching},
         ),
         "At most this idle time and that in which the host launches, both by playing the run again"
         f" without them; at least {LEAST_SAVED:.0%} of the first by our own choice: the work may"

@@ -38,6 +38,9 @@ SURE_OF_DEVICE = 0.5
 """Share that is saved at least of idle time between kernels that had been launched: the trace does
 not tell what it was. [own]"""
 
+MOST_OF_ONE = 0.5
+"""Largest share of the idle time with launching that one gap has. [own]"""
+
 RULE = Rule(
     Category.LAUNCH_BOUND,
     needs=(KERNELS, IDLE),
@@ -62,7 +65,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 def _of_host(facts: Facts, run_ns: float) -> tuple[float, float] | None:
     """Return the shares of the run that launching for free would save; None where the host does
     other things for longer, or there is little to save."""
-    launching, other = _launching_ns(facts), facts.host_idle.other_ns
+    launching, other = _told(facts)
     if launching < LEAST_SHARE * span_ns(facts) or launching < other:
         return None
     low, high = saved_by_launching(facts)
@@ -75,9 +78,18 @@ def _of_host(facts: Facts, run_ns: float) -> tuple[float, float] | None:
     )
 
 
-def _launching_ns(facts: Facts) -> float:
-    """Return the idle time in which the host launched, without what happens once."""
-    return max(facts.host_idle.launching_ns - idle_ns(facts, Cause.STARTING), 0.0)
+def _told(facts: Facts) -> tuple[float, float]:
+    """Return the idle time in which the host launched, and in which it did other things; nothing
+    where one gap is most of it, for a program that launches too slowly has many."""
+    launching = idle_ns(facts, Cause.LAUNCHING)
+    longest = [
+        each.longest_of[Cause.LAUNCHING].cause_ns
+        for each in facts.idle
+        if Cause.LAUNCHING in each.longest_of
+    ]
+    if max(longest, default=0) > MOST_OF_ONE * launching:
+        return 0.0, 0.0
+    return launching, idle_ns(facts, Cause.OTHER_HOST)
 
 
 def _slower(facts: Facts) -> float:
@@ -97,9 +109,9 @@ def _claim(
     evidence: Evidence, of_kernels: Queue, host: tuple[float, float], between_ns: float
 ) -> RuleResult:
     facts = evidence.known_facts
-    run, found = evidence.run_ns, facts.host_idle
-    launching = _launching_ns(facts)
-    idle = launching + found.other_ns
+    run = evidence.run_ns
+    launching, other = _told(facts)
+    idle = launching + other
     graphs = facts.repetition.can_be_graphs
     if loader_sets_pace(facts):
         host = (0.0, 0.0)
@@ -109,7 +121,7 @@ def _claim(
         + (f", and for {evidence.share(between_ns):.0%} between these" if between_ns else ""),
         (
             percent("gpu_idle_launching", evidence.share(launching), LEAST_SHARE),
-            percent("gpu_idle_other_host", evidence.share(found.other_ns)),
+            percent("gpu_idle_other_host", evidence.share(other)),
             *_of_kernels(of_kernels),
         ),
         "Launch less: replay the step as a CUDA graph, as it always launches the same kernels."
@@ -120,7 +132,7 @@ def _claim(
             host[1] * run + between_ns,
             {
                 "idle/launching": launching,
-                "idle/other_host": float(found.other_ns),
+                "idle/other_host": other,
                 **({"idle/between_kernels": between_ns} if between_ns else {}),
             },
         ),

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
-from gpuadvisor.rules.requirements import DEVICE, IDLE
+from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.03
@@ -20,7 +20,7 @@ NORMALIZATION_HIGH = 0.6
 channel. ResNet-50 on an H100 went from 148 to 113 ms, which is twice the time of its
 conversions."""
 
-RULE = Rule(Category.LAYOUT, needs=(IDLE, DEVICE), knobs=("channels_last",))
+RULE = Rule(Category.LAYOUT, needs=(LAUNCHES, DEVICE), knobs=("channels_last",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

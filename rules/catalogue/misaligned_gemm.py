@@ -11,7 +11,7 @@ from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.roofline import sizes
-from gpuadvisor.rules.requirements import DEVICE, IDLE, SHAPES, table
+from gpuadvisor.rules.requirements import DEVICE, LAUNCHES, SHAPES, table
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import gain_when_aligned
 
@@ -24,7 +24,7 @@ HALF = {"bf16", "fp16"}
 
 RULE = Rule(
     Category.ALIGNMENT,
-    needs=(IDLE, DEVICE, SHAPES, table("operators.types")),
+    needs=(LAUNCHES, DEVICE, SHAPES, table("operators.types")),
     hides=("tensor_cores_unused",),
 )
 

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
 from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.requirements import DEVICE, IDLE
+from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.2
@@ -25,7 +25,7 @@ HIGH_AROUND = 0.25
 """Largest share of the time of the kernels in float32 around products that is saved; of ResNet-50
 that was most of the gain."""
 
-RULE = Rule(Category.PRECISION, needs=(IDLE, DEVICE), knobs=("bf16_autocast",))
+RULE = Rule(Category.PRECISION, needs=(LAUNCHES, DEVICE), knobs=("bf16_autocast",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

@@ -9,7 +9,7 @@ from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
-from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
+from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.1
@@ -25,7 +25,7 @@ are enough to reach its bandwidth. [own]"""
 MOST_STREAMS = 1.2
 """Most streams active on average: with more, other kernels may fill the rest. [own]"""
 
-RULE = Rule(Category.SMALL_GRID, needs=(IDLE, DEVICE, LAUNCH_SHAPES))
+RULE = Rule(Category.SMALL_GRID, needs=(LAUNCHES, DEVICE, LAUNCH_SHAPES))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

@@ -8,11 +8,11 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.requirements import DEVICE, IDLE
+from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import gain_of
 
-RULE = Rule(Category.TENSOR_CORE, needs=(IDLE, DEVICE), knobs=("fp16_autocast",))
+RULE = Rule(Category.TENSOR_CORE, needs=(LAUNCHES, DEVICE), knobs=("fp16_autocast",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

@@ -9,7 +9,7 @@ from gpuadvisor.rules.device import per_clock
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelUse
-from gpuadvisor.rules.requirements import DEVICE, IDLE
+from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import convolves, gain_of
 
@@ -18,7 +18,7 @@ ADVICE = (
     " `torch.backends.cudnn.allow_tf32 = True`; bfloat16 autocast is faster still."
 )
 
-RULE = Rule(Category.TENSOR_CORE, needs=(IDLE, DEVICE), knobs=("tf32", "bf16_autocast"))
+RULE = Rule(Category.TENSOR_CORE, needs=(LAUNCHES, DEVICE), knobs=("tf32", "bf16_autocast"))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

@@ -11,7 +11,7 @@ from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelShape
 from gpuadvisor.rules.facts.occupancy import occupancy
-from gpuadvisor.rules.requirements import DEVICE, IDLE, LAUNCH_SHAPES
+from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.1
@@ -36,7 +36,7 @@ WORDS = {
     ),
 }
 
-RULE = Rule(Category.OCCUPANCY, needs=(IDLE, DEVICE, LAUNCH_SHAPES))
+RULE = Rule(Category.OCCUPANCY, needs=(LAUNCHES, DEVICE, LAUNCH_SHAPES))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

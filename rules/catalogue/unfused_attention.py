@@ -9,7 +9,7 @@ from gpuadvisor.rules.device import rate
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.roofline import product
-from gpuadvisor.rules.requirements import DEVICE, IDLE, OPERATORS
+from gpuadvisor.rules.requirements import DEVICE, LAUNCHES, OPERATORS
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 FEWEST = 2
@@ -29,7 +29,7 @@ MOST_LAUNCHING = 0.75
 """Largest share of the host's time to launch the steps: one operator of four and more is left.
 [own]"""
 
-RULE = Rule(Category.ATTENTION, needs=(IDLE, OPERATORS, DEVICE), knobs=("compile",))
+RULE = Rule(Category.ATTENTION, needs=(LAUNCHES, OPERATORS, DEVICE), knobs=("compile",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.requirements import IDLE
+from gpuadvisor.rules.requirements import LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.1
@@ -16,7 +16,7 @@ LOW = 0.75
 """Share of the links of a chain, at least: some are needed again, as for a backward pass, or cross
 the border of what the compiler takes together. [own]"""
 
-RULE = Rule(Category.FUSION, needs=(IDLE,), knobs=("compile", "compile_max_autotune"))
+RULE = Rule(Category.FUSION, needs=(LAUNCHES,), knobs=("compile", "compile_max_autotune"))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

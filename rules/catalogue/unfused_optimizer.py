@@ -10,7 +10,7 @@ from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import kind_of
-from gpuadvisor.rules.requirements import IDLE, RANGES
+from gpuadvisor.rules.requirements import LAUNCHES, RANGES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_KERNELS = 30
@@ -34,7 +34,10 @@ FOREACH = ((0.0, 0.4), (0.0, 0.6))
 parameters already. ResNet-50 gained 3.7 % of a step on an H100, and nothing on an H200."""
 
 RULE = Rule(
-    Category.OPTIMIZER, needs=(IDLE, RANGES), knobs=("fused_optimizer",), hides=("launch_bound",)
+    Category.OPTIMIZER,
+    needs=(LAUNCHES, RANGES),
+    knobs=("fused_optimizer",),
+    hides=("launch_bound",),
 )
 
 

@@ -12,7 +12,8 @@ and else, before that call:
 - in a DataLoader's `__next__` on that thread: `waiting_for_data`,
 - else, in a call that allocates or frees the device's memory: `allocating`,
 - else, where that thread was in a call that waits for the device (synchronise, a blocking copy or
-  free) when the gap began: `synchronizing`, for the queue ran empty because the host waited,
+  free) when the gap began: `synchronizing`, for the queue ran empty because the host waited; but
+  what it does besides launching is not, where that takes longer than `HOST_PACE_NS`,
 - else, where its process is busy launching: `launching`, as the host works at its pace but the
   device is done sooner. It is busy in calls that give a device work and in the operators that make
   such calls directly, and between these where they follow each other within `HOST_PACE_NS`,
@@ -21,14 +22,15 @@ and else, before that call:
 from the begin of that call to its end and the time a device needs to begin: `launching`; and after
 that `device`: what was launched did not begin, and nothing tells why. Where the call was not
 recorded it is `unknown`. What is no longer than a device needs to begin is neither:
-`between_kernels`. After the last work of a device the rest of the run is `finished`. Without ranges
+`between_kernels`. After the last work of a device the rest of the run that is not `starting` is
+`finished`. Without ranges
 (Nsight Systems without NVTX) nothing is `waiting_for_data`, which is then part of `other_host`.
 
 The causes exclude each other and sum to the time without a kernel exactly.
 
-`idle` blames all of a gap on a wait in which it began, as nothing was queued behind it. For
-`host_idle` each moment of a gap is what the host did then: a script that waits for a value and then
-computes for long on the CPU is slow for what it computes, not for the wait.
+`idle` blames the launching in a gap on a wait in which it began, as nothing was queued behind it.
+For `host_idle` each moment of a gap is what the host did then: a script that waits for a value and
+then computes for long on the CPU is slow for what it computes, not for the wait.
 """
 
 from __future__ import annotations
@@ -282,7 +284,9 @@ def _of_device(
     copying = both(no_kernel, copies)
     found = _split(work, launched, threads, rows, without(no_kernel, copies), reach)
     totals = dict(zip(IDLE_CAUSES, found.causes_ns.sum(axis=0).tolist(), strict=True))
-    totals[Cause.FINISHED] += span[1] - done
+    once = threads.starting.all_within(done, span[1])
+    totals[Cause.STARTING] += once
+    totals[Cause.FINISHED] += span[1] - done - once
     length = found.times.end_ns - found.times.begin_ns
     listed = np.argsort(-length, kind="stable")[:MOST_GAPS].tolist()
     host = threads.host
@@ -375,9 +379,12 @@ def _blame(
             causes[Cause.LAUNCHING][gap] -= meanwhile
     waited = covered_ns(threads.waits_for_device(key), begin, begin + 1) > 0
     at_work = covered_ns(without(threads.launches(key), taken), begin, called)
-    causes[Cause.SYNCHRONIZING][gap] += np.where(waited, rest, 0)
+    other = rest - at_work
+    # What a host does for long after it waited is slow for itself, not for the wait.
+    for_wait = np.where(other <= HOST_PACE_NS, rest, at_work)
+    causes[Cause.SYNCHRONIZING][gap] += np.where(waited, for_wait, 0)
     causes[Cause.LAUNCHING][gap] += np.where(waited, 0, at_work)
-    causes[Cause.OTHER_HOST][gap] += np.where(waited, 0, rest - at_work)
+    causes[Cause.OTHER_HOST][gap] += np.where(waited, rest - for_wait, other)
 
 
 def _gap(

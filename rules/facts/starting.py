@@ -2,11 +2,13 @@
 
 Known from what was recorded, never from patterns in time:
 
-- `loading`: a single call that launches, fills or sets something takes `SLOW_CALL_NS` or longer
+- `loading`: a single call that launches, fills or sets something takes `SLOW_CALL_NS` or longer, or
+  one that allocates or frees `LOADING_NS`
   (what counts is the part in which the device is idle, so that it cannot be waiting for room in a
   queue), an operator takes `LOADING_NS` or longer before it launches, or the profiler itself
   recorded that kernels were loaded,
-- `capturing`: calls that launched nothing, in a profile with calls that make a graph of them,
+- `capturing`: from one launch that ran nothing to the next, in a profile with calls that make a
+  graph of them,
 - `compiling`: ranges or Python functions of Dynamo's, Inductor's and Triton's compilers.
 """
 
@@ -26,6 +28,7 @@ from gpuadvisor.rules.facts.intervals import (
     IntArray,
     Intervals,
     by_key,
+    covered_ns,
     either,
     ends,
     none,
@@ -42,9 +45,8 @@ LOADING_NS = 50_000_000
 """Time of an operator without a call, before it launches, from which on it looks for an algorithm,
 compiles or loads: those of eager PyTorch follow each other within 0.2 ms; first ones took 119 to
 332 ms in a trace of an AMD GPU. [own]"""
-LAUNCHES_APART_NS = 100_000
-"""Pauses between two calls of one capture, as between launches of eager PyTorch."""
 _SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)
+_ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 _MAKES_GRAPHS = re.compile(r"(cuda|hip|cu)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)")
 _LOADS = re.compile(r"Module|Library|Function Loading|Lazy", re.I)
 """Overhead of the profiler that is none: `Lazy Function Loading`, `Runtime Triggered Module
@@ -69,6 +71,13 @@ class Starting:
     kinds: tuple[str, ...]
     """What of it there is: `loading`, `capturing`, `compiling`."""
 
+    def all_within(self, begin_ns: int, end_ns: int) -> int:
+        """Return for how long between two times some process did something of it."""
+        found = none()
+        for times in self.once.values():
+            found = either(found, times)
+        return int(covered_ns(found, np.array([begin_ns]), np.array([end_ns]))[0])
+
 
 def starting(
     profile: Profile, host: Calls, launched: LaunchingCalls, launching: Operators
@@ -83,7 +92,15 @@ def starting(
     profiler = np.setdiff1d(overhead, loads)
     marked = np.flatnonzero(np.isin(kind, (Range.USER, Range.PYTHON)))
     compiled = marked[_named(name[marked], texts, _COMPILES)]
-    slow = np.flatnonzero(np.isin(host.kind, _SLOW) & (host.end_ns - host.begin_ns >= SLOW_CALL_NS))
+    took = host.end_ns - host.begin_ns
+    slow = np.flatnonzero(
+        (
+            np.isin(host.kind, _SLOW)
+            & (took >= SLOW_CALL_NS)
+            & ~_named(host.name, texts, _MAKES_GRAPHS)
+        )
+        | (np.isin(host.kind, _ALLOCATING) & (took >= LOADING_NS))
+    )
     captured = _captured(host, launched, texts)
     late, since = _late(host, launching)
     once: dict[int, Intervals] = {}
@@ -133,12 +150,16 @@ def _captured(
         return {}
     ran = np.zeros(len(host), np.bool_)
     ran[launched.call[launched.call != UNKNOWN]] = True
-    rows = np.concatenate((np.flatnonzero((host.kind == CallKind.LAUNCH) & ~ran), makes))
-    longer = {
-        process: union(host.begin_ns[rows[at]], host.end_ns[rows[at]] + LAUNCHES_APART_NS)
-        for process, at in by_key(host.process[rows])
-    }
-    return {
-        process: Intervals(times.begin_ns, times.end_ns - LAUNCHES_APART_NS)
-        for process, times in longer.items()
-    }
+    into_graph = (host.kind == CallKind.LAUNCH) & ~ran
+    into_graph[makes] = True
+    rows = np.flatnonzero((host.kind == CallKind.LAUNCH) | into_graph)
+    found = {}
+    for process, at in by_key(host.process[rows]):
+        mine = rows[at][np.argsort(host.begin_ns[rows[at]], kind="stable")]
+        # Nothing else is launched while a graph is captured.
+        both = into_graph[mine[:-1]] & into_graph[mine[1:]]
+        found[process] = union(
+            np.concatenate((host.begin_ns[mine[:-1][both]], host.begin_ns[makes])),
+            np.concatenate((host.end_ns[mine[1:][both]], host.end_ns[makes])),
+        )
+    return found

@@ -54,7 +54,7 @@ from gpuadvisor.rules.facts.time_breakdown import (
 )
 from gpuadvisor.rules.facts.unfused import Attention, Chain, attention, chains
 from gpuadvisor.rules.facts.what_if import FasterKernels, Timeline, faster_kernels, timeline
-from gpuadvisor.rules.facts.window import Window, window
+from gpuadvisor.rules.facts.window import Fitness, Window, window
 
 FACTS: Mapping[str, tuple[str, ...]] = {
     "busy": (),
@@ -86,6 +86,8 @@ class Facts:
     ceilings: CeilingValues = field(default_factory=dict)
     """Ceilings of the devices, which are taken to be alike; without them positions on the roofline
     have no shares."""
+    fitness: Fitness = field(default=Fitness())
+    """What the recording can show; of a part of it, which one (`facts.fitness`)."""
 
     @cached_property
     def work(self) -> DeviceWork:
@@ -124,13 +126,24 @@ class Facts:
     @cached_property
     def window(self) -> Window:
         """The run that the profile shows."""
-        return window(self.busy, self.steps, self.loader_waits.values())
+        waits = self.loader_waits.values()
+        return window(self.busy, self.steps, waits, self.fitness.not_before_ns)
 
     @cached_property
     def idle(self) -> tuple[IdleTime, ...]:
         """Why each device did not compute, over the whole window."""
         parts = self.work, self.host, self.launched, self.launching, self.loader_waits
         return idle(*parts, self.starting, self.window.span)
+
+    @cached_property
+    def unknown_launch_share(self) -> float:
+        """Share of the kernels (0 to 1) whose launch was not recorded, of those that began after
+        the first one whose launch was: those before were launched before recording began."""
+        known = self.launched.known[: self.work.kernels]
+        begin = self.work.begin_ns[: self.work.kernels]
+        if not known.any():
+            return 1.0 if len(known) else 0.0
+        return 1.0 - float(known[begin >= begin[known].min()].mean())
 
     @property
     def has_timeline(self) -> bool:

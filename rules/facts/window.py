@@ -6,12 +6,29 @@ different shares of the same run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuadvisor.rules.facts.intervals import Intervals
 from gpuadvisor.rules.facts.steps import Steps
 from gpuadvisor.rules.facts.time_breakdown import BusyTime
+
+FILLED = 0.95
+"""Share of the run from which on what is known fills it: well-fed programs are idle for 2 to 4 % of
+it (the threshold of `launch_bound`)."""
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """What a recording can show."""
+
+    note: str = ""
+    """Which part of it is looked at, or why it can tell little, in a sentence without a full stop;
+    empty where all of it is fit."""
+    no_idle: str | None = None
+    """Why nothing can be said about idle time; None where something can."""
+    not_before_ns: int | None = None
+    """When the part that is looked at begins; None for all of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +44,7 @@ class Window:
 
     @property
     def run_ns(self) -> int:
-        """The time of the steps, or of the devices' work where there are no steps."""
+        """The time of the steps and the devices' work."""
         return self.end_ns - self.begin_ns
 
     @property
@@ -56,19 +73,24 @@ class Window:
 
 
 def window(
-    busy: tuple[BusyTime, ...], steps: Steps | None, loader_waits: Iterable[Intervals]
+    busy: tuple[BusyTime, ...],
+    steps: Steps | None,
+    loader_waits: Iterable[Intervals],
+    not_before_ns: int | None = None,
 ) -> Window:
     """Return the run's window: from the first step, or the first work where that is earlier.
 
     The wait for the batch that this work is about belongs to the run as well: a trace that begins
-    with it has as many waits as batches. It ends with the devices' last work; without any, with the
-    last step.
+    with it has as many waits as batches. It ends with the devices' last work, or with the last step
+    where that is later. Of a part of a recording the begin is told.
     """
     each_step = steps.steps if steps is not None else ()
     begins = [each.begin_ns for each in busy] + [step.begin_ns for step in each_step[:1]]
     begin = min(begins, default=0)
     waited = [times.begin_ns[times.end_ns <= begin] for times in loader_waits]
     begin = max((int(each[-1]) for each in waited if len(each)), default=begin)
-    ends: Sequence[int] = [each.begin_ns + each.span_ns for each in busy]
-    ends = ends or [step.begin_ns + step.duration_ns for step in each_step]
+    if not_before_ns is not None:
+        begin = min([not_before_ns, *(each.begin_ns for each in busy)])
+    ends = [each.begin_ns + each.span_ns for each in busy]
+    ends += [step.begin_ns + step.duration_ns for step in each_step[-1:]]
     return Window(begin, max(ends, default=0), steps, busy)

@@ -63,7 +63,7 @@ def test_a_stored_profile_by_its_name(capsys):
     keep("older")
     keep("newer")
     status, out, _ = run(capsys, "diagnose", "older")
-    assert out.startswith("older: 4 steps in 3.81 ms on NVIDIA H100 80GB HBM3")
+    assert out.startswith("older: 4 steps in 4.00 ms on NVIDIA H100 80GB HBM3")
     assert "critical: input_bound" in out or "warning: input_bound" in out
     assert status == 0
 

@@ -116,7 +116,7 @@ def test_markdown_begins_with_what_costs_most():
     text = diagnosis_markdown(of())
     lines = text.splitlines()
     assert lines[:3] == [
-        "### `train`", "", "4 steps in 3.81 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8.",
+        "### `train`", "", "4 steps in 4.00 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8.",
     ]  # fmt: skip
     assert "#### 1. The GPU is idle for 61% of the run" in text
     assert (

@@ -23,11 +23,12 @@ from tests.diagnoses import (
 from tests.profile_reports import HOSTILE, counted, empty, report, whole
 
 PIPED = """\
-train: 4 steps in 3.81 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8
-The GPU was busy 35.7 % of the run. 2 things to fix, together worth 37 to 65 % of the run.
-The run's time: other 21.0 %, communicating only 10.5 %, copying only 4.2 %, idle: CPU is launching\
- 7.3 %, idle: waiting for data 31.5 % (input_bound), idle: other work of the CPU 25.5 %.
-No finding is about 32.8 % of the run, in which the GPU was idle; the largest part is 25.5 %, other\
+train: 4 steps in 4.00 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8
+The GPU was busy 34.0 % of the run. 2 things to fix, together worth 37 to 65 % of the run.
+The run's time: other 20.0 %, communicating only 10.0 %, copying only 4.0 %, idle: CPU is launching\
+ 7.0 %, idle: waiting for data 30.0 % (input_bound), idle: other work of the CPU 24.2 %, idle:\
+ nothing more to do 4.8 %.
+No finding is about 36.0 % of the run, in which the GPU was idle; the largest part is 24.2 %, other\
  work of the CPU. Its longest gap: 502 µs, from 810 µs to 1.31 ms after the recording began,\
  between ncclDevKernel_AllReduce_Sum_f32 and copy host to device. gpuadvisor profile --stacks\
  SCRIPT shows what the CPU does then.
@@ -129,7 +130,7 @@ def test_on_a_terminal_severities_have_colours(monkeypatch):
 def test_where_nothing_is_wrong_it_says_so_and_what_was_looked_at():
     lines = printed(of(whole(), NOTHING)).splitlines()
     assert lines[1] == (
-        "The GPU was busy 35.7 % of the run. No rule found why the GPU was idle; 2 of 5 rules could"
+        "The GPU was busy 34.0 % of the run. No rule found why the GPU was idle; 2 of 5 rules could"
         " look, for coalescing, input bound."
     )
     assert not any("explain" in line for line in lines)

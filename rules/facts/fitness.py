@@ -1,0 +1,193 @@
+"""What a recording can show: which part of it is steady, and what it lacks.
+
+Start-up (`facts.starting`) happens once. Where it takes a part of the run that matters, the
+diagnosis looks at the longest row of steps without it; where there is none, and most of the idle
+time is start-up, nothing is said about idle time at all: what the program does once it is warm is
+not in this recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import numpy as np
+
+from gpuadvisor.domain.profile import CallKind, Columns, Header, Profile, Range
+from gpuadvisor.rules.facts.device_work import device_work
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    Intervals,
+    both,
+    covered_ns,
+    either,
+    ends,
+    none,
+)
+from gpuadvisor.rules.facts.intervals import gaps as gaps_of
+from gpuadvisor.rules.facts.launches import calls, launches
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.window import FILLED, Fitness
+
+MOST_LOST = 0.05
+"""Share of the launches whose kernel was not recorded from which on that is said: what is launched
+just before a recording ends is always among them."""
+MOSTLY = 0.5
+"""Share of the idle time from which on start-up is most of it."""
+_KINDS = {
+    "loading": "CUDA starts and kernels are loaded",
+    "capturing": "CUDA graphs are captured",
+    "compiling": "kernels are compiled",
+}
+
+
+def judged(profile: Profile, ceilings: Mapping[str, float] | None = None) -> Facts:
+    """Return the facts of the part of a profile that can be judged, with what it can show."""
+    whole = Facts(profile, ceilings or {})
+    if not whole.has_timeline or not whole.busy or not whole.starting.once:
+        return whole
+    cold = _cold(whole)
+    if cold.total_ns <= (1 - FILLED) * whole.window.run_ns:
+        return whole
+    words = " and ".join(_KINDS[kind] for kind in whole.starting.kinds)
+    found = _steady(whole, cold)
+    if found is not None:
+        begin_ns, end_ns, kept = found
+        steps = whole.steps.steps if whole.steps is not None else ()
+        others = "before them" if kept == len(steps) else "in the others"
+        why = (
+            f"{kept} of {len(steps)} steps are looked at: {others} {words}, for"
+            f" {_percent(cold.total_ns / whole.window.run_ns)} of the recorded run"
+        )
+        part = Part(profile, begin_ns, end_ns)
+        return Facts(part, ceilings or {}, Fitness(why, None, part.not_before_ns))
+    idle = sum(each.idle_ns for each in whole.idle)
+    once = sum(each.causes_ns[Cause.STARTING] for each in whole.idle)
+    if once < MOSTLY * idle:
+        return whole
+    why = (
+        f"This recording shows a start: {words} in {_percent(once / max(idle, 1))} of the time in"
+        " which the GPU was idle, and no steady steps follow that are marked; what the program does"
+        " once it is warm is not in it"
+    )
+    return Facts(profile, ceilings or {}, Fitness(why, why, None))
+
+
+def lost_launches(facts: Facts) -> str | None:
+    """Return that many launches have no kernel in the recording, in a sentence."""
+    launching = int(facts.host.of_kinds((CallKind.LAUNCH,)).sum())
+    if not launching or not facts.work.kernels or facts.starting.kinds:
+        return None
+    ran = np.unique(facts.launched.call[: facts.work.kernels])
+    lost = 1 - min(len(ran[ran >= 0]) / launching, 1.0)
+    if lost <= MOST_LOST:
+        return None
+    return f"{_percent(lost)} of the launches have no kernel in the recording, which lost some"
+
+
+def _cold(facts: Facts) -> Intervals:
+    """Return when a device was idle while its process started something."""
+    once = none()
+    for times in facts.starting.once.values():
+        once = either(once, times)
+    found = none()
+    for _, rows in facts.work.lasting_by_device():
+        idle = gaps_of(facts.work.intervals(rows), *facts.window.span)
+        found = either(found, both(idle, once))
+    return found
+
+
+def _steady(facts: Facts, cold: Intervals) -> tuple[int, int, int] | None:
+    """Return when the longest row of steps without start-up begins and ends, and how many they are;
+    None where no step is without."""
+    steps = facts.steps.steps if facts.steps is not None else ()
+    begin = np.array([each.begin_ns for each in steps], np.int64)
+    end = begin + np.array([each.duration_ns for each in steps], np.int64)
+    clean = covered_ns(cold, begin, end) <= (1 - FILLED) * (end - begin)
+    best, run = (0, 0), 0
+    for place, is_clean in enumerate(clean.tolist()):
+        run = run + 1 if is_clean else 0
+        best = max(best, (run, place))
+    count, last = best
+    if not count or count == len(steps) == 1:
+        return None
+    following = int(begin[last + 1]) if last + 1 < len(steps) else int(facts.window.end_ns) + 1
+    return int(begin[last - count + 1]), following, count
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+ON_DEVICE = ("kernels", "copies")
+ON_HOST = ("calls", "operators", "synchronizations", "ranges")
+
+
+class Part:
+    """A `Profile` between two times of the host: what was launched then, and what the host did.
+
+    Where a launch was not recorded, the time on the device tells. Ranges that mark something belong
+    to it if they begin in it, others if a part of them lies in it. Memory is that of all.
+    """
+
+    def __init__(self, profile: Profile, begin_ns: int, end_ns: int) -> None:
+        self._profile = profile
+        self._span = begin_ns, end_ns
+
+    @property
+    def header(self) -> Header:
+        return self._profile.header
+
+    @property
+    def not_before_ns(self) -> int:
+        """When the part begins: with its first step, or when all launched before is done."""
+        begin, done = self._span[0], self._work[2]
+        return max(begin, done)
+
+    def rows(self, table: str) -> int:
+        """Return how many rows a table has."""
+        if table in (*ON_DEVICE, *ON_HOST):
+            return int(self._kept(table).sum())
+        return self._profile.rows(table)
+
+    def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
+        """Return columns of the rows that belong to the part."""
+        columns = self._profile.columns(table, names)
+        if table not in (*ON_DEVICE, *ON_HOST):
+            return columns
+        kept = self._kept(table)
+        return {name: column[kept] for name, column in columns.items()}
+
+    def _kept(self, table: str) -> BoolArray:
+        if table in ON_DEVICE:
+            kernels, copies, _ = self._work
+            return kernels if table == "kernels" else copies
+        return self._host[table]
+
+    @cached_property
+    def _work(self) -> tuple[BoolArray, BoolArray, int]:
+        """Which kernels and copies belong to it, and when what was launched before was done."""
+        work = device_work(self._profile)
+        launched = launches(work, calls(self._profile))
+        at = np.where(launched.known, launched.begin_ns, work.begin_ns)
+        inside = (at >= self._span[0]) & (at < self._span[1])
+        before = at < self._span[0]
+        done = int(work.end_ns[before].max(initial=self._span[0]))
+        first = int(work.begin_ns[inside].min(initial=self._span[1]))
+        return inside[: work.kernels], inside[work.kernels :], min(done, first)
+
+    @cached_property
+    def _host(self) -> Mapping[str, BoolArray]:
+        first, last = self._span
+        found: dict[str, BoolArray] = {}
+        for table in ON_HOST:
+            columns = self._profile.columns(table, ("begin_ns", "duration_ns"))
+            begin, end = ends(columns["begin_ns"], columns["duration_ns"])
+            found[table] = (begin >= first) & (begin < last)
+            if table == "ranges":
+                kind = self._profile.columns(table, ("kind",))["kind"]
+                across = ~np.isin(kind, (Range.USER, Range.STEP))
+                found[table] |= across & (begin < last) & (end > first)
+                found[table] |= (kind == Range.USER) & (end == first)  # an optimizer's, before
+        return found

@@ -1,0 +1,116 @@
+"""Which part of a recording is looked at, and what it cannot show."""
+
+import pytest
+
+from gpuadvisor.domain.profile import CallKind, Range
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.fitness import judged, lost_launches
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.registry import load_rules
+from tests.profiles import Made
+from tests.unit.rules.facts.test_account import closes
+
+US = 1000
+STEP = 2000.0
+"""Microseconds of a steady step."""
+
+
+def step(made, begin, number, first_launch=5.0, marked=True):
+    """A step of 18 kernels, of which the first launch takes so long; when the next one begins."""
+    at = begin
+    for place in range(18):
+        took = first_launch if place == 0 else 5.0
+        made.launched("gemm", call=(at, took), runs=(at + took + 3, 90))
+        at += took + 95
+    end = max(begin + STEP, at)
+    if marked:
+        made.range(f"ProfilerStep#{number}", (begin, end - begin), Range.STEP)
+    return end
+
+
+def training(cold=(), steps=5, marked=True):
+    made, begin = Made(), 0.0
+    for number in range(steps):
+        begin = step(made, begin, number, 400_000.0 if number in cold else 5.0, marked)
+    return made
+
+
+def findings(facts):
+    found = diagnose(Evidence(facts), load_rules())
+    return {each.rule for each in found.shown}, {each.rule for each in found.not_measured}
+
+
+@pytest.mark.parametrize("cold", [(0,), (0, 1), (4,), (0, 4), (2,)])
+def test_steps_in_which_something_starts_are_left_out(cold):
+    facts = judged(training(cold).profile())
+    clean = judged(training().profile())
+    kept = {(0,): 4, (0, 1): 3, (4,): 4, (0, 4): 3, (2,): 2}[cold]
+    assert len(facts.steps.steps) == kept
+    assert f"{kept} of 5 steps are looked at" in facts.fitness.note
+    assert facts.idle[0].causes_ns[Cause.STARTING] == 0
+    assert facts.window.run_ns == pytest.approx(clean.window.run_ns * kept / 5, rel=0.1)
+    assert facts.window.busy_share == pytest.approx(clean.window.busy_share, abs=0.02)
+    closes(facts)
+
+
+def test_a_steady_recording_is_looked_at_whole():
+    facts = judged(training().profile())
+    assert facts.fitness.note == "" and len(facts.steps.steps) == 5
+
+
+@pytest.mark.parametrize("made", [training((0,), 1), training((0, 2), 5, marked=False)])
+def test_of_a_start_alone_nothing_is_said_about_idle_time(made):
+    facts = judged(made.profile())
+    assert "shows a start" in facts.fitness.no_idle
+    shown, silent = findings(facts)
+    idle = {"launch_bound", "host_bound", "allocator_churn", "sync_in_loop", "input_bound"}
+    assert not shown & idle and silent >= idle - {"input_bound"}
+    closes(facts)
+
+
+def test_work_that_was_launched_before_the_part_does_not_belong_to_it():
+    made = Made()
+    made.launched("first", call=(0, 400_000), runs=(400_003, 90))
+    made.launched("old", call=(400_100, 5), runs=(400_200, 10_000))
+    made.range("ProfilerStep#0", (0, 402_000), Range.STEP)
+    begin = 402_000.0
+    for number in range(1, 4):
+        begin = step(made, begin, number)
+    # The device is busy with the old kernel until 410,200: what comes after it is looked at.
+    facts = judged(made.profile())
+    assert facts.window.begin_ns == 402_008 * US  # on another stream, the first of them began
+    assert [each.name for each in facts.kernels] == ["gemm"]
+
+
+def test_a_graph_that_is_captured_has_no_pace():
+    made = Made()
+    made.launched("fill", call=(0, 5), runs=(8, 3))
+    for number in range(400):
+        made.call("cudaLaunchKernel", (100 + 130 * number, 5), CallKind.LAUNCH, correlation=9000)
+    made.call("cudaGraphInstantiate", (52_200, 800))
+    made.launched("fill", call=(53_100, 5), runs=(53_108, 3))
+    facts = judged(made.profile())
+    assert "CUDA graphs are captured" in facts.fitness.no_idle
+    assert findings(facts)[0] == set()
+
+
+def test_kernels_launched_before_recording_began_mute_only_what_needs_their_launches():
+    made = Made()
+    for number in range(120):
+        made.kernel("void at::native::vectorized_elementwise_kernel<4>()", (10.0 * number, 9.5))
+    for number in range(240):
+        runs = (1200 + 10.0 * number, 9.5)
+        name = "void at::native::vectorized_elementwise_kernel<4>()"
+        made.launched(name, call=(900 + number, 1), runs=runs)
+    shown, silent = findings(judged(made.profile()))
+    assert "unfused_elementwise" in shown
+    assert "launch_bound" not in silent
+
+
+def test_launches_without_kernels_are_told():
+    made = training()
+    for number in range(20):
+        made.call("cudaLaunchKernel", (100 * number, 5), CallKind.LAUNCH, correlation=9000 + number)
+    assert "18 % of the launches have no kernel" in lost_launches(judged(made.profile()))
+    assert lost_launches(judged(training().profile())) is None
