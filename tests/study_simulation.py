@@ -28,7 +28,15 @@ from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import StudyResult, TrialState
 from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.loader_ceiling import CACHED
-from gpuadvisor.tuning import budget, loader_supply, rehearsal, screening, study, trial_runner
+from gpuadvisor.tuning import (
+    budget,
+    cold_start,
+    loader_supply,
+    rehearsal,
+    screening,
+    study,
+    trial_runner,
+)
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Silent
@@ -74,7 +82,7 @@ class Machine:
         self.spent, self.began_s = {}, {}
         """Seconds by phase, and when each began first."""
         self.phase, self._since_s = "baseline", 0.0
-        self.supplied = []
+        self.supplied, self.cold_starts = [], []
         self._random = random.Random(seed)
         self._compiled, self.compiled_s = set(), 0.0
 
@@ -109,6 +117,15 @@ class Machine:
         self.now_s += self.profile_s
         return Diagnosis(())
 
+    def run_cold(self, request):
+        """Start with empty caches of the compilers, to the first step."""
+        self.cold_starts.append(request)
+        settings = {each.knob: each.value for each in request.specification.applications}
+        self._compiled.clear()
+        self.now_s += self.start_s + self._compiling_s(settings)
+        request.on_event({"event": "step"})
+        assert request.cancelled()  # what comes after it is of no interest
+
     def run(self, request, read_energy_j, load):
         settings = {each.knob: each.value for each in request.specification.applications}
         wall_s = self.start_s + STEPS_S + self._compiling_s(settings)
@@ -123,7 +140,7 @@ class Machine:
             facts=self.facts,
             trace=Trace((1.0, 0.9, 0.8)),
             applied=tuple(AppliedKnob(name, "effective") for name in settings),
-            startup_s=self.start_s,
+            startup_s=wall_s - STEPS_S,
             wall_s=wall_s,
         )
         return RunOutcome(TrialState.COMPLETE, "", measured, "", wall_s)
@@ -233,9 +250,10 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
             limit = BudgetLimit(seconds=seconds)
             machine.warmup_s = budget.schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)
-            for module in (budget, study, loader_supply, screening):
+            for module in (budget, study, loader_supply, screening, cold_start):
                 patch.setattr(module, "time", clock)
             patch.setattr(trial_runner, "run_script", machine.run)
+            patch.setattr(cold_start, "run_script", machine.run_cold)
             patch.setattr(trial_runner, "run_in_turns", machine.run_in_turns)
             patch.setattr(loader_supply, "run_supply", machine.supply)
             patch.setattr(screening, "run_live", machine.live)

@@ -21,6 +21,11 @@ from gpuadvisor.domain.target import Target, Turn
 Obstacle = Callable[[Device, ScriptFacts], "str | None"]
 """Returns why a knob cannot work on a device or script, in words, or None."""
 
+COMPILING_S = 20.0
+"""Time that a knob usually adds to its first start from which it compiles the model, and does so
+anew for another precision, layout or size of batch: Inductor takes 40 s, cuDNN's choice of
+algorithms 8 s whatever else is set."""
+
 
 class Knob(ABC):
     """One thing that can be turned from outside the script."""

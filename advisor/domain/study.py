@@ -278,7 +278,8 @@ class Forecast:
     later_ratio: float | None
     """Time of a later epoch of the unchanged script over that under the plan."""
     extra_start_s: float
-    """Seconds that the plan takes longer until its first step: compilation, workers."""
+    """Seconds that the plan takes longer until its first step: compilation, workers. Seen once,
+    with what earlier runs had left in the compilers' caches."""
     break_even_steps: int | None
     """Steps after which the longer start is earned back; None where it never is."""
 

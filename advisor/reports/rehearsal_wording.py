@@ -14,6 +14,8 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.reports import figures
+from gpuadvisor.tuners.base import COMPILING_S
+from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.rehearsal.comparison import NAMES, missing
 
 _CURES = {
@@ -93,7 +95,7 @@ def _sentences(rehearsal: Rehearsal) -> Iterator[str]:
     if rehearsal.equivalence is not None:
         yield _results(rehearsal.equivalence)
     if rehearsal.forecast is not None:
-        yield from _forecast(rehearsal.forecast)
+        yield from _forecast(rehearsal.forecast, _compiles(rehearsal))
 
 
 def _problem(problem: Problem) -> str:
@@ -123,7 +125,13 @@ def compared(found: Equivalence) -> str:
     return f"{found.metric} {figures.short(found.value)} (limit {limit}){in_part}"
 
 
-def _forecast(forecast: Forecast) -> Iterator[str]:
+def _compiles(rehearsal: Rehearsal) -> bool:
+    knobs = load_knobs()
+    known = (knobs[name] for name in rehearsal.settings if name in knobs)
+    return any(knob.first_start_s >= COMPILING_S for knob in known)
+
+
+def _forecast(forecast: Forecast, compiles: bool) -> Iterator[str]:
     """Yield what the settings mean for the whole run."""
     yield f"Forecast: it {saving(forecast)}."
     late = forecast.extra_start_s
@@ -134,8 +142,9 @@ def _forecast(forecast: Forecast) -> Iterator[str]:
             if earned is None
             else f"which is earned back after {figures.count(earned, 'step')}"
         )
+        cause = "seen once, with what was in the compilers' caches" if compiles else "seen once"
         yield (
-            f"The first step comes {figures.duration(late)} later (compilation, workers), {back}."
+            f"The first step comes {figures.duration(late)} later ({cause}), {back}."
             if late > 0
             else f"The first step comes {figures.duration(-late)} earlier."
         )

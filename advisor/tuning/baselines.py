@@ -122,10 +122,12 @@ def baselines_of(trials: Sequence[Trial]) -> tuple[tuple[Measurement, ...], Meas
 def _has_room_for_third(trials: Sequence[Trial], budget: BudgetLimit) -> bool:
     """Say whether to run the unchanged script once more, after these runs of it.
 
-    Those that something disturbed say little: a proof needs two that nothing did.
+    Of one that something disturbed a proof knows little, and it needs two. Where something disturbs
+    them all, a third is no better.
     """
     runs = [trial for trial in trials if trial.phase == "baseline"]
-    if budget.seconds is None or any(trial.disturbance for trial in runs):
+    disturbed = sum(bool(trial.disturbance) for trial in runs)
+    if budget.seconds is None or 0 < disturbed < len(runs):
         return True
     return min(trial.wall_s for trial in runs) <= THIRD_SHARE * budget.seconds
 

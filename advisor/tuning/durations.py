@@ -6,17 +6,13 @@ from collections.abc import Mapping
 
 from gpuadvisor.domain.knobs import Effect, Settings
 from gpuadvisor.domain.study import Aspect, Trial, TrialState
-from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.base import COMPILING_S, Knob
 from gpuadvisor.tuners.statistics import LOOKS
 
 LIFE_TRIALS = 1.75
 """Trials that a life lasts: beside the start and some steps it has a second epoch's start, an
 evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s on an H200. Epochs
 after the second are lived only where the time that is allowed has room for them."""
-COMPILING_S = 20.0
-"""Time that a knob usually adds to its first start from which it compiles the model, and does so
-anew for another precision, layout or size of batch: Inductor takes 40 s, cuDNN's choice of
-algorithms 8 s whatever else is set."""
 COMPILED_ANEW = (Effect.NUMERICS, Effect.TRAINING)
 """Effects of knobs with which something else is compiled."""
 WARM = 1 / 2

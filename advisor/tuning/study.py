@@ -31,6 +31,7 @@ from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Budget, Reserve, schedule_for
+from gpuadvisor.tuning.cold_start import cold_start, compiles
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
@@ -182,6 +183,7 @@ class _Study:
                 result = self._decide(self._search)
                 if is_faster(result.speedup):
                     result = self._improve(self._search, result)
+                    self._start_cold(result)
                 self._note_left_out(self._search.wanting())
             except Interrupted as interruption:
                 result = self._interrupted(str(interruption))
@@ -307,6 +309,15 @@ class _Study:
             proven = self._prover.improve(proven, settings, contributions)
             search.leave_aside(name for name in settings if name not in proven.settings)
         return proven
+
+    def _start_cold(self, result: StudyResult) -> None:
+        """Say how long a gain's first start takes where its settings compile."""
+        self._proven = result
+        side = self._evaluator.side(result.settings, self.devices[0])
+        runner = self._evaluator.runner
+        if compiles(runner, side.settings):
+            self._enter("start", "how long it takes where nothing was compiled before")
+        self._note(cold_start(runner, side, self._budget, self._evaluator.trials))
 
     def _note_left_out(self, wanting: Sequence[Settings]) -> None:
         """Say what the budget had no room for, and which would have."""

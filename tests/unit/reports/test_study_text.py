@@ -222,8 +222,7 @@ def test_what_was_rehearsed_and_what_it_means():
     assert "Not rehearsed: the written files (what is in best.pt depends on random" in text
     assert "Forecast: it saves 3 h 10 min of the 10 h 42 min of your 90 epochs." in text
     assert (
-        "The first step comes 12 s later (compilation, workers), which is earned back after"
-        " 540 steps." in text
+        "The first step comes 12 s later (seen once), which is earned back after 540 steps." in text
     )
     assert "A later epoch takes 70.9 % of the unchanged script's time." in text
     assert "`persistent_workers` was left out: the data set's state: `dataset.level` was" in text
@@ -236,13 +235,19 @@ def test_what_was_rehearsed_and_what_it_means():
          "it saves 42 s of the 3 min 12 s of an epoch."),
         ({"epochs": 1, "saved_s": -42.0, "whole_s": 192.0},
          "it loses 42 s on top of the 3 min 12 s of your 1 epoch."),
-        ({"break_even_steps": None}, "(compilation, workers), which is never earned back"),
+        ({"break_even_steps": None}, "(seen once), which is never earned back"),
         ({"extra_start_s": -3.0}, "The first step comes 3.0 s earlier."),
     ],
 )  # fmt: skip
 def test_the_forecast_in_words(changes, sentence):
     forecast = replace(rehearsal().forecast, **changes)
     assert sentence in printed(study(rehearsal=rehearsal(forecast=forecast)), width=200)
+
+
+def test_a_start_that_compiles_is_said_to_have_found_what_was_compiled_before():
+    compiled = rehearsal(settings={"compile": "default"})
+    text = printed(study(rehearsal=compiled), width=200)
+    assert "12 s later (seen once, with what was in the compilers' caches), which is" in text
 
 
 def test_a_problem_names_its_suspects():

@@ -9,10 +9,11 @@ from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ScriptFacts
 from gpuadvisor.domain.measurement import Measurement, StepWindow
-from gpuadvisor.domain.study import TrialState
+from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuning import baselines
 from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_first
+from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 
 GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", cores=8)
@@ -84,3 +85,27 @@ def test_it_is_not_run_side_by_side():
     with pytest.raises(UsageError, match="--jobs 2: the script sets CUDA_VISIBLE_DEVICES=0 itself"):
         measure_first(Evaluator(), options)
     assert measure_first(Evaluator(), replace(options, jobs=1)).measurement is run
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "wall_s", "seconds", "has_room"),
+    [
+        ((False, False), 6.0, 300.0, True),
+        ((False, False), 30.0, 300.0, False),
+        ((True, False), 30.0, 300.0, True),
+        ((True, True), 30.0, 300.0, False),
+        ((True, True), 6.0, 300.0, True),
+        ((False, False), 30.0, None, True),
+    ],
+    ids=["short", "long", "one disturbed", "all disturbed", "short, disturbed", "trials"],
+)
+def test_a_third_run_is_made_where_it_is_cheap_or_saves_pairs(disturbed, wall_s, seconds, has_room):
+    trials = [
+        Trial(
+            n, {}, "baseline", TrialState.COMPLETE, taking(10.0),
+            wall_s=wall_s, disturbance="others" * each,
+        )
+        for n, each in enumerate(disturbed)
+    ]  # fmt: skip
+    limit = BudgetLimit(seconds=seconds, trials=None if seconds else 30)
+    assert baselines._has_room_for_third(trials, limit) is has_room

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from gpuadvisor.domain.knobs import Origin
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import Verdict
+from gpuadvisor.tuning.cold_start import CACHES
 from tests.study_simulation import FACTS, Machine, studies
 
 
@@ -90,6 +93,37 @@ def test_ten_minutes_have_room_for_what_compiles_long(tune):
     assert result.settings == {"channels_last": True, "compile": "default"}
     assert result.speedup.ci99_low > 1.65
     assert machine.now_s <= 600
+
+
+def test_the_first_start_of_what_compiles_is_measured_with_empty_caches(tune):
+    machine = Even()
+    result, _ = tune(machine, 900.0)
+    assert "compile" in result.settings
+    (cold,) = machine.cold_starts
+    caches = [cold.environment[name] for name in CACHES]
+    assert len(set(caches)) == len(CACHES) and not any(Path(each).exists() for each in caches)
+    assert not any(name in os.environ for name in CACHES)
+    (note,) = (each for each in result.notes if each.startswith("the first step comes"))
+    assert "after 83 s where nothing was compiled before" in note
+    assert "(one start with empty caches); after 21 s with what earlier runs compiled" in note
+    assert "9 s without the settings" in note
+    assert machine.now_s <= 900
+
+
+def test_without_room_for_it_the_first_start_is_said_to_be_unknown(tune):
+    machine = Even()
+    result, _ = tune(machine, 600.0)
+    assert "compile" in result.settings
+    told = [each for each in result.notes if "the first start with empty" in each]
+    assert len(told) + len(machine.cold_starts) == 1
+    assert machine.now_s <= 600
+
+
+def test_where_nothing_compiles_no_first_start_is_measured(tune):
+    machine = Even("b")
+    result, _ = tune(machine, 300.0)
+    assert result.verdict is Verdict.FASTER
+    assert not machine.cold_starts and "caches" not in str(result.notes)
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(600.0, Verdict.FASTER), (300.0, None)])
