@@ -26,7 +26,7 @@ RECORDING = ROOT / "examples" / "h100.gpr"
 PICTURE = ROOT / "docs" / "pictures" / "watch.svg"
 UNTIL_S = 53.0
 """Of the recording: the GPU draws all that it is allowed to."""
-SIZE = (132, 9)
+SIZE = (132, 12)
 """Columns and lines."""
 
 
@@ -35,6 +35,7 @@ class Halted:
 
     label = RECORDING.name
     has_all_events = False
+    withheld = None
 
     def __init__(self) -> None:
         self.is_over = threading.Event()

@@ -303,3 +303,35 @@ def test_a_recording_is_shown_to_its_end(terminal, recording):
     assert b"power cap" in page.output
     page.press(b"q")
     assert page.ended() == 0
+
+
+def test_nothing_is_sent_while_nothing_moves(terminal, recording):
+    page = terminal("--replay", recording, "--speed", "inf")
+    page.until(b"end of the recording")
+    deadline = time.monotonic() + PATIENCE_S
+    sent = -1
+    while sent != len(page.output):  # what the last value brought
+        assert time.monotonic() < deadline
+        sent = len(page.output)
+        for _ in range(60):
+            page.read()
+    page.press(b"q")
+    assert page.ended() == 0
+    assert page.is_clean()
+
+
+def test_the_page_goes_on_when_a_gpu_is_lost_and_the_driver_hangs(terminal, tmp_path):
+    control = tmp_path / "scene"
+    control.write_text("MODELS=h100,h100\nLOAD=busy\n")
+    page = terminal(FAKE_NVML_CONTROL=str(control))
+    page.until(b"95%")
+    control.write_text("MODELS=h100,h100\nLOAD=busy\nFAULTS=*@1=15\n")
+    page.until(b"lost")
+    control.write_text("MODELS=h100,h100\nLOAD=busy\nHANG=nvmlDeviceGetPowerUsage\n")
+    page.until(b"does not answer")
+    page.press(b"2")
+    page.until(b"[2 processes]")
+    page.press(b"q")
+    assert page.ended() == 0
+    assert page.is_clean()
+    assert b"Traceback" not in page.output

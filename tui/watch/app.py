@@ -186,9 +186,11 @@ class Watch(App[int]):
         """Yield what the palette offers: the pages, what their keys do, themes, the picture."""
         for page in self.pages:
             yield SystemCommand(page.NAME, page.ABOUT, partial(self.action_open, page.KEY))
+        told = {"command_palette"}
         for node in (screen, self):
             for binding in bindings_of(type(node)):
-                if binding.action != "command_palette":
+                if binding.action not in told:
+                    told.add(binding.action)
                     yield SystemCommand(
                         binding.description,
                         f"{self.get_key_display(binding)}: {binding.tooltip or ''}",
