@@ -74,7 +74,7 @@ def _has_script(job: Job, cause: JobCause) -> bool:
 
 def _phrase(job: Job, cause: JobCause, loss: Loss) -> str:
     count = len(job.gpus)
-    time = duration(loss.held_s / count) + (f" on each of {count} GPUs" if count > 1 else "")
+    time = duration(loss.held_s / count) + (f" on average of {count} GPUs" if count > 1 else "")
     whole = job.amounts.seconds or 1.0
     return cause.phrase.format(
         lost=_percent(loss.lost_s / whole),

@@ -35,11 +35,13 @@ class JobKeeper:
         self._folder = folder
         self._file: JobsFile | None = None
         self._forgot_s = 0.0
+        self._said = ""
+        """What is wrong, as it was said last; empty where nothing is."""
 
     def tend(self, keep_s: float) -> None:
         """Add the minutes that have ended since, and remove uses that are older than `keep_s`.
 
-        What goes wrong is said in the log, and tried again the next time.
+        What goes wrong is said in the log, once for as long as it lasts, and tried again.
         """
         try:
             file = self._file or self._open()
@@ -48,14 +50,20 @@ class JobKeeper:
                 self._forgot_s = time.time()
                 file.forget(min(self._forgot_s, file.moment(FOLDED) or 0.0) - keep_s)
             file.empty_log()
+            self._said = ""
         except DamagedError as error:
             self.close()
-            LOG.error("%s is made anew of the days that are left: %s", error.path, error)
+            self._say(f"{error.path} is made anew of the days that are left: {error}")
             if error.path.name == JOBS:
                 set_aside(error.path, time.time())
         except StoreError as error:
             self.close()
-            LOG.error("jobs are not brought up to date: %s", error)
+            self._say(f"jobs are not brought up to date: {error}")
+
+    def _say(self, sentence: str) -> None:
+        if sentence != self._said:
+            LOG.error("%s", sentence)
+        self._said = sentence
 
     def close(self) -> None:
         """Close the file."""

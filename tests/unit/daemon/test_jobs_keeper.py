@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.daemon.jobs import WithJobs
+from gpuadvisor.daemon.jobs import JobKeeper, WithJobs
 from gpuadvisor.rules.job_ledger import ledger
 from gpuadvisor.rules.job_use import JobFold
 from gpuadvisor.storage.telemetry.jobs import FOLDED, JOBS, JobsFile, JobsReader
@@ -98,3 +98,17 @@ def test_it_is_for_its_owner_alone_and_old_uses_go(tmp_path, frames):
     assert not file._known_programs()
     file.close()
     assert stored(tmp_path)[0].jobs == ()
+
+
+def test_what_is_wrong_is_said_once_and_tried_again(tmp_path, frames, caplog):
+    keep(tmp_path, frames[:60])
+    (tmp_path / JOBS).unlink()
+    (tmp_path / JOBS).mkdir()  # nobody can open that
+    keeper = JobKeeper(tmp_path)
+    keeper.tend(1e9)
+    keeper.tend(1e9)
+    assert [each.message[:33] for each in caplog.records] == ["jobs are not brought up to date: "]
+    (tmp_path / JOBS).rmdir()
+    keeper.tend(1e9)
+    keeper.close()
+    assert stored(tmp_path)[0].jobs

@@ -149,3 +149,8 @@ def test_what_launches_cost_is_a_bound():
     assert "up to 20 GPU-hours to gain (estimate), `gpuadvisor tune" in text(
         job(31, launch_bound=(30, 20))
     )
+
+
+def test_an_idle_time_on_several_gpus_is_their_mean():
+    (said,) = advice(job(16, gpus=8, idle=(12, 12)))
+    assert said.sentence == "idle for 1 h 30 min on average of 8 GPUs with 70 GiB held"
