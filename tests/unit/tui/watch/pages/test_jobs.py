@@ -1,0 +1,72 @@
+"""The page of jobs: what a daemon's store has of them, by keys."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from gpuadvisor.domain.telemetry import GpuProcess
+from gpuadvisor.tui.watch.app import Watch
+from gpuadvisor.tui.watch.state import WatchState
+from gpuadvisor.tui.watch.watched import Watched
+from tests.telemetry import GIB, START_S, frame, h100, sample
+from tests.telemetry_store import stored
+from tests.unit.tui.watch.screens import screen_text
+from tests.unit.tui.watch.test_app import Made
+
+pytestmark = pytest.mark.asyncio
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Forty minutes of a notebook that is idle, until now."""
+    folder = tmp_path_factory.mktemp("store") / "telemetry"
+    began_s = time.time() - 2400
+    notebook = GpuProcess(
+        h100(0).uuid, 71, "compute", 70 * GIB, "python", "ann", "python -m ipykernel_launcher",
+        started_s=began_s, cpu_pct=1.0, children_cpu_pct=0.0,
+    )  # fmt: skip
+    quiet = sample(gpu_utilization_pct=0, sm_active_pct=0, power_w=70.0)
+    stored(
+        folder,
+        *(
+            replace(frame(0.0, quiet), time_s=began_s + 4.0 * at, processes=(notebook,))
+            for at in range(600)
+        ),
+    )
+    return folder
+
+
+async def shown(pilot, words):
+    deadline = time.monotonic() + PATIENCE_S
+    while words not in screen_text(pilot.app):
+        assert time.monotonic() < deadline, screen_text(pilot.app)
+        await asyncio.sleep(0.02)
+        await pilot.pause()
+
+
+def watching(store):
+    state = WatchState("live", host="node7", clock=lambda: START_S)
+    return Watch(Watched(Made(frame(0.0, sample())), state, store=store))
+
+
+async def test_what_wastes_most_is_found_in_three_keys(store):
+    async with watching(store).run_test(size=(110, 30)) as pilot:
+        await shown(pilot, "7 jobs")
+        await pilot.press("7")
+        await shown(pilot, "-m ipykernel_launcher")
+        await shown(pilot, "-m ipykernel_launcher, 0.67 GPU-hours: idle for 39 min")
+        assert "idle 100 %" in screen_text(pilot.app)
+        await pilot.press("enter")
+        await shown(pilot, "All of the time in which it held the GPU and ran nothing.")
+        await pilot.press("escape", "w")
+        await shown(pilot, "The last 30d")
+
+
+async def test_without_a_daemon_it_says_what_to_do():
+    async with watching(None).run_test(size=(100, 20)) as pilot:
+        await shown(pilot, "7 jobs")
+        await pilot.press("7")
+        await shown(pilot, "`gpuadvisor daemon start`")
