@@ -255,8 +255,11 @@ class TrialRunner:
         if event["event"] == "waiting" and self.validator.baseline is None:
             seconds, limit_s = round(event["seconds"]), round(event["limit_s"])
             what = "though torch is imported:" if event["torch"] else "nor torch imported: without,"
+            # Ten minutes are long for what may never come.
+            help_ = "; `gpuadvisor.step()` marks steps of its own kind" if event["torch"] else ""
             self.progress.on_message(
                 f"no step was seen in {seconds} s, {what} the run is given up after {limit_s} s"
+                f"{help_}"
             )
         self.progress.on_event(number, event)
 

@@ -162,7 +162,11 @@ def test_a_run_that_was_cancelled_is_no_trial(scripts):
     ("torch", "words"),
     [
         (None, "in 20 s, nor torch imported: without, the run is given up after 120 s"),
-        ("2.7.1", "in 20 s, though torch is imported: the run is given up after 120 s"),
+        (
+            "2.7.1",
+            "in 20 s, though torch is imported: the run is given up after 120 s; "
+            "`gpuadvisor.step()` marks steps of its own kind",
+        ),
     ],
 )
 def test_a_first_step_that_takes_long_is_told(scripts, torch, words):
