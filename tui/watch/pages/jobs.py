@@ -10,6 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from gpuadvisor.domain.jobs import UNTOLD
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.printable import duration, printable
 from gpuadvisor.tui.watch.cells import Line, Style
@@ -134,7 +135,12 @@ class Jobs(Page):
             return []
         chosen = self._jobs[self._place]
         if not chosen.advice:
-            return [[("Nothing is to be said of this one.", Style.QUIET)]]
+            return _wrapped(
+                "Nothing is said of this one: it was measured for less than ten minutes, or little"
+                " of its time was lost.",
+                width,
+                Style.QUIET,
+            )
         return _wrapped(sentence(chosen.job, chosen.advice), width, Style.WARNING)
 
     # -- keys --------------------------------------------------------------------------------------
@@ -193,7 +199,8 @@ def _details(each: AdvisedJob, width: int) -> Sequence[Line]:
     lines += _wrapped(f"{ran}, {job.gpu_hours:.2f} GPU-hours, PID {job.pids[0]}", width)
     for name, loss in job.causes.items():
         percent = f"{100 * loss.seconds / whole:.0f} %"
-        lines += _wrapped(f"{percent:>6}  {name.replace('_', ' ')}", width)
+        words = "cannot tell" if name == UNTOLD else name.replace("_", " ")
+        lines += [[(f"{percent:>6}  {words}", Style.PLAIN)]]
     for advice in each.advice:
         lines += [[("", Style.PLAIN)], *_wrapped(said(advice), width, Style.WARNING)]
         lines += _wrapped(advice.method, width, Style.QUIET)
