@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from gpuadvisor.errors import AdvisorError
+from gpuadvisor.printable import brief
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -56,6 +57,8 @@ class Asker(Generic[Q, A]):
                 answer = self._answer(question)
             except AdvisorError as found:
                 error = found
+            except Exception as found:  # a thread's traceback would go over the page
+                error = AdvisorError(f"This failed: report it as a bug ({brief(found)}).")
             with self._lock:
                 self.question, self.answer, self.error = question, answer, error
                 self._asked, self._next = self._next, None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpuadvisor.daemon.past import Past
-from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS, Kind, Metric
+from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind, Metric
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import HOST, Event
 from gpuadvisor.domain.timeline import Column, Timeline
@@ -18,6 +18,8 @@ from gpuadvisor.tui.watch.cells import SEVERITY_STYLES, Line, Style
 
 MOST_EVENTS = 2000
 """Events of a span that are looked at: the newest."""
+LOOKED_AT = 500
+"""Events before a time among which the one is looked for that is worth a look."""
 LEAST_LABELS = 40
 """Characters of a page from which on a chart has a scale at its left."""
 LETTERS = {0: "i", 1: "i", 2: "W", 3: "E"}
@@ -79,6 +81,30 @@ def answered(past: Past, question: Question) -> Chart:
     labels = cells.labels(past.all_gpus())
     names = {HOST: "host", **{uuid: f"GPU {number}" for uuid, number in labels.items()}}
     return Chart(tuple(timelines), tuple(events), span and span[0], span and span[1], names)
+
+
+def next_trouble(past: Past, way: int, from_s: float) -> Event | None:
+    """Return the event before (-1) or after (1) a Unix time, a warning or error if there is one;
+    StoreError where a file fails."""
+    if way < 0:
+        found = past.events(0.0, from_s, LOOKED_AT)
+        before = _troubles([each for each in found if each.began_s < from_s])
+        return before[-1] if before else None
+    after = _troubles([each for each in past.events(from_s) if each.began_s > from_s])
+    return after[0] if after else None
+
+
+def _troubles(events: Sequence[Event]) -> Sequence[Event]:
+    return [each for each in events if each.severity.rank >= Severity.WARNING.rank] or events
+
+
+def metrics() -> list[tuple[str, str]]:
+    """Return the metrics by name, each in words with its unit."""
+    return [
+        (each.name, f"{each.help}{f' ({each.unit})' if each.unit else ''}{where}")
+        for listed, where in ((GPU_METRICS, ""), (HOST_METRICS, ", of the machine"))
+        for each in listed
+    ]
 
 
 def is_of_host(metric: str) -> bool:
@@ -294,12 +320,6 @@ def event_lines(
     if len(newest) > most > 0:
         made[-1] = [(f"and {len(newest) - most + 1} more", Style.QUIET)]
     return made
-
-
-def troubles(events: Sequence[Event]) -> list[Event]:
-    """Return the events that one steps through: warnings and errors, all where there are none."""
-    bad = [event for event in events if event.severity.rank >= Severity.WARNING.rank]
-    return bad or list(events)
 
 
 def step_text(step_s: float) -> str:

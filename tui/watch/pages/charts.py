@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS
+from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.telemetry import HOST, Event
 from gpuadvisor.printable import duration
 from gpuadvisor.tui.watch import charting, plot, then
@@ -20,22 +20,16 @@ from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.charting import Chart, Drawing, Question, Series
 from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.window import DAY_S, HOUR_S, MINUTE_S, Window, shortest
 
 if TYPE_CHECKING:
     from gpuadvisor.daemon.past import Past
     from gpuadvisor.domain.moment import Moment
 
-MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
-SPANS_S = (MINUTE_S, 10 * MINUTE_S, HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S, 30 * DAY_S)
-"""Lengths of a chart."""
 STORED_S, LIVE_S = DAY_S, 10 * MINUTE_S
 """What is shown at first: of a store, and without one."""
-STEP_BACK = 0.5
-"""Share of the chart by which one steps back and forward."""
 LEAST_CHART, CHART_SHARE, TWO_SHARE = 5, 0.55, 0.7
 """Lines of the charts, and the share of the page that one has, and two, where it is higher."""
-LOOKED_AT = 500
-"""Events before the cursor among which the one is looked for that is worth a look."""
 RENEWED_SHARE, LONGEST_OLD_S = 0.05, 60.0
 """Share of a column's time after which a chart that ends now is read again, but for each second;
 and the longest such time, in seconds: 30 days of eight GPUs take 0.2 s."""
@@ -97,10 +91,7 @@ class Charts(Page):
     def __init__(self) -> None:
         super().__init__()
         self._metric = "gpu_utilization_pct"
-        self._span_s: float | None = None
-        self._until_s: float | None = None
-        """Unix time at which the chart ends; None: now."""
-        self._cursor_s: float | None = None
+        self._window: Window | None = None
         self._other: Series | None = None
         """What is compared: another device, or the same by so much earlier."""
         self._fits = False
@@ -151,15 +142,7 @@ class Charts(Page):
         return self._past().moment(time_s)
 
     def _read_event(self, question: tuple[int, float]) -> Event | None:
-        """Return the next event that way from a time, of warnings and errors if there are any."""
-        way, from_s = question
-        if way < 0:
-            found = self._past().events(0.0, from_s, LOOKED_AT)
-            before = charting.troubles([each for each in found if each.began_s < from_s])
-            return before[-1] if before else None
-        found = self._past().events(from_s)
-        after = charting.troubles([each for each in found if each.began_s > from_s])
-        return after[0] if after else None
+        return charting.next_trouble(self._past(), *question)
 
     @property
     def _now_s(self) -> float:
@@ -170,15 +153,18 @@ class Charts(Page):
         return self.watched.state.now_s
 
     @property
-    def span_s(self) -> float:
-        """Length of the chart, in seconds."""
-        if self._span_s is not None:
-            return self._span_s
-        chart = self._charts.answer
-        if self.watched.recording is None or chart is None or chart.begins_s is None:
-            return STORED_S if self.watched.store is not None else LIVE_S
-        length_s = self._now_s - chart.begins_s
-        return next((span_s for span_s in SPANS_S if span_s >= length_s), SPANS_S[-1])
+    def window(self) -> Window:
+        """What is shown, and where the cursor is; of a recording all, once it is known."""
+        if self._window is not None:
+            return self._window
+        chart, watched = self._charts.answer, self.watched
+        if watched.recording is None:
+            self._window = Window(LIVE_S if watched.store is None else STORED_S)
+            return self._window
+        if chart is None or chart.begins_s is None:
+            return Window(LIVE_S)
+        self._window = Window(shortest(self._now_s - chart.begins_s))
+        return self._window
 
     @property
     def _device(self) -> str:
@@ -187,18 +173,27 @@ class Charts(Page):
         chosen = self.watched.chosen
         return self.watched.gpu or (chosen.uuid if chosen else HOST)
 
+    def _series(self) -> tuple[Series, ...]:
+        """Return what is drawn: one, or two that are compared."""
+        one, other = Series(self._device), self._other
+        if other is None:
+            return (one,)
+        if other.device == HOST:
+            return (one, Series(self._device, other.back_s))
+        return (one,) if charting.is_of_host(self._metric) else (one, other)
+
     def _question(self, drawing: Drawing) -> Question:
-        every_s = min(max(self.span_s / drawing.columns * RENEWED_SHARE, 1.0), LONGEST_OLD_S)
+        window = self.window
+        every_s = min(max(window.span_s / drawing.columns * RENEWED_SHARE, 1.0), LONGEST_OLD_S)
         now_s = math.floor(self._now_s / every_s) * every_s
-        until_s = now_s if self._until_s is None else self._until_s
-        series = [Series(self._device)]
-        if self._other is not None:
-            is_other = self._other.device != HOST
-            device = self._other.device if is_other else self._device
-            series.append(Series(device, self._other.back_s))
-        since_s = until_s - self.span_s
+        until_s = now_s if window.until_s is None else window.until_s
         return Question(
-            self._metric, tuple(series), since_s, until_s, drawing.columns, max(now_s, until_s)
+            self._metric,
+            self._series(),
+            until_s - window.span_s,
+            until_s,
+            drawing.columns,
+            max(now_s, until_s),
         )
 
     # -- what is drawn -------------------------------------------------------------------------
@@ -206,7 +201,7 @@ class Charts(Page):
     def draw(self) -> None:
         width = self.size.width
         body = max(self.size.height - self._around, 1)
-        count = 1 if self._other is None else 2
+        count = len(self._series())
         share = CHART_SHARE if count == 1 else TWO_SHARE
         height = body if body <= LEAST_CHART + 1 else max(int(body * share), LEAST_CHART)
         drawing = Drawing(width, max(height - 1, 1), self._glyphs, self._fits)
@@ -215,8 +210,8 @@ class Charts(Page):
             self._failed_s = time.monotonic()
             self._charts.forget()
         self._charts.ask(question)
-        if self._cursor_s is not None:
-            self._moments.ask(self._cursor_s)
+        if self.window.cursor_s is not None:
+            self._moments.ask(self.window.cursor_s)
         chart = self._charts.answer
         head = self._title(question, chart)
         if chart is None or self._charts.error is not None or len(chart.timelines) != count:
@@ -224,7 +219,7 @@ class Charts(Page):
             self.query_one("#then", Lines).show([])
             return
         asked = self._charts.question or question
-        drawn = (asked, drawing, self._cursor_s, self._top)
+        drawn = (asked, drawing, self.window.cursor_s, self._top)
         if drawn != self._drawn:  # it is drawn each second, and some 10 ms of work
             self._drawn = drawn
             self._lines = charting.lines(chart, *drawn)
@@ -238,7 +233,7 @@ class Charts(Page):
         return [[(words, Style.QUIET)]]
 
     def _below(self, chart: Chart, width: int, height: int) -> list[Line]:
-        if self._cursor_s is None:
+        if self.window.cursor_s is None:
             known = self._known(chart)
             room = max(height - 1 - len(known), 0)
             lines = charting.event_lines(chart.events[0], chart.names, width, room)
@@ -247,8 +242,8 @@ class Charts(Page):
         if self._moments.error is not None:
             return [[(str(self._moments.error), Style.WARNING)]]
         moment = self._moments.answer
-        if moment is None or self._moments.question != self._cursor_s:
-            return [[(f"At {charting.moment_text(self._cursor_s)} ...", Style.TITLE)]]
+        if moment is None or self._moments.question != self.window.cursor_s:
+            return [[(f"At {charting.moment_text(self.window.cursor_s)} ...", Style.TITLE)]]
         return then.lines(moment, self._device, chart.names, width, height, self._now_s)
 
     def _known(self, chart: Chart) -> list[Line]:
@@ -263,11 +258,15 @@ class Charts(Page):
 
     def _title(self, question: Question, chart: Chart | None) -> Line:
         metric = BY_NAME[self._metric]
-        ends = "" if self._until_s is None else f" to {charting.moment_text(self._until_s, 60)}"
+        ends = (
+            ""
+            if self.window.until_s is None
+            else f" to {charting.moment_text(self.window.until_s, 60)}"
+        )
         step = ""
         if chart is not None and chart.timelines:
             step = f", {charting.step_text(chart.timelines[0].step_s)} a column"
-        said = f"  {duration(self.span_s)}{ends}{step}"
+        said = f"  {duration(self.window.span_s)}{ends}{step}"
         room = max(self.size.width - len(metric.help), 0)
         return [(metric.help, Style.TITLE), (said[:room], Style.QUIET)]
 
@@ -290,36 +289,23 @@ class Charts(Page):
 
     def action_cursor(self, by: int) -> None:
         chart = self._charts.answer
-        if chart is None or not chart.timelines:
-            return
-        timeline = chart.timelines[0]
-        at = timeline.end_s if self._cursor_s is None else self._cursor_s
-        place = math.floor((at - timeline.begin_s) / timeline.step_s) + by
-        self._freeze()
-        self._cursor_s = timeline.begin_s + (place + 0.5) * timeline.step_s
-        self._show_cursor()
-        self.draw()
+        if chart is not None and chart.timelines:
+            timeline, cursor_s = chart.timelines[0], self.window.cursor_s
+            at = timeline.end_s if cursor_s is None else cursor_s
+            place = math.floor((at - timeline.begin_s) / timeline.step_s) + by
+            self.window.move_to(timeline.begin_s + (place + 0.5) * timeline.step_s, self._now_s)
+            self.draw()
 
     def action_step(self, way: int) -> None:
-        self._freeze()
-        assert self._until_s is not None
-        by_s = way * STEP_BACK * self.span_s
-        self._until_s += by_s
-        if self._cursor_s is not None:
-            self._cursor_s += by_s
-        if self._until_s >= self._now_s:
-            self._until_s = None
+        self.window.step(way, self._now_s)
         self.draw()
 
     def action_now(self) -> None:
-        self._until_s = self._cursor_s = None
+        self.window.follow()
         self.draw()
 
     def action_span(self, by: int) -> None:
-        spans = SPANS_S
-        nearest = min(range(len(spans)), key=lambda n: abs(math.log(spans[n] / self.span_s)))
-        self._span_s = spans[min(max(nearest + by, 0), len(spans) - 1)]
-        self._show_cursor(in_the_middle=True)
+        self.window.zoom(by, self._now_s)
         self.draw()
 
     def action_gpu(self, by: int) -> None:
@@ -341,18 +327,12 @@ class Charts(Page):
     def action_metric(self) -> None:
         from gpuadvisor.tui.watch.choosing import Choice
 
-        entries = [
-            (each.name, f"{each.help}{f' ({each.unit})' if each.unit else ''}{where}")
-            for metrics, where in ((GPU_METRICS, ""), (HOST_METRICS, ", of the machine"))
-            for each in metrics
-        ]
-
         def chosen(name: str | None) -> None:
             if name is not None:
                 self._metric = name
                 self.draw()
 
-        self.app.push_screen(Choice("What is drawn", entries, self._metric), chosen)
+        self.app.push_screen(Choice("What is drawn", charting.metrics(), self._metric), chosen)
 
     def action_go(self) -> None:
         from gpuadvisor.daemon.history import moment
@@ -362,8 +342,7 @@ class Charts(Page):
 
         def gone(time_s: float | None) -> None:
             if time_s is not None:
-                self._cursor_s = min(time_s, self._now_s)
-                self._show_cursor(in_the_middle=True)
+                self.window.move_to(time_s, self._now_s, in_the_middle=True)
                 self.draw()
 
         read = lambda text: moment("This", text, self._now_s)  # noqa: E731
@@ -398,23 +377,11 @@ class Charts(Page):
 
         self.app.push_screen(Choice("Compare with", entries, chosen_now), chosen)
 
-    def _freeze(self) -> None:
-        """Have the chart end where it does now."""
-        if self._until_s is None:
-            self._until_s = self._now_s
-
-    def _show_cursor(self, *, in_the_middle: bool = False) -> None:
-        """Move the chart as far as it takes to see the cursor."""
-        if self._cursor_s is None:
-            return
-        until_s = self._now_s if self._until_s is None else self._until_s
-        if in_the_middle or not until_s - self.span_s <= self._cursor_s < until_s:
-            self._until_s = min(self._cursor_s + self.span_s / 2, self._now_s)
-
     def _jump(self) -> None:
         """Ask for the event that the first waiting key wants."""
         if self._ways:
-            from_s = math.inf if self._cursor_s is None else self._cursor_s
+            cursor_s = self.window.cursor_s
+            from_s = math.inf if cursor_s is None else cursor_s
             self._jumps.forget()
             self._jumps.ask((self._ways[0], from_s))
 
@@ -425,12 +392,11 @@ class Charts(Page):
         if found is None or self._jumps.error is not None:
             self._ways.clear()
             return
-        self._cursor_s = found.began_s
+        self.window.move_to(found.began_s, self._now_s)
         if found.gpu is not None and not charting.is_of_host(self._metric):
             if self._other is not None and self._other.device == found.gpu:
                 self._other = Series(self._device)
             self.watched.gpu = found.gpu
-        self._show_cursor()
         self._jump()
 
 

@@ -125,6 +125,7 @@ def tour(app, *steps, size=(120, 40), then=None):
                 for key in pressed:
                     await pilot.press(key)
                     await until(pilot, lambda: not page._ways)
+                await until(pilot, lambda: not page._charts.is_busy)
                 await until(pilot, lambda shown=shown: all(w in screen_text(app) for w in shown))
             if then is not None:
                 await then(pilot)
@@ -157,13 +158,13 @@ def test_spans_cursor_and_steps(store):
     async def back(pilot):
         page = pilot.app.screen
         await pilot.press("end", "minus")
-        assert page.span_s == 600
+        assert page.window.span_s == 600
         await pilot.press("shift+left")
-        assert page._until_s == START_S + 300
+        assert page.window.until_s == START_S + 300
         await pilot.press("shift+right")
-        assert page._until_s is None
+        assert page.window.until_s is None
         await pilot.press("shift+left", "left", "end")
-        assert page._until_s is None and page._cursor_s is None
+        assert page.window.until_s is None and page.window.cursor_s is None
 
     tour(
         watch(store),
