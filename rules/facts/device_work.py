@@ -38,12 +38,13 @@ class Work(IntEnum):
 
 COMMUNICATION = re.compile(
     r"nccl\w*kernel|rccl_main_kernel|msccl\w*kernel|nvshmem|cross_device_reduce|multimem_"
-    r"|(one|two)_?shot_\w*all_?reduce|all_?reduce_(one|two)_?shot",
+    r"|(one|two)_?shot_\w*all_?reduce|all_?reduce_(one|two)_?shot"
+    r"|allreduce_fusion_kernel",
     re.IGNORECASE,
 )
 """Names of NCCL's and RCCL's kernels (`ncclKernel_AllReduce_RING_LL_Sum_float`,
-`ncclDevKernel_...`, `rccl_main_kernel`), MSCCL's, NVSHMEM's, and those of vLLM's custom all-reduce
-and PyTorch's symmetric memory."""
+`ncclDevKernel_...`, `rccl_main_kernel`), MSCCL's, NVSHMEM's, and those of vLLM's custom all-reduce,
+FlashInfer's fused one and PyTorch's symmetric memory."""
 
 
 @dataclass(frozen=True, eq=False)

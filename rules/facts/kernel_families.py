@@ -1,8 +1,10 @@
 """What a kernel does, by its name: its family, whether it runs on tensor cores, its element type.
 
-Names are those of PyTorch's own kernels, cuBLAS, cuDNN, CUTLASS and flash attention. What a name
-does not tell is None, and nothing is concluded from it: Triton's and a program's own kernels are
-`OTHER`. The words `xmma_gemm` alone do not mean tensor cores: with `ffma` they are plain FP32.
+Names are those of PyTorch's own kernels, cuBLAS, cuDNN, CUTLASS, flash attention, FBGEMM, vLLM,
+SGLang, FlashInfer, TensorRT-LLM and Transformer Engine; the first row of the table that fits
+counts. What a name does not tell is None, and nothing is concluded from it: Triton's and a
+program's own kernels are `OTHER`. The words `xmma_gemm` alone do not mean tensor cores: with `ffma`
+they are plain FP32.
 """
 
 from __future__ import annotations
@@ -31,6 +33,14 @@ class Family(StrEnum):
     OPTIMIZER = "optimizer"
     """Optimizer steps of several parameters at once."""
     COPY = "copy"
+    POOLING = "pooling"
+    EMBEDDING = "embedding"
+    """Looks rows of tables up, or updates them."""
+    SORT = "sort"
+    """Sorts, scans, or picks places."""
+    LIBRARY = "library"
+    """Elementwise work that a library for serving or training has fused already, such as rotary
+    embeddings, gated activations and quantization."""
     COMMUNICATION = "communication"
     OTHER = "other"
 
@@ -49,30 +59,66 @@ class KernelKind:
 
 
 _FAMILIES = (
+    (Family.GEMM, r"_matmul_ogs|\bbmm_\w*_t\d+x\d+x\d+"),
+    (Family.REDUCTION, r"native::reduce_kernel"),
     (Family.ELEMENTWISE, r"elementwise_kernel|fused_dropout_kernel|masked_scale_kernel"),
     (Family.COMMUNICATION, COMMUNICATION.pattern),
     (
         Family.ATTENTION,
-        r"flash_(fwd|bwd)|flash_attn|\bfmha|AttentionKernel|AttentionBackwardKernel"
-        r"|native_sdpa|attn_fwd|attn_bwd|attention_kernel",
+        r"flash_(fwd|bwd)|flash_?attn|fmha|AttentionKernel|AttentionBackwardKernel"
+        r"|native_sdpa|attn_(fwd|bwd)|(fwd|bwd)_attn|attention_kernel|unified_attention|paged_attention"
+        r"|paged_mqa|flash_?mla|(Prefill|Decode)With(Paged|Ragged)KVCache|mha_varlen|sdpa_(fwd|bwd)"
+        r"|(context|masked_multihead)_attention",
+    ),
+    (
+        Family.EMBEDDING,
+        r"embedding_(?!kernel_cuda)(bag|backward|codegen|lookup)|EmbeddingBag"
+        r"|indexSelect(Large|Small)Index|vectorized_gather_kernel|embedding_kernel(?<!rotary_embedding_kernel)"
+        r"|compute_grad_weight|permute_pooled_embs|fbgemm_gpu::|linearize_index"
+        r"|bounds_check_indices",
+    ),
+    (
+        Family.LIBRARY,
+        r"moe::dev::|rotary_embedding|fused_rope|RopeQuant|ApplyRotary|rope_kernel"
+        r"|act_and_mul|gated_act|silu_mul|swiglu|geglu|dgated|per_token_(group_)?quant|scaled_fp8_quant"
+        r"|scaled_int8_quant|cvt_fp16_to_fp4|topkGating|moe_align|moe_sum|quantize_(kernel|with)"
+        r"|cast_transpose|topk_softmax",
     ),
     (
         Family.LAYOUT,
         r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|convertTensor_kernel"
         r"|tensorTransformGeneric|transpose_readWrite|nchwToFoldedNhwc|foldedNhwcToNchw"
-        r"|nhwcAddPadding",
+        r"|nhwcAddPadding|batched_transpose_\d|transpose_[CN]+HW2",
     ),
+    (Family.POOLING, r"(max|avg|average)_?pool|pooling_(fw|bw)|adaptive_\w*pool"),
     (
         Family.CONVOLUTION,
-        r"[fd]prop|[dw]grad|conv(?!ert)\w*(?:2d|3d)?|cudnn_|scudnn|winograd|implicit_gemm"
+        r"[fd]prop|[dw]grad|conv(?!ert)\w*(?:2d|3d)?|cudnn_|scudnn|winograd|implicit_gemm|igemm_(fwd|bwd|wrw)_gtc|_bwd_weight"
         r"|im2col|col2im",
     ),
-    (Family.NORMALIZATION, r"norm(?!al_)|\bbn_|RowwiseMoments|GammaBeta|rmsnorm"),
+    (
+        Family.NORMALIZATION,
+        r"norm(?!al_)|\bbn_|RowwiseMoments|GammaBeta|rmsnorm|ComputeInternalGradients|Compute(Backward)?FusedParams",
+    ),
     (Family.SOFTMAX, r"soft_?max"),
+    (
+        Family.SORT,
+        r"RadixSort|DeviceScan|DeviceSelect|DeviceMergeSort|DeviceSegmented\w*Sort"
+        r"|bitonicSort|gatherTopK|sbtopk|mbtopk|tensor_kernel_scan|DeviceCompact",
+    ),
     (Family.OPTIMIZER, r"multi_tensor_apply|Fused(Adam|Sgd|Adagrad)|(Adam|SGD|Lamb)Functor"),
-    (Family.GEMM, r"(?<!fb)gemm|gemv|nvjet|splitKreduce|Cijk_|cublasLt|xmma|cublasTranspose"),
+    (
+        Family.GEMM,
+        r"(?<!fb)gemm|gemv|nvjet|splitKreduce|Cijk_|cublasLt|xmma|cublasTranspose"
+        r"|\bbmm_\w*_t\d+x\d+x\d+|_matmul_ogs|matmul_kernel|fused_moe_kernel|marlin::|scaled_mm"
+        r"|\bdot_kernel",
+    ),
     (Family.REDUCTION, r"reduce_kernel|DeviceReduce"),
-    (Family.COPY, r"CatArrayBatchedCopy|copy_kernel|CopyKernel"),
+    (
+        Family.COPY,
+        r"CatArrayBatchedCopy|copy_kernel|CopyKernel|reshape_and_cache|store_kvcache"
+        r"|copy_async_kernel|split_with_sizes_copy|chunk_cat_cuda|concat_and_cache",
+    ),
 )
 NORMALIZES_NCHW = re.compile(r"bn_\w*NCHW|bn_(bw|fw_tr|fw_inf)_1C11")
 """cuDNN's batch normalisation of tensors in NCHW, with one block a channel."""

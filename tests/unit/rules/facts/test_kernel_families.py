@@ -1,5 +1,8 @@
 """What kernels' names tell."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from gpuadvisor.rules.facts.kernel_families import Family, kind_of
@@ -47,7 +50,7 @@ ATEN = "void at::native::"
         ("void gemv2T_kernel_val<int, int, float, float, float>(int)", Family.GEMM, None, "fp32"),
         ("void splitKreduce_kernel<float, float>(int)", Family.GEMM, None, "fp32"),
         ("Cijk_Alik_Bljk_BBS_BH_MT128x128x64", Family.GEMM, None, None),
-        ("void fbgemm_gpu::permute_2D_data_kernel<false, int>(int)", Family.OTHER, None, None),
+        ("void fbgemm_gpu::permute_2D_data_kernel<false, int>(int)", Family.EMBEDDING, None, None),
         (
             "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_g1_ffma_aligna4",
             Family.CONVOLUTION,
@@ -125,3 +128,15 @@ ATEN = "void at::native::"
 def test_a_name_tells(name, family, tensor_cores, precision):
     kind = kind_of(name)
     assert (kind.family, kind.tensor_cores, kind.precision) == (family, tensor_cores, precision)
+
+
+NAMES = json.loads((Path(__file__).parents[3] / "data" / "kernel_names.json").read_text("utf-8"))
+"""Names of kernels by what they do, each with where it was read: the traces that
+HolisticTraceAnalysis and TraceLens test with (torch 1.12 to 2.9; V100, A100, H100, B200, MI210 to
+MI355) and public pages. Sorted into families by hand."""
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_names_of_many_versions_belong_to_their_family(family):
+    found = {name: str(kind_of(name).family) for name, _ in NAMES[family]}
+    assert {name: other for name, other in found.items() if other != family} == {}
