@@ -1,12 +1,13 @@
-"""Elementwise operators run one by one, each through memory, where one fused kernel could do."""
+"""Memory-bound operators run one by one, each through memory, where one fused kernel could do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.unfused import Chain
 from gpuadvisor.rules.requirements import LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
@@ -38,15 +39,28 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     ]
     longest = max(len(each.rows) for each in facts.chains)
     yield RuleResult(
-        f"{share:.0%} of the GPU's kernel time goes into {len(facts.chains):,} chains of"
-        f" elementwise kernels (up to {longest:,} in a row), each of which reads and writes memory",
+        f"{share:.0%} of the GPU's kernel time goes into {_chains(facts.chains)}"
+        f" (up to {longest:,} in a row), each of which reads and writes memory",
         (
             percent("elementwise_chains", share, LEAST_SHARE),
             Figure("longest_chain", longest, "kernels", 3),
         ),
         "Compile the model, or write these steps as one kernel.",
-        row_saving(facts, gains, launching(facts, [each.rows for each in fused]), (0.0, 1.0)),
+        row_saving(
+            facts,
+            gains,
+            launching(facts, [each.rows for each in fused if each.is_elementwise]),
+            (0.0, 1.0),
+        ),
         "The tensors that pass from one kernel of a chain to the next need not pass through memory;"
         f" at least {LOW:.0%} of them; {PLAYED}, and at most without the host's time between their"
         " launches.",
     )
+
+
+def _chains(found: Sequence[Chain]) -> str:
+    """Return what the chains are of, in words."""
+    kinds = "elementwise kernels"
+    if not all(each.is_elementwise for each in found):
+        kinds = "kernels that normalize, activate, add or pool"
+    return f"{len(found):,} chain{'s' * (len(found) != 1)} of {kinds}"

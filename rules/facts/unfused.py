@@ -1,4 +1,4 @@
-"""Kernels that one fused kernel could do: attention computed in steps, and elementwise chains.
+"""Kernels that one fused kernel could do: attention in steps, and memory-bound chains.
 
 Attention in steps is a batched product, softmax, and a batched product. What lies between the two
 products on the stream (scale, mask, softmax, dropout) works on a matrix of tokens by tokens, which
@@ -6,9 +6,10 @@ fused attention never writes to memory. Backward it is the same around the softm
 with two products on each side. Log-softmax, as losses have, is none, nor is softmax without a
 batched product on both sides.
 
-Elementwise kernels that follow each other on a stream each read their input from memory and write
-their output there; fused, what passes between them stays in registers. Filling a tensor computes
-nothing of another one, and ends a chain as anything else does that is not elementwise.
+Memory-bound kernels (elementwise ones, normalizations, pooling) that follow each other on a stream
+each read their input from memory and write their output there; fused, what passes between them
+stays in registers. Filling a tensor computes nothing of another one, and ends a chain as anything
+else does that is not memory-bound.
 """
 
 from __future__ import annotations
@@ -100,37 +101,60 @@ def _sorted(rows: set[int]) -> IntArray:
 
 
 FEWEST = 3
-"""Kernels of a chain: what two could save is not worth a compiler. [own]"""
+"""Kernels of a chain: what two elementwise ones could save is not worth a compiler. [own]"""
+FEWEST_WITH_NORMALIZATION = 2
+"""Kernels of a chain with a normalization: a block of a network has one, and there are many."""
 FILLS = re.compile(r"FillFunctor")
 TENSORS = re.compile(r"[aA]rray<char\s*\*, (\d+)")
 """How names of PyTorch's kernels tell the number of tensors that they read and write."""
 USUAL_TENSORS = 3
 """Number of tensors where the name does not tell: two operands and a result."""
+NORMALIZATIONS = (
+    (re.compile(r"RowwiseMoments|batch_norm_collect_statistics|bn_fw_tr\w*_stat"), (1, 0)),
+    (re.compile(r"GammaBeta|batch_norm_backward_reduce|Compute\w*(Gradients|FusedParams)"), (2, 0)),
+    (re.compile(r"bn_bw|batch_norm_backward_kernel"), (4, 1)),
+    (re.compile(r"backward|_bwd|_grad"), (2, 1)),
+    (re.compile(r"bn_fw_tr|batch_norm_\w*(?<!input)_kernel"), (2, 1)),
+)
+"""Tensors that a normalization reads and writes; the first that fits. Statistics read a tensor that
+is read again: cuDNN's and PyTorch's kernels that do both, and their backward passes, twice."""
+PLAIN_NORMALIZATION = (1, 1)
+"""Of any other: a row of a layer norm is read once, and so is the input by batch norm's second
+half."""
+POOLS = (1, 1)
+"""Of pooling, whose smaller side is not told apart."""
+MEMORY_BOUND = (Family.ELEMENTWISE, Family.NORMALIZATION, Family.POOLING)
+"""Kernels that do little with each byte, and that a compiler fuses with those around them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Elementwise kernels that follow each other on a stream."""
+    """Memory-bound kernels that follow each other on a stream: elementwise ones, normalizations and
+    pooling."""
 
     rows: IntArray
     """Rows of the device's work, in their order."""
     time_ns: int
     moved: int
     """Tensors that are read and written."""
+    spared: int
+    """Of these what need not be: each link has a tensor that is written and read again by the next
+    kernel. Statistics write none, and what they have read is read again in any case."""
     in_optimizer: bool
     """Whether the chain was launched within an optimizer's step."""
+    is_elementwise: bool = True
+    """Whether all of its kernels are."""
 
     @property
     def spared_share(self) -> float:
-        """Share of what is moved that fusing saves: each link has a tensor that is written and read
-        again by the next kernel."""
-        return 2 * (len(self.rows) - 1) / self.moved
+        """Share of what is moved that fusing saves."""
+        return self.spared / self.moved
 
     @property
     def most_spared_share(self) -> float:
         """Share of what is moved that fusing saves where all kernels share their other operands
-        too: two are read, one written."""
-        return max(self.spared_share, 1 - 3 / self.moved)
+        too: two are read, one written. Normalizations read theirs as often as before."""
+        return max(self.spared_share, 1 - 3 / self.moved if self.is_elementwise else 0.0)
 
 
 def chains(
@@ -150,28 +174,50 @@ def _chains_of(
     work: DeviceWork, rows: IntArray, launched_ns: IntArray, optimizer: Intervals
 ) -> list[Chain]:
     used, place = np.unique(work.name[rows], return_inverse=True)
-    tensors = np.array([_tensors(work.texts[name]) if name >= 0 else 0 for name in used.tolist()])
-    moved = tensors[place] if len(used) else np.empty(0, np.int64)
-    inside = moved > 0
+    tensors = [_tensors(work.texts[name]) if name >= 0 else (0, 0) for name in used.tolist()]
+    normal = [name >= 0 and _is_normal(work.texts[name]) for name in used.tolist()]
+    if not len(used):
+        return []
+    read, written = np.array(tensors, np.int64)[place].T
+    is_normal = np.array(normal, np.bool_)[place]
+    inside = read + written > 0
     change = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=-1))
     stops = np.append(change[1:], len(rows))
     stepping = covered_ns(optimizer, launched_ns[rows], launched_ns[rows] + 1) > 0
     duration = work.duration_ns[rows]
-    return [
-        Chain(
-            rows[start:stop],
-            int(duration[start:stop].sum()),
-            int(moved[start:stop].sum()),
-            bool(stepping[start]),
-        )
-        for start, stop in zip(change.tolist(), stops.tolist(), strict=True)
-        if inside[start] and stop - start >= FEWEST
-    ]
+    # What one writes and the next reads: both are spared, unless the next reads it twice over.
+    links = np.where(written[:-1] > 0, np.where(written[1:] > 0, 2, 1), 0)
+    found = []
+    for start, stop in zip(change.tolist(), stops.tolist(), strict=True):
+        with_normal = bool(is_normal[start:stop].any())
+        least = FEWEST_WITH_NORMALIZATION if with_normal else FEWEST
+        if inside[start] and stop - start >= least:
+            found.append(
+                Chain(
+                    rows[start:stop],
+                    int(duration[start:stop].sum()),
+                    int((read + written)[start:stop].sum()),
+                    int(links[start : stop - 1].sum()),
+                    bool(stepping[start]),
+                    not with_normal,
+                )
+            )
+    return found
 
 
-def _tensors(name: str) -> int:
-    """Return how many tensors a kernel reads and writes; 0 where it cannot be fused."""
-    if kind_of(name).family is not Family.ELEMENTWISE or FILLS.search(name):
-        return 0
+def _is_normal(name: str) -> bool:
+    return kind_of(name).family is not Family.ELEMENTWISE
+
+
+def _tensors(name: str) -> tuple[int, int]:
+    """Return how many tensors a kernel reads and writes; (0, 0) where it cannot be fused."""
+    family = kind_of(name).family
+    if family not in MEMORY_BOUND or FILLS.search(name):
+        return 0, 0
+    if family is Family.POOLING:
+        return POOLS
+    if family is Family.NORMALIZATION:
+        found = (counts for pattern, counts in NORMALIZATIONS if pattern.search(name))
+        return next(found, PLAIN_NORMALIZATION)
     told = TENSORS.search(name)
-    return max(int(told[1]), 2) if told else USUAL_TENSORS
+    return (max(int(told[1]), 2) if told else USUAL_TENSORS) - 1, 1

@@ -30,13 +30,19 @@ FOUND = {
     "workloads/healthy_matmul": {},
     # Limited by what is no kernel: products in float32 are there, and not worth much.
     "workloads/input_bound": {"layout_conversion": "info", "mixed_precision_off": "info"},
-    "workloads/launch_bound": {"batch_too_small": "info", "tf32_off": "info"},
+    "workloads/launch_bound": {
+        "batch_too_small": "info", "tf32_off": "info", "unfused_elementwise": "info",
+    },
     "workloads/pageable_copy": {"tf32_off": "notice"},
     # A vocabulary of 30,522: the last product runs in an unaligned kernel.
-    "h100_bert_small": {"misaligned_gemm": "info"},
+    # Each layer norm follows an addition, which is worth little where the host is the limit.
+    "h100_bert_small": {"misaligned_gemm": "info", "unfused_elementwise": "info"},
     # Mostly waits for its data; its convolutions are in NCHW, its layers in float32.
-    "h100_small_cnn_train": {"layout_conversion": "notice", "tf32_off": "info"},
-    "mi300_bert_small": {},
+    # Between two convolutions it normalizes and activates, each through memory.
+    "h100_small_cnn_train": {
+        "layout_conversion": "notice", "tf32_off": "info", "unfused_elementwise": "notice",
+    },
+    "mi300_bert_small": {"unfused_elementwise": "info"},
     "hta_cpu_only": {},
     "hta_rank_non_gpu": {},
     # Some sgemm kernels, but TF32 is on: the library chose them for sizes such as 30 x 647.
@@ -44,9 +50,16 @@ FOUND = {
     "hta_a100_launch_bound_rank0": {"mixed_precision_off": "notice"},
     # float32 convolutions on Volta, whose tensor cores take 16 bits, and SGD in single operations.
     # Without workers the GPU waits for data most of the time; with them it is the limit.
-    "v100_resnet50_workers0": {"tensor_cores_unused": "notice", "unfused_optimizer": "notice"},
-    "v100_resnet50_workers4": {"tensor_cores_unused": "critical", "unfused_optimizer": "notice"},
-}
+    # A third of its kernel time is batch normalization, activation and addition.
+    "v100_resnet50_workers0": {
+        "tensor_cores_unused": "notice", "unfused_optimizer": "notice",
+        "unfused_elementwise": "notice",
+    },
+    "v100_resnet50_workers4": {
+        "tensor_cores_unused": "critical", "unfused_optimizer": "notice",
+        "unfused_elementwise": "warning",
+    },
+}  # fmt: skip
 
 
 @cache

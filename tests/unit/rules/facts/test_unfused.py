@@ -1,0 +1,56 @@
+"""Chains of memory-bound kernels: what fusing them spares, by the bytes that are moved."""
+
+import pytest
+
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.registry import load_rules
+from tests.rules.cases.layout_conversion import CHANNELS_LAST, NATIVE, under_amp
+from tests.rules.cases.unfused_elementwise import (
+    ADD,
+    CONVOLUTION,
+    NORMALIZE,
+    POOL,
+    RELU,
+    STATISTICS,
+)
+from tests.rules.queued import K, queued
+
+BACKWARD = [
+    "void at::native::batch_norm_backward_reduce_kernel<c10::Half>",
+    "void at::native::batch_norm_backward_elemt_kernel<c10::Half>",
+]
+
+
+@pytest.mark.parametrize(
+    ("names", "moved", "spared"),
+    [
+        # The input is read for the statistics and to normalize; only what relu reads is spared.
+        ([STATISTICS, NORMALIZE, RELU], 1 + 2 + 2, 2),
+        ([STATISTICS, NORMALIZE, ADD, RELU], 1 + 2 + 3 + 2, 4),
+        # What is added is written for the second look at it; the statistics need not read it.
+        ([ADD, STATISTICS, NORMALIZE], 3 + 1 + 2, 1),
+        ([NORMALIZE, RELU, POOL], 2 + 2 + 2, 4),
+        ([RELU, *BACKWARD], 2 + 2 + 3, 1),
+        (["void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int>", RELU], 3 + 2, 2),
+        ([ADD, ADD, ADD], 9, 4),
+    ],
+)
+def test_what_fusing_spares(names, moved, spared):
+    evidence = queued([K(CONVOLUTION, 100), *(K(name) for name in names), K(CONVOLUTION, 100)])
+    (chain,) = evidence.facts.chains
+    assert (chain.moved, chain.spared) == (moved, spared)
+
+
+def test_two_elementwise_kernels_are_no_chain():
+    assert queued([K(CONVOLUTION), K(ADD), K(RELU)]).facts.chains == ()
+
+
+def test_batch_normalization_of_pytorch_counts_for_the_layout_where_it_is_in_nchw():
+    (rule,) = (each for each in load_rules() if each.name == "layout_conversion")
+    spans = [
+        diagnose(under_amp(name), [rule]).findings[0].improvement_pct
+        for name in (NATIVE, CHANNELS_LAST)
+    ]
+    assert spans[0].low <= 42.1 <= spans[0].high, "what a network under AMP gained"
+    assert spans[0].width <= 30
+    assert spans[1].high < 12
