@@ -211,7 +211,8 @@ def _to_do(root: Path, ci: str, tried: Tried) -> Iterator[str]:
     else:
         yield (
             "this machine has no GPU that the script can use, so the workflow asks for none: on "
-            "shared runners raise --tolerance and --limit, such as to 10 and 25"
+            'shared runners compare counts alone, `only = ["operators", "allocated_bytes"]` in the '
+            "configuration, or raise tolerance and limit, such as to 10 and 25"
         )
 
 

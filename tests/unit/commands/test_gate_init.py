@@ -88,7 +88,7 @@ def test_without_a_gpu_it_asks_for_none(machine, init):
     machine.device = Device("cpu", 0, "AMD EPYC")
     _, _, err = init("train.py")
     assert yaml.safe_load(WORKFLOW.read_text())["jobs"]["gate"]["runs-on"] == "ubuntu-latest"
-    assert "raise --tolerance and --limit" in " ".join(err.split())
+    assert 'only = ["operators", "allocated_bytes"]' in " ".join(err.split())
 
 
 def test_a_script_in_a_folder_is_started_there(init, monkeypatch):
