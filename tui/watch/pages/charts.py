@@ -13,6 +13,7 @@ from textual.message import Message
 
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.telemetry import HOST, Event
+from gpuadvisor.errors import StoreError
 from gpuadvisor.printable import duration
 from gpuadvisor.tui.watch import charting, plot, then
 from gpuadvisor.tui.watch.asking import Asker
@@ -127,7 +128,8 @@ class Charts(Page):
             if watched.recording is not None:
                 self._kept = of_recording(watched.recording)
             elif watched.store is None:
-                assert memory is not None  # a daemon without a store is none
+                if memory is None:
+                    raise StoreError(f"Nothing that was is kept here: `{START}` keeps 90 days.")
                 self._kept = memory
             elif memory is None:
                 self._kept = TelemetryReader(watched.store)
