@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, settings
 
 from gpuadvisor.collectors.devices import inventory
 
-# How long a machine takes for an example says nothing of what is tested. Half of hypothesis' own
+# How long a machine takes for an example says nothing of what is tested. Fewer than hypothesis' own
 # hundred examples, as each run draws others; --hypothesis-profile=search draws many.
 settings.register_profile(
     "any machine",
     deadline=None,
-    max_examples=50,
+    max_examples=30,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("search", settings.get_profile("any machine"), max_examples=2000)

@@ -126,10 +126,8 @@ def test_passes_that_are_shorter_than_a_block_are_timed_whole(supply):
     assert 5 <= told.step_ms < 200
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["Cached", *(pytest.param(each, marks=pytest.mark.slow) for each in ("Shared", "Drawing"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Cached", "Shared", "Drawing"])
 def test_what_reading_changes_is_as_it_was_in_the_next_block(supply, kind):
     """A block that fills the cache, draws from a generator or moves a file's offset, which workers
     share, is the last of its process."""

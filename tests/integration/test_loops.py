@@ -143,6 +143,7 @@ print(steps, torch._dynamo.utils.counters["stats"]["unique_graphs"])
 """
 
 
+@pytest.mark.slow
 def test_compilers_meet_nothing_of_it(tmp_path):
     write(tmp_path, train=COMPILED)
     command = Command(sys.executable, "train.py", folder=str(tmp_path))

@@ -4,7 +4,6 @@ import argparse
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,8 @@ from gpuadvisor.commands import studies
 from gpuadvisor.domain.study import Speedup, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
+from tests.json_page import documented
 from tests.studies import environment, study, study_without_gain
-
-PAGE = Path(__file__).parents[3] / "docs" / "json.md"
 
 
 @pytest.fixture
@@ -189,17 +187,12 @@ def test_what_cannot_be_shown_is_one_sentence_with_a_way_out(keep, words, senten
     assert str(raised.value).startswith(sentence)
 
 
-def documented(title):
-    part = PAGE.read_text("utf-8").partition(f"\n# {title}\n")[2].partition("\n# ")[0]
-    return set(re.findall(r"^\| `([^`]+)` \|", part, re.M))
-
-
 def test_the_json_of_the_list_is_documented(keep, capsys):
     keep("train-1")
     run("--json")
     document = json.loads(capsys.readouterr().out)
     fields = {f"studies[].{name}" for name in document["studies"][0]} | set(document)
-    assert fields == documented("A list of studies as JSON")
+    assert fields == documented("A list of studies as JSON").keys()
 
 
 def test_the_json_of_a_comparison_is_documented(keep, capsys):
@@ -208,7 +201,7 @@ def test_the_json_of_a_comparison_is_documented(keep, capsys):
     run("a", "b", "--json")
     document = json.loads(capsys.readouterr().out)
     fields = {f"not_comparable[].{name}" for name in document["not_comparable"][0]}
-    assert fields | set(document) == documented("Studies side by side as JSON")
+    assert fields | set(document) == documented("Studies side by side as JSON").keys()
     assert document["settings"]["tf32"] == [True, None]
     assert document["studies"][1]["folder"] == "/data/vision"
     assert "trials" not in document["studies"][0]

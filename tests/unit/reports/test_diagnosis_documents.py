@@ -21,10 +21,10 @@ from tests.diagnoses import (
     diagnosis_report,
     of_telemetry,
 )
+from tests.json_page import documented, leaves
+from tests.pages import Page
 from tests.profile_reports import HOSTILE, report, whole
 from tests.rules.cases.straggler_rank import always, ranks
-from tests.unit.reports.test_profile_json import documented, leaves
-from tests.unit.reports.test_profile_page import Page
 
 FIELDS = documented("A diagnosis as JSON")
 ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|improvement_pct)\.|not_measured\[\]\."

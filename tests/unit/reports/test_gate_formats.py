@@ -25,8 +25,8 @@ from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import RefusedError, ScriptError
 from gpuadvisor.reports.gate.formats import format_names, load_format
 from gpuadvisor.reports.gate.outcome import outcome_of, outcome_of_error
+from tests.json_page import documented, leaves
 from tests.simulation import measurement
-from tests.unit.reports.test_profile_json import documented, leaves
 
 EXAMPLES = 25
 """A compromise with the time that the suite may take."""

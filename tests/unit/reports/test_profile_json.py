@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -10,31 +9,8 @@ from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.json_documents import PROFILE_VERSION, comparison_json, profile_json
 from gpuadvisor.rules.facts.comparison import compare
 from gpuadvisor.rules.facts.summary import Facts
+from tests.json_page import documented, leaves
 from tests.profile_reports import H100, PROFILES, report, whole
-
-PAGE = Path(__file__).parents[3] / "docs" / "json.md"
-OPEN = {"time[].parts_ns", "not_measured", "diagnosis"}
-"""Objects whose keys are explained in their own row."""
-
-
-def leaves(value, prefix=""):
-    """Every field of a document with its value: `steps.count`, `kernels[].name`."""
-    for key, each in value.items():
-        path = f"{prefix}{key}"
-        yield path, each
-        if isinstance(each, dict) and path not in OPEN:
-            yield from leaves(each, f"{path}.")
-        if isinstance(each, list):
-            for item in each:
-                if isinstance(item, dict):
-                    yield from leaves(item, f"{path}[].")
-
-
-def documented(title):
-    part = PAGE.read_text("utf-8").partition(f"\n# {title}\n")[2].partition("\n# ")[0]
-    rows = re.findall(r"^\| `([^`]+)` \|(.+)\|$", part, re.MULTILINE)
-    return {field: [cell.strip() for cell in cells.split("|")] for field, cells in rows}
-
 
 PROFILE = documented("A profile as JSON")
 COMPARISON = documented("A comparison as JSON")

@@ -1,44 +1,16 @@
 """A profile's page: complete in itself, well formed, and honest whatever the profile holds."""
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from gpuadvisor.reports.profile_document import profile_html, profile_markdown
 from gpuadvisor.rules.facts.kernel_families import short_name
+from tests import pages
+from tests.pages import Page
 from tests.profile_reports import GEMM, PROFILES, V100, counted, report, whole
 
-VOID = {"meta"}
 NARROW_AND_WIDE = 2
-
-
-class Page(HTMLParser):
-    """Checks that tags are balanced, and collects what is in the page."""
-
-    def __init__(self, content):
-        super().__init__()
-        self.open, self.tags, self.attributes, self.said = [], [], [], []
-        self.feed(content)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [(tag, *attribute) for attribute in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] != "style":
-            self.said.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.said).split())
 
 
 @pytest.fixture(scope="module", params=PROFILES, ids=lambda name: name.replace(" ", "_"))
@@ -46,51 +18,12 @@ def content(request):
     return profile_html(report(PROFILES[request.param]()))
 
 
-def svgs(content):
-    return re.findall(r"<svg.*?</svg>", content, re.DOTALL)
-
-
 def page(profile):
     return Page(profile_html(report(profile)))
 
 
-def test_the_page_is_well_formed(content):
-    read = Page(content)
-    assert content.startswith("<!DOCTYPE html>")
-    assert {"title", "main", "h1", "style"} <= set(read.tags)
-
-
-def test_the_page_needs_nothing_else(content):
-    read = Page(content)
-    assert not {"script", "link", "img", "iframe", "object", "image", "use"} & set(read.tags)
-    assert not {"src", "href", "xlink:href", "srcset", "action"} & {a[1] for a in read.attributes}
-    assert not any(name.startswith("on") for _, name, _ in read.attributes)
-    assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'") in read.attributes
-
-
-def test_no_coordinate_is_lost(content):
-    drawn = re.sub(r"<(title|desc|text)[^>]*>[^<]*", "", "".join(svgs(content)))
-    assert not re.search(r"\b(nan|inf)\b", drawn, re.IGNORECASE)
-
-
-def test_marks_stay_within_their_plot(content):
-    for svg in svgs(content):
-        width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups())
-        for name, most in (("cx", width), ("x", width), ("cy", height), ("y", height)):
-            found = [float(v) for v in re.findall(rf'\b{name}="(-?[\d.]+)"', svg)]
-            assert all(0 <= value <= most for value in found), (name, found)
-
-
-def test_ids_are_unique(content):
-    ids = [value for _, name, value in Page(content).attributes if name == "id"]
-    assert len(ids) == len(set(ids))
-
-
-def test_every_plot_can_be_read_by_those_who_cannot_see_it(content):
-    for svg in svgs(content):
-        title, desc = re.search(r'aria-labelledby="(\S+) (\S+)"', svg).groups()
-        assert re.search(rf'<title id="{title}">[^<]+</title>', svg)
-        assert re.search(rf'<desc id="{desc}">[^<]+</desc>', svg)
+class TestEveryPage(pages.Checks):
+    """Of each profile."""
 
 
 def test_the_whole_page_has_a_section_for_each_question():

@@ -2,9 +2,7 @@
 
 import json
 import math
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.study import Aspect, Speedup, Trial, TrialState, Verdict
 from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.json_documents import STUDY_VERSION, study_json
+from tests.json_page import PAGE, documented, leaves
 from tests.studies import (
     CPU,
     FROZEN,
@@ -24,81 +23,35 @@ from tests.studies import (
     untried_study,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "json.md"
-OPEN = {
-    "best.knobs",
-    "trials[].knobs",
-    "no_effect",
-    "untried",
-    "expectations[].measured_with",
-    "rehearsal.knobs",
-    "screened[].beside",
-    "supply.settings",
-    "supply.values[].settings",
-    "rehearsal.not_covered",
-}
-"""Objects whose keys are names of knobs or aspects, not fields of the schema."""
-
-
-def paths(value, prefix=""):
-    """Every field of a document: `speedup.ratio`, `trials[].number`."""
-    found = set()
-    for key, each in value.items():
-        path = f"{prefix}{key}"
-        found.add(path)
-        if isinstance(each, dict) and path not in OPEN:
-            found |= paths(each, f"{path}.")
-        if isinstance(each, list):
-            for item in filter(lambda item: isinstance(item, dict), each):
-                found |= paths(item, f"{path}[].")
-    return found
-
-
-def documented():
-    """Field to its row's cells, from the tables of the page's part about studies."""
-    study_part = PAGE.read_text("utf-8").partition("\n# A profile as JSON\n")[0]
-    rows = re.findall(r"^\| `([^`]+)` \|(.+)\|$", study_part, re.MULTILINE)
-    return {field: [cell.strip() for cell in cells.split("|")] for field, cells in rows}
+FIELDS = documented("A study as JSON")
 
 
 def test_the_page_documents_every_field_and_no_other():
     failed = study(rehearsal=rehearsal(problems=(FROZEN,)))
-    assert paths(study_json(failed)) == set(documented())
+    assert dict(leaves(study_json(failed))).keys() == FIELDS.keys()
 
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_the_page_explains_every_verdict(verdict):
     assert f"\n| {verdict} | " in PAGE.read_text("utf-8")
-    assert f"`{verdict}`" in documented()["verdict"][0]
+    assert f"`{verdict}`" in FIELDS["verdict"][0]
 
 
 @pytest.mark.parametrize("aspect", Aspect)
 def test_the_page_names_every_aspect(aspect):
-    assert f"`{aspect}`" in documented()["rehearsal.covered"][1]
+    assert f"`{aspect}`" in FIELDS["rehearsal.covered"][1]
 
 
 def test_every_documented_field_has_type_meaning_and_null():
-    assert [field for field, cells in documented().items() if not all(cells)] == []
-    assert {len(cells) for cells in documented().values()} == {3}
+    assert [field for field, cells in FIELDS.items() if not all(cells)] == []
+    assert {len(cells) for cells in FIELDS.values()} == {3}
 
 
 def test_only_what_the_page_says_is_null():
-    never = {field for field, cells in documented().items() if cells[2] == "never"}
+    never = {field for field, cells in FIELDS.items() if cells[2] == "never"}
     for result in (*(make() for make in STUDIES.values()), bare()):
         nulls = {path for path, each in leaves(study_json(result)) if each is None}
         assert nulls & never == set()
-
-
-def leaves(value, prefix=""):
-    for key, each in value.items():
-        path = f"{prefix}{key}"
-        yield path, each
-        if isinstance(each, dict) and path not in OPEN:
-            yield from leaves(each, f"{path}.")
-        if isinstance(each, list):
-            for item in each:
-                if isinstance(item, dict):
-                    yield from leaves(item, f"{path}[].")
 
 
 def bare():

@@ -23,8 +23,8 @@ from gpuadvisor.tuners.gate.metric import PROFILER
 from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, setting_up
 from gpuadvisor.tuning.gate.runs import COUNTS
+from tests.json_page import documented, leaves
 from tests.simulation import measurement
-from tests.unit.reports.test_profile_json import documented, leaves
 
 GPU = Device("cuda", 0, "NVIDIA H100", "GPU-1", 80 << 30)
 

@@ -13,7 +13,7 @@ from gpuadvisor.domain.device import Environment
 from gpuadvisor.storage.gate import add_to_baselines, read_baselines
 from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, stored
-from tests.unit.reports.test_profile_json import documented, leaves
+from tests.json_page import documented, leaves
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git, write
 
 PYTHON = TargetPython("/usr/bin/python", "3.12.3", torch="2.9.0")

@@ -436,6 +436,7 @@ class TestEffect:
             graphs.append(counters["stats"]["unique_graphs"])
         assert graphs == [2, 4, 6, 8, 10, 10, 10, 10, 10, 10]
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:The .grad attribute")
     def test_compiled_under_many_settings_behind_a_graph_break(self, script):
         from torch._dynamo.utils import counters
