@@ -49,7 +49,7 @@ class ConsoleProgress:
         self._first: int | None = None
         """Number of the unchanged script's first run, until that has ended."""
         self._first_look: FirstLook | None = FirstLook()
-        """None once such a run was measured."""
+        """What is told of the script's first steps; None once a run of it was measured."""
         self._standing: Settings = {}
 
     def __enter__(self) -> Self:

@@ -40,7 +40,8 @@ AMPLE = 0.5
 even where the script's own work takes half of the cores from the workers, or becomes twice as fast
 by other knobs."""
 ENOUGH = 0.8
-"""The same where half of the time is spent: faster than the script takes them now."""
+"""Share of the rest of a step in which batches are supplied so that it is enough once half of the
+time is spent: faster than the script takes them now."""
 NEAR = 1.05
 """How much longer than the shortest promised step another may be and count as the same: then fewer
 workers are better."""

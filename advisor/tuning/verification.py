@@ -203,7 +203,8 @@ class _Verifying:
         """An earlier study's rehearsal that still holds."""
         self._rehearsal: Rehearsal | None = None
         self._known: Known | None = None
-        """That study's runs, where the unchanged script still computes what it did there."""
+        """Runs of the study that rehearsed the plan before; None where the unchanged script does
+        not compute any more what it did there."""
         self._first: Trial | None = None
         """The unchanged script's run that the proof begins with, if it is made already."""
         self._evaluator = ScriptEvaluator(

@@ -146,7 +146,8 @@ class Template:
         self.start = start
         self._moves = moves
         self.run = uuid.uuid4().hex
-        """Its own identity, which processes that a run forks seem to have, too."""
+        """Identity of the template as a run. To the kernel, processes that were forked from it
+        have this one, whatever their environment says."""
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
         with tempfile.NamedTemporaryFile("w", prefix="gpuadvisor-", suffix=".json") as imports:

@@ -36,7 +36,7 @@ class Function:
     """From the top of the project's folder."""
     name: str = ""
     line: int = 0
-    """Where it begins; 0 where that is not known, as it never began in the recording."""
+    """Number of the line where the function begins; 0 where the recording does not tell."""
 
 
 @dataclass(frozen=True, eq=False)

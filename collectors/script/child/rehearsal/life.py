@@ -59,24 +59,25 @@ class LifeSession(Session):
         self._marker = ""
         self._spoken_s = 0.0
         self._inside = False
-        """Whether the harness itself calls a root now."""
+        """Whether it is the harness that calls a root module now, not the script."""
         self._probed: set[int] = set()
         self._root_places: dict[int, int] = {}
         """Places of the roots by their identity."""
         self._batches = 0
         self._steps_before = 0
-        """Steps before weights were last to be equal, as at the begin or end of a pass."""
+        """Steps of the optimizers up to when the weights of all lives were last made equal."""
         self._trained_passes = 0
-        """Begins and ends of passes that followed on steps."""
+        """How often a pass over a loader began or ended with steps since the last time."""
         self._before_step: Any = None
-        """Losses, some gradients and weights before the first step since weights were equal."""
+        """Losses, some gradients and weights before the first step on equal weights."""
         self._modules: list[weakref.ref[Any]] = []
         self._optimizers: list[weakref.ref[Any]] = []
-        """Those that took steps, in the order of their first ones."""
+        """The optimizers that took steps, in the order of their first steps."""
         self._equal: EqualWeights | None = None
         self._facts: Any = SimpleNamespace(compiles=False)
         self._before: dict[int, int | None] = {}
-        """Digests of the random numbers' state before each root's first call, None from then on."""
+        """Root module (by identity) to the digest of the random numbers' state before its first
+        call; None once it was called."""
 
     def _observe(self, channel: Channel) -> None:
         from torch.optim import optimizer
