@@ -138,7 +138,7 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
             raise misspelt
         if takes_rest:
             raise _revision(parser, own, unknown[0]) or _misplaced(own, unknown, rest)
-        parser.error(f"{args.command} takes no {unknown[0]}")
+        _commands(parser)[args.command].error(f"{args.command} takes no {unknown[0]}")
     if dashes and not takes_rest:
         raise UsageError(f"{args.command} takes nothing after --")
     args.rest = rest

@@ -69,7 +69,10 @@ class Repository:
                     f"git does not trust the owner of {here}: if you do, `git config --global "
                     f"--add safe.directory {here}`"
                 )
-            raise UsageError(f"{why}, or compare two folders with --base-folder and --head-folder")
+            raise UsageError(
+                f"{why}, or compare two folders with `gpuadvisor gate --base-folder OLD "
+                "--head-folder NEW`"
+            )
         root = Path(done.stdout.strip())
         return cls(root, folder.resolve().relative_to(root.resolve()))
 

@@ -60,7 +60,7 @@ USAGE = [
     ("tune", "the following arguments are required: script; `gpuadvisor tune --help`"),
     ("tine train.py", "invalid choice: 'tine' (choose from"),
     ("--bar", "there is no option --bar; `gpuadvisor --help`"),
-    ("doctor --wrong", "doctor takes no --wrong; `gpuadvisor --help`"),
+    ("doctor --wrong", "doctor takes no --wrong; `gpuadvisor doctor --help`"),
     ("doctor --jsn", "doctor has no --jsn: did you mean --json?"),
     ("diagnose trace.json --al", "diagnose has no --al: did you mean --all?"),
     ("diagnose train.py --epochs 1", "put the script's own arguments after --"),

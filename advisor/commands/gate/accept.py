@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     known = read_baselines(baseline.file)
     count = len(known.recordings_of(baseline.name))
     if not count:
-        raise UsageError(known.lacks(baseline.name, baseline.file))
+        raise UsageError(
+            f"{known.lacks(baseline.name, baseline.file)}: `gpuadvisor gate record` makes one"
+        )
     try:
         # The one who asked a CI system for it, not the account that it runs under.
         by = os.environ.get("GITHUB_ACTOR") or os.environ.get("GITLAB_USER_LOGIN")

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     known = read_baselines(file)
     names = known.names if args.name is None else [args.name]
     if not set(names) <= set(known.names):
-        raise UsageError(known.lacks(args.name, file))
+        raise UsageError(f"{known.lacks(args.name, file)}: `gpuadvisor gate record` makes one")
     found = [each for name in names for each in report.histories(known, name)]
     if args.json:
         print(strict_json.text(report.history_json(found)), flush=True)

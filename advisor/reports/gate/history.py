@@ -77,7 +77,8 @@ def print_recorded(recording: Recording, days: int, file: Path, console: Console
 def print_histories(found: Sequence[History], file: Path, console: Console) -> None:
     """Print histories, each with a plot of its step times."""
     if not found:
-        print_sections(console, [Section("", [Paragraph(f"There are no recordings in {file}.")])])
+        none = f"There are no recordings in {file}: `gpuadvisor gate record` makes them."
+        print_sections(console, [Section("", [Paragraph(none)])])
     for each in found:
         print_sections(console, _sections(each))
 
