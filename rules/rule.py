@@ -56,7 +56,8 @@ class RuleResult:
     saving: Estimate | None = None
     """None where it is no matter of time, or cannot be known."""
     method: str = ""
-    """How the saving was estimated; starts with `At most` where it is an upper bound."""
+    """How the saving was estimated; starts with `At most` where it is an upper bound of all that
+    the advice can save, and not only of a part of it."""
     scope: Scope = RUN
     severity: Severity | None = None
     """Severity where it is no matter of time, or matters less than its time; else None."""

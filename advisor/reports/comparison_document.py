@@ -167,9 +167,8 @@ def _summary_rows(comparison: ProfileComparison) -> Iterator[ComparedRow]:
     """Yield the rows about the profiles as a whole."""
     one, two = comparison.before, comparison.after
     for name, before, after in (
-        ("step, mean", one.step_mean_ns, two.step_mean_ns),
-        ("step, median", one.step_median_ns, two.step_median_ns),
-        ("device, first to last event", one.time_ns, two.time_ns),
+        ("step on the CPU, median", one.step_median_ns, two.step_median_ns),
+        ("the run" + (", a step" if comparison.per_step else ""), one.time_ns, two.time_ns),
     ):
         if before is not None or after is not None:
             moved = "" if before is None or after is None else _signed(after - before)
@@ -177,7 +176,7 @@ def _summary_rows(comparison: ProfileComparison) -> Iterator[ComparedRow]:
             times = figures.nanoseconds(before), figures.nanoseconds(after)
             yield ComparedRow(name, *times, moved, change)
     for name, before, after in (
-        ("waiting for data", one.data_wait_share, two.data_wait_share),
+        ("waiting for data, of the CPU's steps", one.data_wait_share, two.data_wait_share),
         ("device busy", one.busy_share, two.busy_share),
     ):
         if before is not None or after is not None:
@@ -204,10 +203,10 @@ def _row(name: str, change: Change) -> ComparedRow:
 
 
 def _whole(side: ComparedProfile, comparison: ProfileComparison) -> float | None:
-    """Return the time of a step, or of all: where the CPU runs ahead, the device's counts."""
-    if not comparison.per_step or side.step_mean_ns is None:
-        return side.time_ns
-    return max(side.step_mean_ns, side.time_ns or 0.0)
+    """Return the time of a step of the run, or of all of it; of the CPU's steps without a GPU."""
+    if side.time_ns is None and comparison.per_step:
+        return side.step_mean_ns
+    return side.time_ns
 
 
 def _signed(nanoseconds: float) -> str:

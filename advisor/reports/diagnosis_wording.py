@@ -11,6 +11,7 @@ from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
+from gpuadvisor.rules.facts.steps import StepSource
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
@@ -37,7 +38,9 @@ def subject(report: DiagnosisReport) -> str:
 def _amount(profile: ProfileReport) -> str:
     facts = profile.facts
     if facts.steps is not None and facts.steps.steps:
-        steps = figures.count(len(facts.steps.steps), "step")
+        # What lies between two calls of an optimizer is one step less than ran.
+        ran = facts.steps.source is StepSource.OPTIMIZER and facts.fitness.not_before_ns is None
+        steps = figures.count(len(facts.steps.steps) + ran, "step")
         # The CPU's steps may be ahead of the GPU's.
         if facts.time_breakdowns and facts.window.run_ns:
             return f"{steps} in {figures.nanoseconds(facts.window.run_ns)}"

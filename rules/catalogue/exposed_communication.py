@@ -52,8 +52,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             (exposed_ns + hidden_ns) / 2,
             {"communication/exposed": most.exposed_ns},
         ),
-        "At most the communication that there is compute to hide behind, and half of the rest, if"
-        " its bytes are halved; nothing where it is waiting for a rank that comes late. Less often"
+        "The communication that there is compute to hide behind, and half of the rest, if its bytes"
+        " are halved; nothing where it is waiting for a rank that comes late. Less often"
         " synchronizing can save more.",
     )
 

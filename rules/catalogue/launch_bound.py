@@ -41,6 +41,11 @@ not tell what it was. [own]"""
 MOST_OF_ONE = 0.5
 """Largest share of the idle time with launching that one gap has. [own]"""
 
+_METHOD = (
+    "{} of this idle time; at least nine tenths of what launching for free saves when the run is"
+    " played again at the pace the host may have without the profiler, less 1 us for each kernel."
+)
+
 RULE = Rule(
     Category.LAUNCH_BOUND,
     needs=(KERNELS, IDLE),
@@ -136,9 +141,12 @@ def _claim(
                 **({"idle/between_kernels": between_ns} if between_ns else {}),
             },
         ),
-        "At most all of this idle time; at least nine tenths of what launching for free saves when"
-        " the run is played again at the pace the host may have without the profiler, less 1 us"
-        " for each kernel.",
+        _METHOD.format("At most all" if graphs else "All")
+        + (
+            ""
+            if graphs
+            else " What compiling or a larger batch makes of the kernels can save more."
+        ),
         severity=Severity.INFO if loader_sets_pace(facts) else None,
         knobs=None
         if graphs
@@ -154,8 +162,8 @@ def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> R
         (percent("gpu_idle_between_kernels", share, LEAST_DEVICE_SHARE), *_of_kernels(of_kernels)),
         "Give each launch more to do: fuse the short kernels, or make batches larger.",
         Estimate(SURE_OF_DEVICE * between_ns, between_ns, {"idle/between_kernels": between_ns}),
-        "At most all of this idle time, and half of it by our own choice: the trace does not tell"
-        " what the GPU waited for.",
+        "All of this idle time, and half of it by our own choice: longer kernels need fewer such"
+        " changes. Fusing can save more.",
         knobs=("compile", "batch_size"),
     )
 

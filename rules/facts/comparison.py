@@ -74,7 +74,7 @@ class ComparedProfile:
     step_mean_ns: float | None
     data_wait_share: float | None
     time_ns: float | None
-    """Time from the first event of the device to the last one, a step or in total; None without."""
+    """Time of the run, a step of it or in total; None without."""
     busy_share: float | None
 
 
@@ -133,19 +133,24 @@ def _measured(facts: Facts, name: str, steps: Steps | None, per_step: bool) -> _
     accounts = counted.time_breakdowns
     account = added(accounts) if accounts else None
     durations = [step.duration_ns for step in steps.steps] if steps is not None else []
-    limits = facts.profile.header.devices
     side = ComparedProfile(
         name,
-        tuple(each.name for each in limits if each.index in accounts or not accounts),
+        _devices(facts, accounts),
         facts.profile.header.source,
         len(durations) or None,
         steps.median_ns if steps is not None and durations else None,
         steps.mean_ns if steps is not None and durations else None,
         steps.data_wait_share if steps is not None and durations else None,
-        account.span_ns / divisor if account else None,
+        counted.window.run_ns / divisor if account else None,
         account.busy_share if account else None,
     )
     return _Measured(counted, side, divisor, account)
+
+
+def _devices(facts: Facts, accounts: Mapping[int, TimeBreakdown]) -> tuple[str, ...]:
+    """Return the names of the devices on which something ran, by number where none is told."""
+    names = {each.index: each.name for each in facts.profile.header.devices}
+    return tuple(names.get(index, f"GPU {index}") for index in accounts or names)
 
 
 def _parts(one: _Measured, two: _Measured, whole: float) -> Iterable[Change]:

@@ -315,7 +315,8 @@ def _split(
     reach: int,
 ) -> _Gaps:
     before, after = _neighbours(work, launched, rows, times)
-    causes: dict[Cause, IntArray] = {cause: np.zeros(len(times), np.int64) for cause in IDLE_CAUSES}
+    all_causes = np.zeros((len(IDLE_CAUSES), len(times)), np.int64)
+    causes: dict[Cause, IntArray] = dict(zip(IDLE_CAUSES, all_causes, strict=True))
     known = launched.known[after]
     length = times.end_ns - times.begin_ns
     causes[Cause.UNKNOWN][~known] = length[~known]
@@ -326,7 +327,7 @@ def _split(
         short = causes[cause] <= reach
         causes[Cause.BETWEEN_KERNELS] += np.where(short, causes[cause], 0)
         causes[cause][short] = 0
-    return _Gaps(times, before, after, np.stack([causes[cause] for cause in IDLE_CAUSES], axis=1))
+    return _Gaps(times, before, after, all_causes.T)
 
 
 def _neighbours(

@@ -79,7 +79,7 @@ def test_steps_are_what_the_sample_says(comparison):
 def test_a_comparison_on_the_terminal(home, here):
     answer = here(home, "compare", str(ALONE), str(WORKERS))
     assert answer.status == 0, answer.err
-    assert "A step takes 140 ms instead of 175 ms: 1.25x as fast." in answer.out
+    assert "A step takes 141 ms instead of 178 ms: 1.26x as fast." in answer.out
     assert "ms less of idle: waiting for data." in answer.out
     assert max(map(len, answer.out.splitlines())) < 130
 

@@ -82,3 +82,13 @@ def test_what_a_finding_claims_is_named_with_it_and_not_unexplained():
     assert found.worth_fixing[0].rule == "launch_bound"
     assert "idle: CPU is launching 79.7 % (launch_bound)" in text
     assert "No finding is about" not in text
+    told = {each.metric: each.value for each in found.worth_fixing[0].evidence}
+    assert told["gpu_idle_launching"] == 79.7  # the finding's own figure is the account's
+
+
+def test_steps_between_calls_of_an_optimizer_are_one_more_than_lie_between_them():
+    made = Made()
+    for number in range(4):
+        made.launched("gemm", call=(1000 * number, 5), runs=(1000 * number + 8, 900))
+        made.range("Optimizer.step#SGD.step", (1000 * number + 910, 20))
+    assert said(made.profile())[1].startswith("train: 4 steps in 3.92 ms")

@@ -109,6 +109,13 @@ def test_where_the_host_runs_ahead_a_step_takes_as_long_as_on_the_device():
     )
 
 
+def test_a_device_that_is_not_described_is_a_device():
+    made = Made()
+    made.launched("k", call=(0, 5), runs=(8, 10), device=3)
+    found = compared(made.profile(devices=()), made.profile(devices=()))
+    assert found.before.devices == ("GPU 3",)
+
+
 def test_what_got_less_of_the_idle_time():
     found = compared(whole(data_us=300.0), whole(data_us=100.0))
     data = of(found.parts, TimeCategory.WAITING_FOR_DATA)
