@@ -250,7 +250,7 @@ def _processes(state: WatchState, width: int, height: int, chosen: Gpu | None) -
     """Return the processes of the chosen GPU, those with most memory first, then of the others."""
     every = processes.listed(state, processes.View(order=processes.ORDERS["g"]))
     first = [row for row in every if chosen is not None and row.process.gpu == chosen.uuid]
-    others = [row for row in every if row not in first]
+    others = [row for row in every if chosen is None or row.process.gpu != chosen.uuid]
     where = f"GPU {state.labels[chosen.uuid]}" if chosen is not None else "all GPUs"
     title = f"processes of {where} first, by memory" if others and first else "processes"
     found: list[Line] = [table.rule(title, width)]

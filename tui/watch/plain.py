@@ -126,7 +126,8 @@ def table(state: WatchState, width: int) -> Iterator[str]:
     said = processes.note(state) if state.latest.processes is not None or state.withheld else ""
     notes = [said] if said else []
     if rows or notes:
-        yield from ("", *notes, *(text_of(line) for line in processes.lines(rows, state, width)))
+        lined = processes.lines(rows, state, width) if rows else []
+        yield from ("", *notes, *(text_of(line) for line in lined))
     lines = [line for line, _ in state.log.lines(state.labels, width, SHOWN_EVENTS)]
     if lines:
         yield from ("", *lines)

@@ -16,6 +16,8 @@ from gpuadvisor.tui.watch.table import Cell, Column
 NOT_LISTED_BYTES = 1 << 30
 """Memory in use that no listed process accounts for, from which on that is said: the driver itself
 keeps some hundred MB. [own]"""
+MOST_NAMED = 8
+"""GPUs that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,11 @@ def note(state: WatchState) -> str:
         )
     unknown = _unaccounted(state, processes)
     if unknown:
+        which = (
+            f"GPU {', '.join(unknown)}" if len(unknown) <= MOST_NAMED else f"{len(unknown)} GPUs"
+        )
         return (
-            f"GPU {', '.join(unknown)}: memory is in use by processes that the driver does not "
+            f"{which}: memory is in use by processes that the driver does not "
             "list here, as in another container: run this on the host."
         )
     return ""

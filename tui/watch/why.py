@@ -7,7 +7,7 @@ What it costs is the most that it can cost. Without the readings that it needs, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ STEP_S = 10.0
 """Spans are told in these, so that a sentence does not change with every second. [own]"""
 LEAST_HELD = 0.1
 """Share of the readings at work from which on held clocks are told: as the rule `power_capped`."""
+ALWAYS = 0.95
+"""Share of the readings from which on a reason holds all the time. [own]"""
 LEAST_LOSS = 0.02
 """Share of the clock: GPUs step in 15 MHz, about 1 %; as the rule `power_capped`."""
 LEAST_READINGS = 20
@@ -79,9 +81,10 @@ class _Work:
     def __init__(self, state: WatchState, gpu: Gpu) -> None:
         self.state, self.gpu = state, gpu
         self.utilization = self.read("gpu_utilization_pct")
-        busy = [time_s for time_s, value in self.utilization if value > 0]
-        self.first_busy_s = busy[0] if busy else None
-        self.last_busy_s = busy[-1] if busy else None
+        self.first_busy_s = next((at for at, value in self.utilization if value > 0), None)
+        self.last_busy_s = next((at for at, value in reversed(self.utilization) if value > 0), None)
+        self.busy = {at for at, value in self.recent("gpu_utilization_pct") if value > 0}
+        """When it was at work in the last minute."""
         listed = state.latest.processes
         self.processes: list[GpuProcess] | None = None
         if listed is not None:
@@ -96,18 +99,25 @@ class _Work:
     def now(self, metric: str) -> Number | None:
         return self.state.latest.value(self.gpu.uuid, metric, self.state.now_s)
 
-    def lately(self, since_s: float) -> str:
-        """Return since when it was read at work, as far as that is no longer ago than `since_s`."""
-        busy = [time_s for time_s, value in self.utilization if value > 0 and time_s >= since_s]
-        span_s = busy[-1] - busy[0] if busy else 0.0
+    def lately(self) -> str:
+        """Return of when the readings of the last minute at work are."""
+        times = sorted(self.busy)
+        span_s = times[-1] - times[0] if times else 0.0
         if span_s < NOW_S:
             return "now"
         return f"in the last {cells.age(max(span_s // STEP_S * STEP_S, NOW_S))}"
 
-    def at_work(self, metric: str, since_s: float) -> list[Number]:
-        """Return the readings of a metric that were made together with one of a busy GPU."""
-        busy = {time_s for time_s, value in self.utilization if value > 0 and time_s >= since_s}
-        return [value for time_s, value in self.read(metric) if time_s in busy]
+    def at_work(self, metric: str) -> Readings:
+        """Return the readings of the last minute that were made with one of a busy GPU."""
+        return [reading for reading in self.recent(metric) if reading[0] in self.busy]
+
+    def recent(self, metric: str) -> Iterator[tuple[float, Number]]:
+        """Yield the readings of the last minute, newest first."""
+        since_s = self.state.now_s - CLOCK_S
+        for reading in reversed(self.read(metric)):
+            if reading[0] < since_s:
+                return
+            yield reading
 
     @property
     def holder(self) -> str:
@@ -147,42 +157,49 @@ def _broken(state: WatchState, gpu: Gpu) -> Why | None:
 
 
 def _held(work: _Work) -> Why | None:
-    """Tell what held the clocks of a GPU at work in the last minute."""
-    since_s = work.state.now_s - CLOCK_S
-    masks = [int(mask) for mask in work.at_work("throttle_reasons", since_s)]
+    """Tell what held the clocks of a GPU at work in the last minute, and at which clocks: those of
+    the readings in which it did."""
+    masks = work.at_work("throttle_reasons")
     highest = work.now("sm_clock_max_mhz")
-    held = {
-        reason: sum(holds(mask, name) for mask in masks) / len(masks)
+    moments = {
+        reason: {time_s for time_s, mask in masks if holds(int(mask), name)}
         for name, reason in SLOWING.items()
-        if masks
     }
-    reasons = sorted((r for r, share in held.items() if share >= LEAST_HELD), key=lambda r: r.rank)
+    shares = {each: len(found) / len(masks) for each, found in moments.items() if found}
+    reasons = sorted(
+        (r for r, share in shares.items() if share >= LEAST_HELD), key=lambda r: r.rank
+    )
     if not reasons:
         return None
     worst = reasons[0]
     more = f" +{len(reasons) - 1}" if len(reasons) > 1 else ""
     words = (", ".join(each.label for each in reasons), f"{worst.label}{more}", worst.label)
-    when = work.lately(since_s)
-    clocks = work.at_work("sm_clock_mhz", since_s)
-    if not clocks or not highest:
-        said = (
-            f"{worst.label}: its clocks were held down {_pct(held[worst])} of the readings {when}"
-        )
+    when, share = work.lately(), shares[worst]
+    held = set().union(*(moments[reason] for reason in reasons))
+    clock = _mean(v for time_s, v in work.at_work("sm_clock_mhz") if time_s in held)
+    if clock is None or not highest:
+        said = f"{worst.label}: its clocks were held down {_pct(share)} of the readings {when}"
         return Why((said, *words), Style.WARNING, HELD)
-    clock = sum(clocks) / len(clocks)
-    loss = 1 - clock / highest
-    if loss < LEAST_LOSS:  # it is at a limit, which costs nothing so far
+    loss, part = 1 - clock / highest, len(held) / len(masks)
+    if part * loss < LEAST_LOSS:  # it is at a limit, which costs next to nothing so far
         return Why(words, Style.GOOD, WORKS)
-    below = f"{worst.label}: clocks {_pct(loss)} below maximum"
+    now_and_then = f" in {_pct(part)} of its time at work" if part < ALWAYS else ""
+    below = f"{worst.label}{now_and_then}: clocks {_pct(loss)} below maximum"
     at = f"({clock:.0f} of {highest:.0f} MHz {when})"
-    memory = work.at_work("dram_active_pct", since_s)
-    if memory and sum(memory) / len(memory) >= MEMORY_BOUND_PCT:
+    memory = _mean(value for _, value in work.at_work("dram_active_pct"))
+    if memory is not None and memory >= MEMORY_BOUND_PCT:
         costs = "costs little, as it waits for its memory"
         texts = (f"{below} {at}, which {costs}", f"{below}, {costs}", below)
     else:
-        costs = f"costs up to {_pct(loss)}"
+        costs = f"costs up to {_pct(part * loss)}"
         texts = (f"{below} {at}, which {costs} of its speed", f"{below}, {costs}", below)
     return Why((*texts, *words), Style.WARNING, HELD)
+
+
+def _mean(values: Iterable[Number]) -> float | None:
+    """Return the mean; None of nothing."""
+    found = list(values)
+    return sum(found) / len(found) if found else None
 
 
 def _idle(work: _Work) -> Why | None:
@@ -249,13 +266,12 @@ def _host(work: _Work) -> str:
 
 def _few_sms(work: _Work) -> Why | None:
     """Tell of a GPU in full use whose SMs are mostly idle."""
-    since_s = work.state.now_s - CLOCK_S
-    busy = work.at_work("gpu_utilization_pct", since_s)
-    active = work.at_work("sm_active_pct", since_s)
+    busy = work.at_work("gpu_utilization_pct")
+    active = work.at_work("sm_active_pct")
     if len(busy) < LEAST_READINGS or len(active) < LEAST_READINGS:
         return None
-    used, share = sum(busy) / len(busy), sum(active) / len(active)
-    if used < BUSY_PCT or share >= FEW_SMS_PCT or min(active) <= 0:
+    used, share = (_mean(value for _, value in each) or 0.0 for each in (busy, active))
+    if used < BUSY_PCT or share >= FEW_SMS_PCT or min(value for _, value in active) <= 0:
         return None
     head = f"kernels run all the time, but only {share:.0f} % of the SMs have work"
     return Why(

@@ -69,6 +69,19 @@ def test_what_is_said_of_a_gpu_at_work(changes, expected):
     assert sentence(*[sample(**changes)] * 30) == expected
 
 
+def test_a_limit_that_holds_now_and_then_costs_so_much_less():
+    readings = [sample(**(CAPPED if n % 4 == 0 else {"sm_clock_mhz": 1980})) for n in range(40)]
+    assert sentence(*readings) == (
+        "power cap in 25 % of its time at work: clocks 25 % below maximum (1485 of 1980 MHz in the"
+        " last 30 s), which costs up to 6 % of its speed"
+    )
+
+
+def test_low_clocks_while_nothing_holds_them_are_not_the_limits_fault():
+    light = [sample(sm_clock_mhz=345)] * 20
+    assert "25 % below maximum (1485" in sentence(*light, *[sample(**CAPPED)] * 20)
+
+
 def test_two_readings_are_of_now_and_no_share_of_a_minute():
     assert "MHz now)" in sentence(*[sample(**CAPPED)] * 2)
 
@@ -174,7 +187,9 @@ def test_no_sentence_says_more_than_was_read(readings):
             assert any(mask & bits for mask in masks)
     if "below maximum" in found.sentence:
         clocks = [r["sm_clock_mhz"] for r in readings if r["sm_clock_mhz"] is not None]
-        assert shares[0] <= round(100 * (1 - min(clocks) / 1980))
+        loss = int(re.search(r"clocks (\d+) %", found.sentence)[1])
+        assert loss <= round(100 * (1 - min(clocks) / 1980))
+        assert "little" in found.sentence or shares[-1] <= loss
     if "no kernel ran" in found.sentence:
         assert shares[0] <= 100 - min(r["gpu_utilization_pct"] for r in readings)
     if not any(each["gpu_utilization_pct"] for each in readings):
