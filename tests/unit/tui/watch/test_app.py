@@ -12,6 +12,8 @@ from gpuadvisor.domain.telemetry import Event, State, Unavailable
 from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.help import Help
 from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.pages.overview import Overview
+from gpuadvisor.tui.watch.pages.processes import Processes
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import START_S, all_in, frame, sample
@@ -80,6 +82,14 @@ def page(source, label="live"):
     return Watch(Watched(source, WatchState(label, host="node7", clock=lambda: 0.0)))
 
 
+def pictured(source, label="live", theme="terminal"):
+    """The same with two pages in its head, so that another one changes no picture."""
+    state = WatchState(label, host="node7", clock=lambda: 0.0)
+    app = Watch(Watched(source, state), theme)
+    app.pages = [Overview, Processes]
+    return app
+
+
 async def until(pilot, is_true):
     """Wait for what a thread brings about."""
     deadline = time.monotonic() + PATIENCE_S
@@ -146,32 +156,31 @@ def busy_node():
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
 def test_a_node_whose_gpus_are_in_every_state(snap_compare, size):
-    app = page(Made(*busy_node()))
+    app = pictured(Made(*busy_node()))
     assert snap_compare(app, terminal_size=size, run_before=taken(91))
 
 
 def test_without_colours_all_can_still_be_read(snap_compare, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
-    app = page(Made(*busy_node()))
+    app = pictured(Made(*busy_node()))
     assert snap_compare(app, terminal_size=(80, 24), run_before=taken(91))
 
 
 def test_the_details_of_a_gpu_say_why_values_are_missing(snap_compare):
-    app = page(Made(*busy_node()))
+    app = pictured(Made(*busy_node()))
     assert snap_compare(
         app, press=["down", "down", "enter"], terminal_size=(100, 30), run_before=taken(91)
     )
 
 
 def test_a_terminal_that_is_tiny(snap_compare):
-    app = page(Made(*busy_node()))
+    app = pictured(Made(*busy_node()))
     assert snap_compare(app, terminal_size=(30, 8), run_before=taken(91))
 
 
 @pytest.mark.parametrize("theme", ["dark", "light", "colour-blind", "mono"])
 def test_every_theme(snap_compare, theme):
-    state = WatchState("live", host="node7", clock=lambda: 0.0)
-    app = Watch(Watched(Made(*busy_node()), state), theme)
+    app = pictured(Made(*busy_node()), theme=theme)
     assert snap_compare(app, terminal_size=(80, 24), run_before=taken(91))
 
 
@@ -179,18 +188,18 @@ def test_the_end_of_a_recording(snap_compare):
     async def ended(pilot):
         await until(pilot, lambda: pilot.app.state.has_ended)
 
-    app = page(Made(*busy_node(), ends=True), label="night.gpr")
+    app = pictured(Made(*busy_node(), ends=True), label="night.gpr")
     assert snap_compare(app, terminal_size=(80, 24), run_before=ended)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=["80x24", "160x45"])
 def test_before_the_first_values(snap_compare, size):
     starting = frame(0, problem="The NVIDIA driver is starting.")
-    assert snap_compare(page(Made(starting)), terminal_size=size, run_before=taken(1))
+    assert snap_compare(pictured(Made(starting)), terminal_size=size, run_before=taken(1))
 
 
 def test_the_help(snap_compare):
-    app = page(Made(frame(0, sample())))
+    app = pictured(Made(frame(0, sample())))
     assert snap_compare(app, press=["question_mark"], terminal_size=(80, 24), run_before=taken(1))
 
 
