@@ -240,7 +240,7 @@ class ScriptEvaluator:
         """Prove by what fresh processes take alone."""
         self._turning, self._turning_s = None, 0.0
         self._expect_delay()
-        self._progress.on_message(f"no process of the proof times both sides in turns: {why}")
+        self._progress.on_message(f"each process of the proof measures one side only: {why}")
 
     def _expect_delay(self) -> None:
         delay_s = self._delay.mean_s(self.trials)

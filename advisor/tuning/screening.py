@@ -92,7 +92,7 @@ class Screener:
         try:
             found = self._screened(computing if cached else live, cached, begins, budget, enter)
             if cached and not found.of_computing and found.step_ms is not None:
-                why = f"the script cannot go on with the batch that it has: {found.why}"
+                why = f"the computing cannot be timed without the loader: {found.why}"
                 self.progress.on_message(why)
                 found = ScreeningResult()
                 if self.unable(live, budget.screening_s(), budget.expected_s({})) is None:
@@ -121,7 +121,9 @@ class Screener:
         enter: Callable[[str, str], None],
     ) -> ScreeningResult:
         where = (
-            "of the computing, on the batch that is there" if cached else "in one running script"
+            "of the computing alone, on one batch over and over"
+            if cached
+            else "in one running script"
         )
         names = [*space.by_name, *[batch_growth.NAME] * bool(self._factors(begins.space))]
         enter("screening", f"{where}: {', '.join(names)}")

@@ -247,7 +247,7 @@ def test_where_a_batch_cannot_be_given_again_knobs_are_screened_beside_the_worke
             heard.append(sentence)
 
     result = tune(budget=TEN_MINUTES, only=ONLY, progress=Hearing())
-    assert "the script cannot go on with the batch that it has: its batches hold a Data" in heard
+    assert "the computing cannot be timed without the loader: its batches hold a Data" in heard
     assert waiting.screenings == [{}, {"dataloader_workers": 8}]
     (tf32,) = result.screened
     assert (dict(tf32.beside), tf32.of_computing) == ({"dataloader_workers": 8}, False)
