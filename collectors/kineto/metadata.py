@@ -47,7 +47,11 @@ class TraceMetadata:
                 self.unreadable.append(key[:MAX_FACT])
             return
         if key == "deviceProperties" and isinstance(plain, list):
-            limits = (_device(item) for item in plain[:MAX_DEVICES] if isinstance(item, dict))
+            items = [item for item in plain[:MAX_DEVICES] if isinstance(item, dict)]
+            # Some versions number none of them: CUDA lists devices in the order of their numbers.
+            unnumbered = not any("id" in item for item in items)
+            limits = (_device(item, place if unnumbered else None)
+                      for place, item in enumerate(items))  # fmt: skip
             self.devices = tuple(device for device in limits if device is not None)
         elif key == "distributedInfo" and isinstance(plain, dict):
             for name, part in plain.items():
@@ -64,8 +68,8 @@ class TraceMetadata:
             self.numbers[key] = whole
 
 
-def _device(properties: Mapping[str, Any]) -> DeviceLimits | None:
-    index = _whole(properties.get("id"))
+def _device(properties: Mapping[str, Any], place: int | None) -> DeviceLimits | None:
+    index = _whole(properties.get("id", place))
     if index is None:
         return None
 

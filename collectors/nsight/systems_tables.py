@@ -55,6 +55,12 @@ _USUAL_MEMORIES = {
     0: Memory.PAGEABLE, 1: Memory.PINNED, 2: Memory.DEVICE, 3: Memory.ARRAY, 4: Memory.MANAGED,
     5: Memory.DEVICE, 6: Memory.MANAGED,
 }  # fmt: skip
+_MIGRATED = {
+    11: (Memory.MANAGED, Memory.DEVICE), 12: (Memory.DEVICE, Memory.MANAGED),
+    13: (Memory.DEVICE, Memory.DEVICE),
+}  # fmt: skip
+"""Ends of a migration by its kind, where the file tells no memory: from the host, to it, between
+devices. Managed memory stands for the host's side."""
 _SYNCHRONIZATIONS = {
     1: Synchronization.EVENT, 2: Synchronization.STREAM_WAIT, 3: Synchronization.STREAM,
     4: Synchronization.CONTEXT,
@@ -152,11 +158,18 @@ def copies(reading: ExportReader) -> int:
     memories = _enumeration(reading.export, *_MEMORY_KINDS)
 
     def convert(cells: Cells, used: IntArray) -> Converted:
+        kind = whole(cells["copyKind"])[used]
+        source, destination = (
+            _translated(whole(cells[end])[used], memories) for end in ("srcKind", "dstKind")
+        )
+        for ends, place in ((source, 0), (destination, 1)):
+            for number, memory in _MIGRATED.items():
+                ends[(kind == number) & (ends == Memory.NOT_KNOWN)] = memory[place]
         return {
             **_where(reading, cells, used),
-            "direction": _translated(whole(cells["copyKind"])[used], directions),
-            "source": _translated(whole(cells["srcKind"])[used], memories),
-            "destination": _translated(whole(cells["dstKind"])[used], memories),
+            "direction": _translated(kind, directions),
+            "source": source,
+            "destination": destination,
             "bytes": count(cells["bytes"], "int64")[used],
             "graph_node": count(cells["graphNodeId"], "int64")[used],
         }

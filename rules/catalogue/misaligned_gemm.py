@@ -35,7 +35,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     uses = facts.kernel_uses
     if "fp16" not in per_clock(evidence):
         return
-    found = [(each, sizes) for each in uses.of("gemm") if (sizes := _misaligned(each))]
+    # Fused attention has no such products any more: `unfused_attention` names them.
+    named_already = set(facts.attention.products.tolist())
+    found = [
+        (each, sizes)
+        for each in uses.of("gemm")
+        if (sizes := _misaligned(each)) and not named_already.issuperset(each.rows.tolist())
+    ]
     some = tuple(each for each, _ in found)
     share = uses.share(some)
     if share < LEAST_SHARE:

@@ -1,5 +1,6 @@
 """16-bit products of sizes that align, that do not, and where it does not matter."""
 
+from tests.rules.cases.unfused_attention import NORMALISED
 from tests.rules.queued import A100, K, queued
 
 HALF = '["c10::Half", "c10::Half"]'
@@ -23,7 +24,13 @@ FIRES = {
     "one size alone": lambda: products(SLOW, "[[4096, 4096], [4096, 4095]]"),
     "on an A100": lambda: queued([K(SLOW, 900, "aten::mm", ODD, HALF)] * 6, A100),
 }
+QUERIES = K(SLOW, 300, "aten::bmm", "[[128, 2047, 64], [128, 64, 2047]]", HALF)
+VALUES = K(SLOW, 300, "aten::bmm", "[[128, 2047, 2047], [128, 2047, 64]]", HALF)
+
 SILENT = {
+    "the products of an attention that is named itself": lambda: queued(
+        [QUERIES, NORMALISED, VALUES] * 4
+    ),
     "rows that align nowhere, in an aligned kernel": lambda: products(
         FAST, "[[141, 4096], [4096, 4096]]"
     ),

@@ -13,6 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuadvisor.collectors.kineto.metadata import TraceMetadata
 from gpuadvisor.collectors.kineto.reader import read, read_blocks, recognises
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory, Range, Synchronization
@@ -364,3 +365,13 @@ def test_any_events_in_any_layout_and_blocks_say_what_json_says(
     content = json.dumps(document, indent=layout[0], ensure_ascii=layout[1])
     profile = in_pieces(content.encode(), size)
     assert rows_read(profile) == rows_of(content)
+
+
+def test_devices_that_the_trace_does_not_number_are_numbered_by_their_order() -> None:
+    metadata = TraceMetadata()
+    metadata.take("deviceProperties", b'[{"name": "NVIDIA A100"}, {"name": "NVIDIA A30"}]')
+    assert [(each.index, each.name) for each in metadata.devices] == [
+        (0, "NVIDIA A100"), (1, "NVIDIA A30"),
+    ]  # fmt: skip
+    metadata.take("deviceProperties", b'[{"name": "NVIDIA A100"}, {"id": 3, "name": "NVIDIA A30"}]')
+    assert [(each.index, each.name) for each in metadata.devices] == [(3, "NVIDIA A30")]

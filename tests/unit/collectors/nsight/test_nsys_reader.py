@@ -168,6 +168,20 @@ class TestTables:
         profile = small(CUPTI_ACTIVITY_KIND_MEMCPY=[{**COPY, "copyKind": kind}])
         assert only(profile, "copies")["direction"] == [direction, Direction.MEMSET]
 
+    @pytest.mark.parametrize(
+        ("kind", "ends"),
+        [
+            (11, (Memory.MANAGED, Memory.DEVICE)),
+            (12, (Memory.DEVICE, Memory.MANAGED)),
+            (13, (Memory.DEVICE, Memory.DEVICE)),
+            (1, (Memory.NOT_KNOWN, Memory.NOT_KNOWN)),
+        ],
+    )
+    def test_which_way_pages_migrated(self, small, kind, ends):
+        copy = {**COPY, "copyKind": kind, "srcKind": None, "dstKind": None}
+        found = only(small(CUPTI_ACTIVITY_KIND_MEMCPY=[copy]), "copies")
+        assert (found["source"][0], found["destination"][0]) == ends
+
     def test_enumerations_of_the_file_come_before_the_usual(self, small):
         told = [{"id": 0, "name": "CUDA_MEMOPR_MEMORY_KIND_UNKNOWN"},
                 {"id": 2, "name": "CUDA_MEMOPR_MEMORY_KIND_PINNED"}]  # fmt: skip
