@@ -137,7 +137,9 @@ def main() -> None:
         script.write_text(SCRIPT)
 
         def told(pairs: int, window_s: float) -> dict[str, Any]:
-            schedule = Schedule(0.2, measure_s=3600.0, max_measure_s=3600.0, window_s=window_s)
+            schedule = Schedule(
+                warmup_s=0.2, measure_s=3600.0, max_measure_s=3600.0, window_s=window_s
+            )
             widths = ("8", "2048" if device.is_gpu else "256")
             args = (str(pairs), str(chosen.steps), *widths)
             command = Command(chosen.python, str(script), args)
