@@ -46,7 +46,7 @@ Below = Callable[[int, int], list[Line]]
 def shown(
     state: WatchState, width: int, height: int, chosen: Gpu | None, below: Below | None = None
 ) -> Shown:
-    """Return the page in that size; `below` takes the place of processes and events."""
+    """Return the page in that size; `below` comes before processes and events."""
     page = Shown()
     page.lines.append(host(state, width))
     if not state.gpus:
@@ -58,6 +58,7 @@ def shown(
     left = height - len(page.lines)
     if below is not None and left >= LEAST_PROCESSES:
         page.lines += below(width, left)[:left]
+        page.lines += _bottom(state, width, height - len(page.lines), chosen)
         return page
     sentences = whys(state, width, chosen)
     if sentences and left >= 2:
