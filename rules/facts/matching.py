@@ -25,7 +25,7 @@ from gpuadvisor.rules.facts.intervals import BoolArray, FloatArray, IntArray
 
 FEWEST = 3
 """Fewest collectives that two ranks must have in common: two agree by chance. [own]"""
-MOST_SHIFT = 256
+MOST_SHIFT = 64
 """Collectives that one rank may have recorded before another one's first. [own]"""
 CLOSE_NS = 10_000
 """Times on two clocks that are taken for the same: kernels' ends of one collective on 8 V100 of a
@@ -271,7 +271,7 @@ def match(every: Sequence[Lane], begin_unix_ns: Sequence[int | None]) -> Matchin
     """
     clocks = _Clocks(len(begin_unix_ns))
     groups = _groups(every, clocks, begin_unix_ns)
-    if any(lane.size is None for lane in every):
+    if len(groups) > 1 and any(lane.size is None for lane in every):
         # Small groups may look alike: the clocks of the largest one tell them apart.
         largest = max(groups, key=lambda each: (len(each.fits), -each.spread_ns))
         clocks = _Clocks(len(begin_unix_ns))
