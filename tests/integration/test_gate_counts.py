@@ -138,7 +138,7 @@ def test_on_a_gpu_one_more_is_named(tmp_path, base, head, metric, named):
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "base"]):
         subprocess.run([*git, *words], check=True)
     script.write_text(GATED.replace("MORE", head))
-    options = ("--measure", "1", "--tolerance", "20", "--limit", "60", "--json")
+    options = ("--only", ",".join({"kernels", metric or "kernels"}), "--json")
     visible = {"CUDA_VISIBLE_DEVICES": "0"}
     answer = program.run(tmp_path, "gate", "--base", "HEAD", *options, "train.py", folder=repo,
                          **visible)  # fmt: skip
