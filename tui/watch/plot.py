@@ -1,8 +1,8 @@
 """A timeline drawn with characters: the mean as a line, least to greatest as its shade.
 
-Own, as nothing that is there has a cursor, breaks its line at a gap and needs no colour to be read:
-plotext and textual-plotext join the points on both sides of a gap, and take 39 ms for 1,440 points
-where this takes 3. A cell of braille has 2 x 4 dots; where the terminal has none, a cell is one.
+Own, as a chart here needs a cursor, a line that breaks at a gap, and a mean that is told from its
+range without colour: textual-plotext, made for Textual, has no cursor.
+A cell of braille has 2 x 4 dots; where the terminal has none, a cell is one.
 """
 
 from __future__ import annotations
