@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how fast a recording goes by; default: 1, as it was, and `inf`: at once",
     )
     parser.add_argument(
-        "--read-only", action="store_true", help="send no signal to a process, whatever key is hit"
+        "--read-only",
+        action="store_true",
+        help="send no signal, profile nothing and start no study, whatever key is hit",
     )
     parser.add_argument(
         "--theme",

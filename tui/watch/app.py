@@ -37,8 +37,8 @@ TAKEN_FOR_S = 0.1
 CLOSE_S = 5.0
 """How long the source may take to close; a sampler is killed within two seconds."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SAID_FOR_S = 6.0
-"""How long what a key did is told."""
+SAID_FOR_S, LETTERS_A_S = 6.0, 15.0
+"""How long what a key did is told: a short sentence, and how fast a long one is read."""
 LATE_S = 0.5
 """An age is drawn again only where no values came in this part of the time."""
 
@@ -130,7 +130,8 @@ class Watch(App[int]):
     def said(self) -> str:
         """What was said last, while it is new."""
         text, at_s = self._said
-        return text if time.monotonic() - at_s < SAID_FOR_S else ""
+        for_s = max(SAID_FOR_S, len(text) / LETTERS_A_S)
+        return text if time.monotonic() - at_s < for_s else ""
 
     def say(self, text: str) -> None:
         """Show a sentence for some seconds, above the page."""

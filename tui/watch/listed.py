@@ -110,8 +110,14 @@ class Listed(Page):
         place, entries = self.query_one(DataTable).cursor_row, self._entries or ()
         return entries[place] if 0 <= place < len(entries) else None
 
+    @property
+    def _made(self) -> str | None:
+        """What is to be chosen as soon as it is listed."""
+        made = self.watched.made
+        return made[1] if made is not None and made[0] == self.KEY else None
+
     def draw(self) -> None:
-        if time.monotonic() - self._read_s >= READ_EVERY_S:
+        if self._made is not None or time.monotonic() - self._read_s >= READ_EVERY_S:
             self._read_s = time.monotonic()
             self._begin("list", "", self.entries)
         self._draw_about()
@@ -152,6 +158,7 @@ class Listed(Page):
                 return
             if found != self._entries:
                 self._fill(found)
+            self._go_to_made()
             self._draw_about()
         else:
             error = isinstance(found, AdvisorError)
@@ -179,6 +186,12 @@ class Listed(Page):
             table.add_row(*map(self._text, entry.cells), key=entry.key)
         if before is not None and before.key in keys:
             table.move_cursor(row=keys.index(before.key))
+
+    def _go_to_made(self) -> None:
+        keys = [entry.key for entry in self._entries or ()]
+        if self._made in keys:
+            self.query_one(DataTable).move_cursor(row=keys.index(self._made))
+            self.watched.made = None
 
     def _text(self, cell: tuple[str, Style]) -> Text:
         text, style = cell

@@ -27,6 +27,10 @@ class Watched:
     gpu: str | None = None
     """The UUID of the GPU that was chosen last, on whatever page."""
 
+    made: tuple[str, str] | None = None
+    """What was stored from here and not shown so far: the key of the page that lists it, which puts
+    its cursor there once, and its name."""
+
     @property
     def chosen(self) -> Gpu | None:
         """The GPU that was chosen, the first one where none was or it has gone."""

@@ -8,13 +8,14 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.tui.watch import details, overview, table
 from gpuadvisor.tui.watch.cells import Line
+from gpuadvisor.tui.watch.curing import CURES, Curing
 from gpuadvisor.tui.watch.lines import Lines
-from gpuadvisor.tui.watch.page import Page
 
 
-class Overview(Page):
+class Overview(Curing):
     """All GPUs at a glance."""
 
     KEY = "1"
@@ -42,6 +43,7 @@ class Overview(Page):
             tooltip="show or hide all values of the chosen GPU, and why some are missing",
         ),
         Binding("m", "sparkline", "metric", tooltip="draw the next metric over time"),
+        *CURES,
     ]
 
     def __init__(self) -> None:
@@ -88,6 +90,22 @@ class Overview(Page):
         if place < len(gpus):
             self.watched.gpu = gpus[place]
             self.draw()
+
+    def to_cure(self) -> GpuProcess | str:
+        gpu, state = self.watched.chosen, self.watched.state
+        if gpu is None:
+            return "no GPU is known so far"
+        label = state.labels[gpu.uuid]
+        found = [
+            each
+            for each in state.latest.processes or ()
+            if each.gpu == gpu.uuid and each.kind != "graphics"
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            return f"GPU {label} has {len(found)} processes: choose one of them on page 2"
+        return f"no process is listed on GPU {label}: choose another GPU with the arrows"
 
     def _details(self, width: int, height: int) -> list[Line]:
         gpu = self.watched.chosen

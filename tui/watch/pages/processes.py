@@ -14,17 +14,17 @@ from textual.widgets import Input
 from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.tui.watch import acting, curves, processes
 from gpuadvisor.tui.watch.cells import Line, Style
+from gpuadvisor.tui.watch.curing import CURES, Curing
 from gpuadvisor.tui.watch.curves import Identity
 from gpuadvisor.tui.watch.dialogs import Question, Reading
 from gpuadvisor.tui.watch.lines import Lines
-from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.processes import ORDERS, Row, View
 
 MOST_ASKED = 10
 """Processes that a question names."""
 
 
-class Processes(Page):
+class Processes(Curing):
     """A line a process and GPU."""
 
     KEY = "2"
@@ -62,6 +62,7 @@ class Processes(Page):
         Binding("g", "one_gpu", "one GPU", tooltip="only those of the chosen line's GPU, or all"),
         Binding("enter", "curve", "curve", key_display="Enter", tooltip="what it used over time"),
         Binding("e", "environment", "environment", tooltip="its environment variables"),
+        *CURES,
         Binding("T", "signal('T')", "terminate", key_display="T", tooltip="end it: SIGTERM"),
         Binding("K", "signal('K')", "kill", key_display="K", show=False, tooltip="SIGKILL"),
         Binding("I", "signal('I')", "interrupt", key_display="I", show=False, tooltip="SIGINT"),
@@ -267,6 +268,9 @@ class Processes(Page):
     @property
     def _chosen(self) -> GpuProcess | None:
         return self._rows[self._place].process if self._rows else None
+
+    def to_cure(self) -> GpuProcess | str:
+        return self._chosen or "there is no process to choose"
 
     def action_environment(self) -> None:
         process = self._chosen
