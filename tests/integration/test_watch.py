@@ -64,7 +64,7 @@ def recording(tmp_path):
 class Terminal:
     """The program on a terminal of 80 by 24."""
 
-    def __init__(self, words, folder, environ):
+    def __init__(self, words, folder, environ, controls=False):
         self.output = b""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -78,6 +78,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if controls else None,
         )
         os.set_blocking(self._master, False)
 
@@ -113,12 +114,20 @@ class Terminal:
         is_back = PRIMARY_SCREEN in left and left.rfind(SHOWN_CURSOR) >= 0
         return is_back and termios.tcgetattr(self._slave) == self.before
 
+    def hang_up(self):
+        """Take the terminal away, and return the exit status."""
+        os.close(self._slave)
+        os.close(self._master)
+        self._slave = self._master = None
+        return self.process.wait(PATIENCE_S)
+
     def close(self):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self._master)
-        os.close(self._slave)
+        if self._master is not None:
+            os.close(self._master)
+            os.close(self._slave)
 
 
 @pytest.fixture
@@ -126,8 +135,8 @@ def terminal(environ, tmp_path):
     """A function that starts `gpuadvisor watch words...` on a terminal."""
     opened = []
 
-    def start(*words, **settings):
-        opened.append(Terminal(words, tmp_path, {**environ, **settings}))
+    def start(*words, controls=False, **settings):
+        opened.append(Terminal(words, tmp_path, {**environ, **settings}, controls))
         return opened[-1]
 
     yield start
@@ -286,6 +295,13 @@ def test_a_signal_ends_the_page_and_leaves_a_clean_terminal(terminal, recording,
     page.process.send_signal(number)
     assert page.ended() == 128 + number
     assert page.is_clean()
+
+
+@pytest.mark.parametrize("controls", [True, False], ids=["with SIGHUP", "without SIGHUP"])
+def test_no_process_is_left_when_the_terminal_goes(terminal, recording, controls):
+    page = terminal("--replay", recording, controls=controls)
+    page.until(b"processes")
+    assert page.hang_up() == 128 + signal.SIGHUP
 
 
 def test_the_page_without_a_driver_ends_with_one_sentence(terminal):

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 from codecs import IncrementalDecoder, getincrementaldecoder
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
@@ -40,21 +41,27 @@ class Terminal(LinuxDriver):
             quiet_s = 0.0 if ready else quiet_s + PENDING_S
             if self._bell[0] in ready:
                 os.read(self._bell[0], BLOCK)
-            for message in (*self._typed(parser, decoder, ready), *parser.tick()):
+            typed = self._read() if self.fileno in ready else None
+            if typed == b"":
+                # Only the shell whose terminal it was sends SIGHUP; and no thread may wait for keys
+                # of a terminal that has gone: it is always ready, with nothing.
+                self._app.call_later(self._app.exit, return_code=128 + signal.SIGHUP)
+                return
+            for message in (*self._typed(parser, decoder, typed or b""), *parser.tick()):
                 self.process_message(message)
 
+    def _read(self) -> bytes:
+        """Return what was typed; nothing where the terminal has gone."""
+        try:
+            return os.read(self.fileno, BLOCK)
+        except OSError:
+            return b""
+
     def _typed(
-        self, parser: XTermParser, decoder: IncrementalDecoder, ready: Sequence[int]
+        self, parser: XTermParser, decoder: IncrementalDecoder, typed: bytes
     ) -> Iterator[Message]:
         """Yield what was typed, if anything was."""
-        if self.fileno not in ready:
-            return
-        try:
-            text = decoder.decode(os.read(self.fileno, BLOCK))
-        except OSError:  # the terminal has gone: SIGHUP ends us
-            text = ""
-            self.exit_event.wait(ASKED_FOR_S)
-        if text:  # part of a letter is none, and would be the end to the parser
+        if text := decoder.decode(typed):  # part of a letter is none, and the parser's end
             yield from parser.feed(text)
 
     @property
