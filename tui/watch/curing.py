@@ -28,8 +28,9 @@ ENDING_S = 0.2
 """How long the page that ends waits for a profile to be given up: it looks 20 times a second."""
 STUDIES, PROFILES = "5", "6"
 """The keys of the pages that show what comes of it."""
-MOST_VARIABLES = 8
-"""Variables of the environment that the question names."""
+MOST_VARIABLES, MOST_LINES = 6, 4
+"""Variables of the environment that the question names, each on a line, and the most lines of its
+other entries: all of it fits on a terminal of 80x24."""
 WIDTH = 76
 """Characters of a line of the question."""
 HEAD = 13
@@ -298,15 +299,15 @@ def _refusal(whys: dict[str, str], wanted: Proposal, *, scratch: bool) -> list[s
 def _asked(process: GpuProcess, wanted: Proposal, why_no_scratch: str | None) -> list[str]:
     """Return what a study would do, line by line."""
     lines = [*_entry("command", wanted.line(scratch=why_no_scratch is None)),
-             *_entry("folder", wanted.command.folder or "."),
-             *_entry("interpreter", wanted.command.python)]  # fmt: skip
+             *_entry("folder", wanted.command.folder or ".", most=2),
+             *_entry("interpreter", wanted.command.python, most=2)]  # fmt: skip
     variables = [f"{name}={text}" for name, text in wanted.mattering().items()]
     hidden = len(wanted.environment) - min(len(variables), MOST_VARIABLES)
     for place, text in enumerate(variables[:MOST_VARIABLES]):
-        lines += _entry("" if place else "environment", text)
+        lines += _entry("" if place else "environment", text, most=1)
     lines += _entry("", f"and {hidden} more variables of the process (e shows them)")
     if wanted.dropped:
-        lines += _entry("left out", f"Python's own options {' '.join(wanted.dropped)}")
+        lines += _entry("left out", f"Python's own options {' '.join(wanted.dropped)}", most=1)
     if why_no_scratch is None:
         writes = "what its runs write is thrown away, and they have no network (--scratch)"
     else:
@@ -317,8 +318,11 @@ def _asked(process: GpuProcess, wanted: Proposal, why_no_scratch: str | None) ->
     return [*lines, *_entry("writes", writes)]
 
 
-def _entry(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
+def _entry(head: str, text: str, most: int = MOST_LINES) -> list[str]:
+    lines = textwrap.wrap(
         printable(text), WIDTH, initial_indent=f"{head:<{HEAD}}", subsequent_indent=" " * HEAD,
         break_on_hyphens=False,
     )  # fmt: skip
+    if len(lines) > most:
+        lines[most - 1 :] = [f"{lines[most - 1][: WIDTH - 2]} …"]
+    return lines

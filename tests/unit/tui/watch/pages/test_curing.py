@@ -152,16 +152,19 @@ async def test_read_only_cures_nothing(begin, chosen, why):
 
 @pytest.mark.asyncio
 async def test_a_study_is_asked_for_and_lives_in_a_session_of_its_own(begin, bare, home, tmp_path):
-    told = begin(SLEEPING, "--epochs", "1", python=bare, OMP_NUM_THREADS="3")
+    told = begin(
+        SLEEPING, "--epochs", "1", python=bare, OMP_NUM_THREADS="3", CUDA_LONG="/opt/x" * 99
+    )
     app = app_of(told)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot)
         await pilot.press("u")
         await until(
             pilot,
             shows(app, "Start a tuning study", "serve.py --", "--epochs 1", "venv/bin/python",
-                  "OMP_NUM_THREADS=3", "PYTHONUNBUFFERED=1", "CUDA_VISIBLE_DEVICES=GPU-1",
-                  "which is free"),
+                  "CUDA_LONG=/opt/x", "OMP_NUM_THREADS=3", "PYTHONUNBUFFERED=1",
+                  "CUDA_VISIBLE_DEVICES=GPU-1",
+                  "which is free", "y yes"),
         )  # fmt: skip
         await pilot.press("n")
         await until(pilot, shows(app, "No study was started."))
