@@ -16,6 +16,7 @@ from gpuadvisor.collectors.kineto.names import copy_of, memset_of
 from gpuadvisor.domain.profile import UNKNOWN, Range
 
 MAX_PROCESSES = 10_000
+MAX_OTHER_CATEGORIES = 1_000
 MAX_NAME = 200
 """Characters kept of a process's name."""
 
@@ -112,6 +113,8 @@ class Tables:
         """Elements that are no events."""
         self.has_python = False
         """Whether the Python functions that ran are among the ranges."""
+        self.other_categories: set[str] = set()
+        """Categories of events that are in no table."""
 
     def take_array(self, array: bytes) -> bool:
         events = events_of(array)
@@ -136,6 +139,8 @@ class Tables:
             if complete:
                 self.has_python |= category == _PYTHON
                 TAKERS[category](self._output, complete)
+        if len(self.other_categories) < MAX_OTHER_CATEGORIES:
+            self.other_categories.update(event.cat for event in groups.others)
         memory, counters = [], []
         for event in groups.others:
             if event.ph == _COUNTER:

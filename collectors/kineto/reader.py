@@ -15,6 +15,7 @@ from gpuadvisor.collectors.kineto.batch import Output
 from gpuadvisor.collectors.kineto.blocks import Blocks, Content
 from gpuadvisor.collectors.kineto.categories import Tables
 from gpuadvisor.collectors.kineto.document import ENOUGH_BYTES, ContentWindow, TraceDocument
+from gpuadvisor.collectors.kineto.foreign import refuse_foreign
 from gpuadvisor.collectors.kineto.metadata import TraceMetadata
 from gpuadvisor.domain.profile import MAX_WARNINGS, Header, Sink
 from gpuadvisor.errors import UsageError
@@ -92,11 +93,8 @@ def read_blocks(
     document = TraceDocument(ContentWindow(blocks, str(path)), tables, metadata.take, enough_bytes)
     if not document.walk():
         raise UsageError(f"{path} is not JSON, as the torch profiler's traces are.")
-    if not (any(output.rows.values()) or metadata.is_kineto):
-        raise UsageError(
-            f"{path} is not a trace of the torch profiler: it has no event of a category that "
-            "PyTorch writes."
-        )
+    if not metadata.is_kineto:
+        refuse_foreign(path, output, tables)
     return Header(
         source="kineto",
         tool="torch.profiler (Kineto)",

@@ -171,6 +171,22 @@ def test_of_a_truncated_or_damaged_archive_the_start_is_kept(tmp_path: Path, pac
     assert 0 < profile.rows("kernels") <= 60_000
 
 
+TENSORFLOW = b"""{"traceEvents": [
+    {"ph": "M", "name": "process_name", "pid": 3,
+     "args": {"name": "/job:localhost/replica:0/task:0/gpu:7 Compute"}},
+    {"ph": "X", "cat": "Op", "name": "MatMul", "pid": 3, "tid": 0, "ts": 146408341914, "dur": 9},
+    {"ph": "C", "cat": "Memory", "name": "gpu_bfc", "pid": 0, "ts": 146408341914,
+     "args": {"allocated": 715776}}]}"""
+XLA = b"""{"displayTimeUnit": "ns", "metadata": {"highres-ticks": true}, "traceEvents": [
+    {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
+    {"ph": "X", "pid": 1, "tid": 13, "ts": 5.1, "dur": 2.0, "name": "fusion_3"}]}"""
+ONNX_RUNTIME = b"""[
+    {"cat": "Session", "pid": 7, "tid": 7, "dur": 99, "ts": 4, "ph": "X", "name": "model_run"},
+    {"cat": "Node", "pid": 7, "tid": 7, "dur": 9, "ts": 5, "ph": "X", "name": "Conv_kernel_time"},
+    {"cat": "Kernel", "pid": 7, "tid": 7, "dur": 8, "ts": 6, "ph": "X", "name": "implicit_gemm",
+     "args": {"stream": "7", "block_x": "256"}}]"""
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -179,13 +195,17 @@ def test_of_a_truncated_or_damaged_archive_the_start_is_kept(tmp_path: Path, pac
         (b"<!DOCTYPE html><html>{}</html>", "is not JSON"),
         ('{"traceEvents": []}'.encode("utf-16"), "is not JSON"),
         (b"7", "is not JSON"),
-        (b"{}", "is not a trace of the torch profiler"),
-        (b"[1, 2, 3]", "is not a trace of the torch profiler"),
-        (b'{"name": "package", "version": "1"}', "is not a trace of the torch profiler"),
+        (b"{}", "is JSON, but not a trace of the torch profiler"),
+        (b"[1, 2, 3]", "is JSON, but not a trace of the torch profiler"),
+        (b'{"name": "package", "version": "1"}', "is JSON, but not a trace of the torch profiler"),
         (
             b'{"traceEvents": [{"ph": "B", "cat": "v8", "name": "compile", "ts": 1}]}',
-            "is not a trace of the torch profiler",
+            "a trace of Chrome, it seems, and not a trace of the torch profiler",
         ),
+        (TENSORFLOW, "is a timeline of TensorFlow, it seems, and not .*; read are traces of torch"),
+        (XLA, "is a trace of XLA's profiler"),
+        (ONNX_RUNTIME, "is a profile of ONNX Runtime"),
+        (b'[{"ph": "C", "name": "heap", "ts": 1, "args": {"used": 5}}]', "of another program"),
     ],
 )
 def test_another_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes, says: str) -> None:
