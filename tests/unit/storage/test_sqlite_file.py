@@ -115,7 +115,7 @@ def test_a_new_file_has_the_tables_and_indexes_of_the_models(path):
     }
     assert ("profile_chunk", "profile_id", "profile", "CASCADE") in references
     assert ("tuning_trial", "study_id", "tuning_study", "CASCADE") in references
-    assert rows(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)] == [(15,)]
+    assert rows(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)] == [(SCHEMA_VERSION,)]
     assert not OPTUNAS_TABLES & set(Base.metadata.tables)
 
 
@@ -137,8 +137,8 @@ def test_a_file_of_an_older_checkout_is_refused_and_left_as_it_is(path, version)
     before = path.read_bytes()
     refused = (
         f"{path} was written by a gpuadvisor from before the first release (its schema is "
-        f"{version}, this one needs 15) and is left as it is: move it away to start a new one, or "
-        "set GPUADVISOR_HOME to another folder."
+        f"{version}, this one needs {SCHEMA_VERSION}) and is left as it is: move it away to start "
+        "a new one, or set GPUADVISOR_HOME to another folder."
     )
     with pytest.raises(StoreError) as raised:
         open_store(path)
