@@ -5,7 +5,9 @@ Where it does not, their order tells: the ranks of a group begin the same collec
 order, and of a recording some may be missing at either end. Of all ways to lay two orders upon
 each other one counts in which names and sizes agree, and for which *one* difference of the clocks
 makes every collective overlap: none can end on a rank before it began on the last one. Of several
-the one is taken in which the ends, which all ranks reach together, differ most alike.
+the one is taken in which the ends, which all ranks reach together, differ clearly most alike, or
+which one clock for all tells. Where that leaves a doubt, nothing is matched. (Groups without names
+that keep step to 10 us all the time are the exception: no trace tells them apart.)
 
 The same ends give the difference of the clocks. What fits nowhere stays alone: nothing is concluded
 of it.
@@ -14,7 +16,7 @@ of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +40,16 @@ MOST_SKEW = 0.5
 """Largest part of a kernel's duration by which it may end before that of another rank. [own]"""
 FEWEST_FOR_DRIFT = 16
 """Fewest collectives that tell that two clocks drift apart. [own]"""
+
+CLEARLY = 4.0
+"""Times as far as in the best way to match them, ends must differ in every other one. [own]"""
+TIGHT_NS = CLOSE_NS
+"""Most by which ends of the same collectives may differ, where nothing but them tells that they are
+the same: steps of equal length agree as well when laid upon each other wrongly. [own]"""
+ONE_CLOCK_NS = 5 * CLOSE_NS
+"""Most by which the clocks of one machine differ from what collectives tell of them. [own]"""
+ENOUGH = 6
+"""Fewest collectives whose ends tell alone that they are the same. [own]"""
 
 TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """Parts of the names of collectives in which no rank can go on before all have come."""
@@ -106,6 +118,8 @@ class Matching:
     with through collectives; no entry for a rank that nothing connects."""
     alone: int
     """Number of lanes that were found on no other rank."""
+    in_doubt: int
+    """Number of those that may be the same as another, in more than one way or not surely."""
 
 
 @dataclass(eq=False)
@@ -195,10 +209,17 @@ class _Fit:
     """What is to be added to the other's times, at each collective: clocks may drift."""
     spread_ns: float
     """How far the ends differ from that, their median."""
+    widest_ns: float
+    """And in nine of ten."""
 
     @property
     def clock_ns(self) -> int:
         return int(np.median(self.clocks_ns))
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether the ends alone tell that these are the same collectives."""
+        return len(self.first) >= ENOUGH and self.widest_ns <= TIGHT_NS
 
 
 class _Clocks:
@@ -207,6 +228,9 @@ class _Clocks:
     def __init__(self, ranks: int) -> None:
         self.root = list(range(ranks))
         self.offset_ns = [0] * ranks
+
+    def __len__(self) -> int:
+        return len(self.root)
 
     def difference_ns(self, one: int, other: int) -> int | None:
         """Return what is to be added to the times of the other; None where nothing connects."""
@@ -232,8 +256,11 @@ class _Group:
 
     lead: Lane
     fits: list[tuple[Lane, _Fit]] = field(default_factory=list)
+    in_doubt: bool = False
+    """Whether the first lane may belong to another one, which was not sure."""
     latest_ns: IntArray = field(init=False)
     """When the last one came to each collective, on the clock of the first lane."""
+    first_begin_ns: IntArray = field(init=False)
     first_end_ns: IntArray = field(init=False)
 
     @property
@@ -242,6 +269,7 @@ class _Group:
 
     def __post_init__(self) -> None:
         self.latest_ns = self.lead.begin_ns.copy()
+        self.first_begin_ns = self.lead.begin_ns.copy()
         self.first_end_ns = self.lead.end_ns.copy()
 
     @property
@@ -249,11 +277,20 @@ class _Group:
         """How far ends differ from what the clocks do, of the lane that fits worst."""
         return max((fit.spread_ns for _, fit in self.fits), default=0.0)
 
+    @property
+    def has_waited(self) -> bool:
+        """Whether ends agree better than begins do: else nobody need have waited for another."""
+        common = self.common()
+        earliest = self.first_begin_ns[common]
+        waited = float((self.latest_ns[common] - earliest).mean()) if len(common) else 0.0
+        return waited >= CLEARLY * max(self.spread_ns, CLOSE_NS)
+
     def add(self, lane: Lane, fit: _Fit) -> None:
         """Take another lane; from now on all of them have to overlap."""
         self.fits.append((lane, fit))
         begin, end = (times[fit.second] + fit.clocks_ns for times in (lane.begin_ns, lane.end_ns))
         self.latest_ns[fit.first] = np.maximum(self.latest_ns[fit.first], begin)
+        self.first_begin_ns[fit.first] = np.minimum(self.first_begin_ns[fit.first], begin)
         self.first_end_ns[fit.first] = np.minimum(self.first_end_ns[fit.first], end)
 
     def common(self, also: IntArray | None = None) -> IntArray:
@@ -278,12 +315,14 @@ def match(every: Sequence[Lane], begin_unix_ns: Sequence[int | None]) -> Matchin
         for lane, fit in largest.fits:
             clocks.connect(largest.lead.rank, lane.rank, fit.clock_ns)
         groups = _groups(every, clocks, begin_unix_ns)
+    groups = list(_certain(groups, clocks))
     matched = tuple(_matched(each, len(begin_unix_ns)) for each in groups if each.fits)
     connected = {rank for each in matched for rank in each.ranks}
     return Matching(
         matched,
         {rank: clocks.offset_ns[rank] for rank in sorted(connected)},
         sum(not each.fits for each in groups),
+        sum(each.in_doubt for each in groups),
     )
 
 
@@ -292,52 +331,100 @@ def _groups(every: Sequence[Lane], clocks: _Clocks, begins: Sequence[int | None]
     groups: list[_Group] = []
     # Groups of most ranks tell the clocks, which tell apart the small ones that look alike.
     for lane in sorted(every, key=lambda each: (-(each.size or 0), -len(each), each.rank)):
-        fits = [(group, fit) for group in groups
-                if (fit := _fit(group, lane, clocks, begins)) is not None]  # fmt: skip
-        if not fits:
-            groups.append(_Group(lane))
+        ways = [(group, fit) for group in groups for fit in _ways(group, lane, clocks)]
+        surest = _surest(ways, lane, begins)
+        if surest is None:
+            groups.append(_Group(lane, in_doubt=bool(ways)))
             continue
-        group, fit = min(
-            fits, key=lambda each: (each[0].lead.stream != lane.stream, each[1].spread_ns)
-        )
+        group, fit = surest
         group.add(lane, fit)
         clocks.connect(group.lead.rank, lane.rank, fit.clock_ns)
     return groups
 
 
-def _fit(group: _Group, lane: Lane, clocks: _Clocks, begins: Sequence[int | None]) -> _Fit | None:
-    """Return how a lane lies upon those of a group; None where it is of another one."""
+def _ways(group: _Group, lane: Lane, clocks: _Clocks) -> list[_Fit]:
+    """Return all ways in which a lane lies upon those of a group; none where it is of another."""
     lead = group.lead
     is_same = (lead.group, lead.size) == (lane.group, lane.size)
-    if not is_same or lane.rank in group.ranks or len(group.ranks) >= (lead.size or len(begins)):
-        return None
-    begun, other = begins[lead.rank], begins[lane.rank]
-    told = None if begun is None or other is None else other - begun
+    if not is_same or lane.rank in group.ranks or len(group.ranks) >= (lead.size or len(clocks)):
+        return []
     known = clocks.difference_ns(lead.rank, lane.rank)
     if lead.identity is not None and lane.identity is not None:
         _, first, second = np.intersect1d(lead.identity, lane.identity, return_indices=True)
         order = np.argsort(first)
-        found = _judged(group, lane, first[order], second[order], known)
+        places: Iterable[tuple[IntArray, IntArray]] = [(first[order], second[order])]
     else:
-        found = _by_order(group, lane, known, told)
-    return found if found is not None and len(group.common(found.first)) >= FEWEST else None
+        places = _overlays(lead.token, lane.token)
+    found = [_judged(group, lane, first, second, known) for first, second in places]
+    return [fit for fit in found
+            if fit is not None and len(group.common(fit.first)) >= FEWEST]  # fmt: skip
 
 
-def _by_order(group: _Group, lane: Lane, known: int | None, told: int | None) -> _Fit | None:
-    fits = [
-        fit
-        for first, second in _overlays(group.lead.token, lane.token)
-        if (fit := _judged(group, lane, first, second, known)) is not None
-    ]
-    if not fits:
+def _surest(
+    ways: Sequence[tuple[_Group, _Fit]], lane: Lane, begins: Sequence[int | None]
+) -> tuple[_Group, _Fit] | None:
+    """Return the one way in which a lane belongs to a group; None where there is a doubt."""
+    if not ways:
         return None
-    best = min(fit.spread_ns for fit in fits)
-    near = [fit for fit in fits if fit.spread_ns <= 1.5 * best + CLOSE_NS / 2]
+    group, fit = best = min(ways, key=lambda each: each[1].spread_ns)
+    if lane.size is None and not fit.is_tight:
+        return None  # nothing tells even that they are of one group
+    others = [each for each in ways if each[1] is not fit and _is_near(each[1], fit)]
+    if not others and (_is_numbered(group.lead, lane) or fit.is_tight):
+        return best
+    # Ends do not tell: on one machine the time of day does.
+    apart = sorted(
+        ((_from_told_ns(group, fit, lane, begins), place)
+         for place, (group, fit) in enumerate(ways) if fit is best[1] or _is_near(fit, best[1])),
+    )  # fmt: skip
+    nearest, place = apart[0]
+    if nearest > ONE_CLOCK_NS or any(each < CLEARLY * ONE_CLOCK_NS for each, _ in apart[1:]):
+        return None
+    return ways[place]
 
-    def distance(fit: _Fit) -> tuple[float, int]:
-        return (0.0 if told is None else abs(fit.clock_ns - told), -len(fit.first))
 
-    return min(near, key=distance)
+def _is_near(other: _Fit, best: _Fit) -> bool:
+    return other.spread_ns <= CLEARLY * best.spread_ns + TIGHT_NS
+
+
+def _is_numbered(one: Lane, other: Lane) -> bool:
+    return one.identity is not None and other.identity is not None
+
+
+def _from_told_ns(group: _Group, fit: _Fit, lane: Lane, begins: Sequence[int | None]) -> float:
+    """Return how far the clocks of a fit are at first from one clock for both ranks."""
+    begun, other = begins[group.lead.rank], begins[lane.rank]
+    if begun is None or other is None:
+        return np.inf
+    return abs(int(fit.clocks_ns[0]) - (other - begun))
+
+
+def _certain(groups: Sequence[_Group], clocks: _Clocks) -> Iterator[_Group]:
+    """Yield the groups, those in pieces of which a lane may as well be of another one."""
+    doubtful = {
+        id(group)
+        for one in groups
+        for other in groups
+        if one is not other and not one.ranks >= other.ranks and _may_be_one(one, other, clocks)
+        for group in (one, other)
+    }
+    doubtful |= {id(each) for each in groups if each.lead.size is None and not each.has_waited}
+    for group in groups:
+        if id(group) not in doubtful:
+            yield group
+            continue
+        for lane in (group.lead, *(lane for lane, _ in group.fits)):
+            yield _Group(lane, in_doubt=True)
+
+
+def _may_be_one(one: _Group, other: _Group, clocks: _Clocks) -> bool:
+    """Return whether a lane of one group lies upon the first of another as well as its own do."""
+    lanes = (other.lead, *(lane for lane, _ in other.fits))
+    lane = next(each for each in lanes if each.rank not in one.ranks)
+    worst = max(one.spread_ns, other.spread_ns)
+    return any(
+        fit.spread_ns <= CLEARLY * worst + TIGHT_NS for fit in _ways(_Group(one.lead), lane, clocks)
+    )
 
 
 def _overlays(one: IntArray, other: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
@@ -378,7 +465,9 @@ def _judged(
     apart |= np.abs(ends - clock) > tolerance + MOST_SKEW * shorter
     if apart.mean() > MOST_APART:
         return None
-    return _Fit(first, second, clocks, float(np.median(np.abs(ends - clock))))
+    spread = np.abs(ends - clock)
+    widest = float(np.quantile(spread, 0.9, method="higher"))
+    return _Fit(first, second, clocks, float(np.median(spread)), widest)
 
 
 def _matched(group: _Group, ranks: int) -> Matched:

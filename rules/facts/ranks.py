@@ -140,7 +140,9 @@ def ranks_of(profiles: Sequence[Facts]) -> Ranks | None:
     for number, each in enumerate(members):
         calls = collective_calls(each.facts.profile, each.facts.work, each.device)
         every.append(list(lanes(number, each.facts.work, calls, tokens)))
-    begins = [each.facts.profile.header.begin_unix_ns for each in members]
+    begins = [
+        0 if len(profiles) == 1 else each.facts.profile.header.begin_unix_ns for each in members
+    ]
     found = match([lane for some in every for lane in some], begins)
     sizes = [each.facts.profile.header.world_size for each in members]
     world = max((size for size in sizes if size), default=None)
@@ -194,6 +196,11 @@ def _why(
         here = len(found.groups[0].ranks)
         if here < size:
             return f"{here} of {size} ranks are here, and another one may come later still"
+    if found.in_doubt:
+        return (
+            f"which collectives of the {len(every)} ranks are the same is in doubt: the traces"
+            " neither number them nor show beyond chance which of them ended together"
+        )
     return (
         f"the collectives of the {len(every)} ranks could not be matched: they differ in order, or"
         " no difference of the clocks makes them overlap"

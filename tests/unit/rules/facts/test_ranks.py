@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.rules.facts.communication import kernel_collective
+from gpuadvisor.rules.facts.communication import collective_calls, kernel_collective
+from gpuadvisor.rules.facts.device_work import Work
+from gpuadvisor.rules.facts.matching import ENOUGH, Tokens, lanes, match
 from gpuadvisor.rules.facts.ranks import ranks_of
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
@@ -154,6 +156,10 @@ def test_recordings_that_begin_at_different_collectives(seed, told):
         simulated.facts(rank, told, missing=missing[rank]) for rank in range(simulated.ranks)
     ])  # fmt: skip
     skipped = max(missing[: simulated.ranks])
+    if not told and len(rows) - skipped < ENOUGH:
+        assert found.collectives == 0
+        assert "in doubt" in found.unmatched
+        return
     assert found.collectives == len(rows) - skipped
     last, _ = counted(simulated, skipped)
     assert {each.place: each.last for each in found.late} == {
@@ -208,6 +214,85 @@ def pairs_and_all(seed, told, clock_us):
     assert found.waited_ns == pytest.approx(1000 * (pairs + both), abs=3000 * len(rows))
 
 
+def found_of(simulated, every):
+    """Return the members of each group that was matched, and what its collectives really are."""
+    tokens, all_lanes, identities = Tokens(), [], []
+    for rank, facts in enumerate(every):
+        calls = collective_calls(facts.profile, facts.work, 0)
+        all_lanes += lanes(rank, facts.work, calls, tokens)
+        kept = simulated.kernels[rank][-len(calls.rows) :]
+        what = [(each.group, each.sequence) for each in kept]
+        identities.append(dict(zip(calls.rows.tolist(), what, strict=True)))
+    found = match(all_lanes, [each.profile.header.begin_unix_ns for each in every])
+    return [
+        (each.ranks, [
+            {identities[rank][row] for rank, row in zip(each.ranks, column, strict=True)}
+            for column in each.rows.T.tolist()
+        ])
+        for each in found.groups
+    ]  # fmt: skip
+
+
+@given(
+    seeds,
+    st.sampled_from([40, 300, 2000]),
+    st.sampled_from([0, 10**4, 10**9]),
+    st.sampled_from([[(0, 1), (2, 3)], [(0, 2), (1, 3)], [(0, 1, 2, 3)], [(0, 1, 2), (3, 4)],
+                     [(0, 1), (2, 3), (0, 1, 2, 3)], [(0, 1), (2, 3), (4, 5)]]),
+)  # fmt: skip
+def test_collectives_without_names_or_numbers_are_never_taken_for_each_other(
+    seed, differ_us, clocks_us, groups
+):
+    """Whether work differs by 40 us a step or by 2 ms, on one machine or several."""
+    drawn = random.Random(seed)
+    ranks = 1 + max(rank for group in groups for rank in group)
+    simulated = Simulated(ranks)
+    base = [drawn.randint(300, 900)] * ranks
+    if drawn.random() < 0.5:
+        base = [drawn.randint(300, 900) for _ in range(ranks)]
+    for _ in range(drawn.randint(4, 14)):
+        for group in groups:
+            for rank in group:
+                simulated.compute(rank, base[rank] + drawn.randint(0, differ_us))
+            simulated.meet(group, group=str(group), jitter_us=drawn.choice([0, 1.5]))
+    every = [
+        simulated.facts(
+            rank, False, drawn.randint(-clocks_us, clocks_us), drawn.randint(0, 1),
+            knows_time=seed % 3 > 0,
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+    matched = found_of(simulated, every)
+    for members, collectives in matched:
+        assert all(len(each) == 1 for each in collectives)
+        assert any(set(members) <= set(group) for group in groups)
+    found = ranks_of(every)
+    if found.collectives:
+        whole = [group for group in groups if group in [tuple(sorted(each)) for each, _ in matched]]
+        if len(whole) < len(groups):
+            whole = [group for group in whole if len(group) == ranks]
+        last, close = [0] * ranks, 0
+        for group in whole:
+            for begins in common_to(simulated, every, group):
+                last[group[begins.index(max(begins))]] += 1
+                close += sorted(begins)[-1] - sorted(begins)[-2] <= 5
+        told = {each.place: each.last for each in found.late}
+        assert sum(abs(told.get(rank, 0) - times) for rank, times in enumerate(last)) <= 2 * close
+
+
+def common_to(simulated, every, group):
+    """Return when each member came to the collectives of a group that all have recorded."""
+    recorded = []
+    for rank in group:
+        kept = int((every[rank].work.kind == Work.COMMUNICATION).sum())
+        recorded.append({
+            each.sequence: each.begin_us
+            for each in simulated.kernels[rank][-kept:] if each.group == str(group)
+        })  # fmt: skip
+    common = set.intersection(*(set(each) for each in recorded))
+    return [[each[sequence] for each in recorded] for sequence in sorted(common)]
+
+
 def test_stages_of_a_pipeline_have_no_straggler():
     """Each stage sends to the next one: who receives waits, which is no lateness of all."""
     simulated = Simulated(4)
@@ -232,14 +317,14 @@ def test_traces_of_different_steps_are_not_laid_upon_each_other():
 
 
 def test_the_gpus_of_one_trace_are_its_ranks():
-    simulated = steps([[100, 900], [200, 800], [150, 700], [300, 1000]])
+    simulated = steps([[100, 900], [200, 800], [150, 700], [300, 1000], [250, 600], [100, 500]])
     made = Made()
     for device in range(2):
         for each in simulated.kernels[device]:
             made.kernel(each.name, (each.begin_us, each.end_us - each.begin_us), device=device)
     found = ranks_of([Facts(made.profile())])
     assert [each.name for each in found.ranks] == ["GPU 0", "GPU 1"]
-    assert [(each.place, each.last) for each in found.late] == [(1, 4)]
+    assert [(each.place, each.last) for each in found.late] == [(1, 6)]
 
 
 def test_one_rank_is_none():
