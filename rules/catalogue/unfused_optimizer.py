@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.intervals import covered_ns
 from gpuadvisor.rules.facts.kernel_families import kind_of
 from gpuadvisor.rules.requirements import LAUNCHES, RANGES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
@@ -51,7 +54,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     times = work.kernel_times_ns(steps.rows)
     time = sum(times.values())
     fused = any(FUSED.search(each) for each in times)
-    host_share = evidence.share(steps.times.total_ns)
+    begin, end = (np.array([each], np.int64) for each in facts.window.span)
+    host_share = evidence.share(int(covered_ns(steps.times, begin, end).sum()))
     share = time / facts.kernel_uses.time_ns if facts.kernel_uses.time_ns else 0.0
     if kernels < LEAST_KERNELS or fused or max(host_share, share) < LEAST_SHARE:
         return

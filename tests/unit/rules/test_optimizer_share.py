@@ -1,0 +1,14 @@
+"""Host time outside of the run is no share of the run."""
+
+from gpuadvisor.rules.catalogue.unfused_optimizer import check
+from tests.rules.cases.unfused_optimizer import MUL, STEP
+from tests.rules.queued import K, queued
+
+
+def test_the_host_spends_at_most_the_whole_run():
+    evidence = queued([K(MUL, 0.1)] * 60, ranges=[(STEP, 0, 60)])
+    (found,) = check(evidence)
+    share = next(each.value for each in found.evidence if each.metric == "host_time_in_optimizer")
+    times = evidence.known_facts.optimizer_steps.times
+    assert times.total_ns > evidence.run_ns, "the step began before the first kernel did"
+    assert 90 < share <= 100
