@@ -18,7 +18,8 @@ LOG = logging.getLogger(__name__)
 SEVERITIES = ((25.0, Severity.CRITICAL), (8.0, Severity.WARNING), (2.0, Severity.NOTICE))
 """Percent of the run, in the middle of the estimate, from which on a finding is so severe. Below
 8 % a run-to-run difference of the usual 3 to 5 % is a good part of what there is to gain; what is
-worth a quarter deserves to be the first thing one does. [own]"""
+worth a quarter deserves to be the first thing one does. Where kernels were counted one by one it is
+percent of the time of all of them. [own]"""
 SEVERER = 1
 """Steps of severity by which a symptom may seem to matter more than its cause: two estimates of
 the same time differ by one, and what is worth 3 % does not explain what costs half a run. [own]"""
@@ -48,7 +49,7 @@ def diagnose(evidence: Evidence, rules: Iterable[Loaded] | None = None) -> Diagn
             failed.append((rule.name, f"{type(error).__name__}: {error}"))
             continue
         found.extend(_Found(rule, result, _judged(rule, result, evidence)) for result in results)
-    ranked = sorted(_hidden(found), key=_rank)
+    ranked = sorted(map(_of_all_captured, _hidden(found)), key=_rank)
     shown = [each for each in ranked if each.finding.hidden_by is None]
     return Diagnosis(
         tuple(each.finding for each in ranked),
@@ -61,8 +62,7 @@ def diagnose(evidence: Evidence, rules: Iterable[Loaded] | None = None) -> Diagn
 
 def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
     worth = None if result.saving is None else _worth(result.saving, evidence)
-    middle = 0.0 if worth is None else worth.middle
-    severe = next((each for least, each in SEVERITIES if middle >= least), Severity.INFO)
+    severe = _severity(worth)
     saving_ms = None
     if worth is not None and result.saving is not None:
         saving_ms = (result.saving.low_ns + result.saving.high_ns) / 2 / NS_PER_MS
@@ -80,17 +80,45 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
         rule.rule.knobs if result.knobs is None else result.knobs,
         result.source,
         parts=() if result.saving is None else tuple(result.saving.parts),
+        captured_pct=_captured(result.saving, evidence),
     )
+
+
+def _severity(worth: Span | None) -> Severity:
+    middle = 0.0 if worth is None else worth.middle
+    return next((each for least, each in SEVERITIES if middle >= least), Severity.INFO)
 
 
 def _worth(saving: Estimate, evidence: Evidence) -> Span | None:
     """Return percents of the run; None where its time is not known."""
-    total = evidence.run_ns if saving.of_ns is None else saving.of_ns
+    return _percents(saving, evidence.run_ns if saving.of_ns is None else saving.of_ns)
+
+
+def _captured(saving: Estimate | None, evidence: Evidence) -> Span | None:
+    """Return percents of all captured time for the saving of a kernel that was counted alone."""
+    if saving is None or saving.of_ns is None:
+        return None
+    return _percents(saving, evidence.captured_ns)
+
+
+def _percents(saving: Estimate, total: float) -> Span | None:
     if total <= 0:
         return None
     shares = (min(max(each / total, 0.0), 1.0) for each in (saving.low_ns, saving.high_ns))
     low, high = sorted(shares)
     return Span(100 * low, 100 * high)
+
+
+def _of_all_captured(each: _Found) -> _Found:
+    """Return a finding of a kernel as severe as its share of all captured time lets it be.
+
+    What explains what was judged within the kernel before: there its share is the same for all.
+    """
+    captured = each.finding.captured_pct
+    if captured is None:
+        return each
+    severity = min(each.finding.severity, _severity(captured), key=lambda one: one.rank)
+    return replace(each, finding=replace(each.finding, severity=severity))
 
 
 def _hidden(found: list[_Found]) -> Iterator[_Found]:

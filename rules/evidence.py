@@ -64,6 +64,11 @@ class Evidence:
         return tuple((kernel, loads(kernel, reached)) for kernel in found)
 
     @cached_property
+    def captured_ns(self) -> float:
+        """Time of all launches that have hardware counters, in nanoseconds."""
+        return sum(each.time_ns for each in self.kernel_counters)
+
+    @cached_property
     def together(self) -> Ranks | None:
         """All ranks of the run beside each other; None where only one is known."""
         from gpuadvisor.rules.facts.ranks import ranks_of

@@ -120,8 +120,9 @@ class Finding:
     """One sentence for people: what, where, how much."""
     evidence: tuple[Figure, ...]
     improvement_pct: Span | None
-    """Percent of its time by which the run would be shorter, 0 to 100; None where it is no matter
-    of time, or cannot be known."""
+    """Percent of its time by which the run would be shorter, 0 to 100; of the kernel's own time
+    where kernels were counted one by one. None where it is no matter of time, or cannot be known.
+    """
     saving_ms: float | None
     """The middle of the same, over what was recorded."""
     method: str
@@ -136,6 +137,9 @@ class Finding:
     """The rule that found the cause of which this is a symptom."""
     parts: tuple[str, ...] = ()
     """Parts of the run's time that it is about, such as `idle/launching` or `kernel/NAME`."""
+    captured_pct: Span | None = None
+    """The improvement of a kernel's own time in percent of the time of all kernels that were
+    counted; None where the improvement is the run's."""
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,9 @@ def _group(title: str, found: Sequence[tuple[str, Finding]]) -> Iterator[Line]:
         yield Line("")
         yield Line(f"{title}:", "bold")
     for cause, each in found:
-        words = f"{each.rule}{cause}: {each.summary} ({wording.where(each)})"
+        shares = wording.shares_of_kernel(each)
+        about = f"{wording.where(each)}{shares and f'; {shares}'}"
+        words = f"{each.rule}{cause}: {each.summary} ({about})"
         yield Line(words, margin=_MARGIN)
 
 

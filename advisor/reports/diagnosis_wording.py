@@ -15,6 +15,10 @@ from gpuadvisor.rules.facts.steps import StepSource
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
+LEAST_SAID = 0.05
+"""Percent below which a gain is none."""
+ALL = 0.995
+"""Share of the captured time from which on a kernel's own time is as good as all of it."""
 _LONGEST = 200
 """Characters of a kernel's name: some have thousands."""
 SOURCES = {"kineto": "the torch profiler", "nsys": "Nsight Systems", "ncu": "Nsight Compute"}
@@ -167,10 +171,11 @@ def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> st
     span = finding.improvement_pct
     if span is None:
         return ""
-    if span.high < 0.05:
+    if span.high < LEAST_SAID:
         return "nothing, as far as can be told"
     whole = "this kernel's time" if of_kernel else "the run"
     words = f"{percents(span, finding.method.startswith(UPPER_BOUND))} of {whole}"
+    words += _of_all_captured(finding)
     if finding.saving_ms:
         words += f", about {figures.milliseconds(finding.saving_ms)}"
         whole_ms = 100 * finding.saving_ms / span.middle if of_kernel else diagnosis.run_ms
@@ -178,6 +183,24 @@ def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> st
             words += f" of {figures.milliseconds(whole_ms)}"
             words += " in all its launches here" if of_kernel else ""
     return words
+
+
+def shares_of_kernel(finding: Finding) -> str:
+    """Return `31 to 63 % of this kernel's time, at most 0.05 % of all that was captured`, of a
+    kernel that has a small part of that; else empty."""
+    span, beside = finding.improvement_pct, _of_all_captured(finding)
+    if span is None or span.high < LEAST_SAID or not beside:
+        return ""
+    return f"{percents(span, finding.method.startswith(UPPER_BOUND))} of this kernel's time{beside}"
+
+
+def _of_all_captured(finding: Finding) -> str:
+    """Return `, at most 0.05 % of all that was captured`; empty for all but a part of it."""
+    captured, own = finding.captured_pct, finding.improvement_pct
+    if captured is None or own is None or captured.high >= ALL * own.high:
+        return ""
+    amount = f"at most {captured.high:.2g} %" if captured.high >= 0.01 else "less than 0.01 %"
+    return f", {amount} of all that was captured"
 
 
 def percents(span: Span, is_bound: bool = False) -> str:

@@ -434,7 +434,7 @@ def findings_json(diagnosis: Diagnosis) -> Json:
 
 def finding_json(found: Finding) -> Json:
     """Return one finding."""
-    improvement = found.improvement_pct
+    improvement, captured = found.improvement_pct, found.captured_pct
     return {
         **_fields(found, "rule category severity"),
         "scope": str(found.scope),
@@ -442,6 +442,7 @@ def finding_json(found: Finding) -> Json:
         "evidence": _rows(found.evidence, "metric value unit threshold"),
         "improvement_pct": improvement and _fields(improvement, "low high"),
         **_fields(found, "saving_ms method advice knobs source hidden_by"),
+        "captured_pct": captured and _fields(captured, "low high"),
     }
 
 

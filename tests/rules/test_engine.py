@@ -20,7 +20,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import MEMORY
 from gpuadvisor.rules.rule import Estimate, Loaded, Rule, RuleResult
 from tests.profiles import Made
-from tests.rules.building import timeline
+from tests.rules.building import counters, timeline
 
 RUN_NS = 1_000_000
 
@@ -67,6 +67,42 @@ def test_worth_is_the_runs():
 def test_severity_follows_worth(share, severity):
     (finding,) = found(rule("one", result(share, share))).findings
     assert finding.severity is severity
+
+
+@pytest.mark.parametrize(
+    ("beside_ms", "severity"),
+    [
+        (None, Severity.CRITICAL),
+        (1.0, Severity.CRITICAL),
+        (4.0, Severity.WARNING),
+        (20.0, Severity.NOTICE),
+        (60.0, Severity.INFO),
+        (1000.0, Severity.INFO),
+    ],
+)
+def test_a_kernel_counted_alone_matters_by_its_share_of_all_that_was_counted(beside_ms, severity):
+    counted = counters({}, beside_ms=beside_ms)
+    gain = RuleResult(
+        "It is so", (Figure("time", 1.0, "ms"),), "Do this.",
+        Estimate.of_kernel("kernel", 1e6, 0.5, 0.7), "In words",
+        Scope(ScopeKind.KERNEL, "kernel"),
+    )  # fmt: skip
+    (finding,) = diagnose(counted, [rule("one", gain)]).findings
+    assert finding.improvement_pct.middle == pytest.approx(60.0)
+    assert finding.captured_pct.high == pytest.approx(70 / (1 + (beside_ms or 0)))
+    assert finding.severity is severity
+    # What a rule holds to be a notice does not matter more than its kernel does.
+    said = replace(gain, severity=Severity.NOTICE)
+    (finding,) = diagnose(counted, [rule("one", said)]).findings
+    assert finding.severity is min(severity, Severity.NOTICE, key=lambda each: each.rank)
+
+
+def test_within_a_kernel_of_little_time_a_cause_still_hides_its_symptom():
+    one = Scope(ScopeKind.KERNEL, "kernel")
+    gain = replace(result(scope=one), saving=Estimate.of_kernel("kernel", 1e6, 0.5, 0.7))
+    cause, symptom = rule("cause", gain, hides=("symptom",)), rule("symptom", gain)
+    shown = diagnose(counters({}, beside_ms=1000.0), [symptom, cause]).shown
+    assert [(each.rule, each.severity) for each in shown] == [("cause", Severity.INFO)]
 
 
 def test_a_worth_beyond_the_run_is_all_of_it():

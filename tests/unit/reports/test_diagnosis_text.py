@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from gpuadvisor.domain.finding import Diagnosis, Scope, ScopeKind, Span
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines, print_diagnosis
 from gpuadvisor.reports.render_text import Line, wrapped
@@ -165,6 +166,27 @@ def test_of_hardware_counters_each_improvement_is_the_kernels():
     assert text.startswith("train: 1 kernel, counted one by one on Tesla V100")
     assert "worth     10 to 14 % of this kernel's time, about 480 µs" in text
     assert "1 thing to fix." in text
+
+
+@pytest.mark.parametrize(
+    ("captured", "words"),
+    [
+        (Span(0.021, 0.047), " of this kernel's time, at most 0.047 % of all that was captured,"),
+        (Span(0.0, 0.001), ", less than 0.01 % of all that was captured,"),
+        (Span(5.0, 7.0), ", at most 7 % of all that was captured,"),
+        (Span(10.0, 14.0), " of this kernel's time, about"),
+    ],
+)
+def test_of_a_kernel_among_others_both_shares_are_said(captured, words):
+    found = replace(KERNEL, captured_pct=captured)
+    text = said(of(counted(), replace(DIAGNOSIS, findings=(found,), run_ms=None)))
+    assert words in text
+
+
+def test_a_remark_says_why_a_large_gain_of_a_kernel_is_none():
+    little = replace(KERNEL, severity=Severity.INFO, captured_pct=Span(0.021, 0.047))
+    text = said(of(counted(), replace(NOTHING, findings=(little,), run_ms=None)))
+    assert "; 10 to 14 % of this kernel's time, at most 0.047 % of all that was captured)" in text
 
 
 def test_a_recording_of_telemetry():
