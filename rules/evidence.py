@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -66,7 +67,7 @@ class Evidence:
     @cached_property
     def captured_ns(self) -> float:
         """Time of all launches that have hardware counters, in nanoseconds."""
-        return sum(each.time_ns for each in self.kernel_counters)
+        return math.fsum(each.time_ns for each in self.kernel_counters)
 
     @cached_property
     def together(self) -> Ranks | None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 
 from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, ScopeKind, Span
 from gpuadvisor.reports import account_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules.engine import SEVERITIES
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
+from gpuadvisor.rules.facts.ncu_kernels import kernel_counters
 from gpuadvisor.rules.facts.steps import StepSource
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
 LEAST_SAID = 0.05
 """Percent below which a gain is none."""
+LEAST_GAIN = SEVERITIES[-1][0]
+"""Percent from which on a gain is worth a notice."""
 ALL = 0.995
 """Share of the captured time from which on a kernel's own time is as good as all of it."""
 _LONGEST = 200
@@ -88,8 +93,11 @@ def found(report: DiagnosisReport) -> str:
 
 def _nothing(report: DiagnosisReport) -> str:
     """Return that nothing was found: that nothing is wrong only where useful work fills the run."""
-    if report.profile is None or not report.profile.facts.has_timeline:
+    if report.profile is None:
         return "Nothing worth fixing was found"
+    if report.source == "ncu":
+        # Counters tell how a kernel runs, not whether its work is needed.
+        return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the captured kernel time"
     if not report.profile.facts.time_breakdowns:
         return "No work of a GPU was recorded, and nothing else was found"
     if report.profile.facts.fitness.no_idle is not None:
@@ -102,6 +110,8 @@ def _nothing(report: DiagnosisReport) -> str:
 def account(report: DiagnosisReport) -> list[str]:
     """Return which part of a recording was looked at, where its time went, and what of it no
     finding explains, in sentences."""
+    if report.source == "ncu":
+        return _longest_without_finding(report)
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
     facts = report.profile.facts
@@ -114,6 +124,21 @@ def account(report: DiagnosisReport) -> list[str]:
         how = account_wording.WOULD_TELL[left.largest.part].replace("SCRIPT", script(report))
         words.append(" ".join(account_wording.sentences(left, how)))
     return words
+
+
+def _longest_without_finding(report: DiagnosisReport) -> list[str]:
+    """Return that of several counted kernels nothing to fix is about the one with most time."""
+    assert report.profile is not None
+    times: dict[str, float] = defaultdict(float)
+    for each in kernel_counters(report.profile.facts.profile):
+        times[each.name] += each.time_ns
+    total, longest = sum(times.values()), max(times, key=times.__getitem__, default="")
+    told = {each.scope.name for each in report.worth_fixing}  # the name of the run is empty
+    if len(times) < 2 or not total or longest in told or "" in told:
+        return []
+    share = figures.percent(times[longest] / total)
+    name = short_name(longest)[:_LONGEST]
+    return [f"{name} has {share} of the captured kernel time; nothing to fix was found in it."]
 
 
 def _able(report: DiagnosisReport) -> str:

@@ -13,7 +13,7 @@ from gpuadvisor.rules.kernels import knows, of_each, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.80
-"""Share of the memory's peak: Nsight Compute's threshold of "nothing to gain"."""
+"""Share of the memory's peak: Nsight Compute's threshold of a kernel at its roof."""
 
 RULE = Rule(Category.DRAM_BANDWIDTH, needs=(knows("dram"),), hides=())
 
@@ -27,7 +27,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     figures = [percent("dram_busy", busy, LEAST_BUSY)]
     if kernel.dram_bytes is not None:
         figures.append(Figure("dram_bytes", kernel.dram_bytes, "bytes"))
-    inside = "there is nothing to gain inside the kernel"
+    inside = "faster only with fewer bytes (reuse, fusion, narrower types)"
     moved = (kernel.dram_bytes or math.inf) / SECTOR_BYTES
     if kernel.sectors is None or kernel.ideal_sectors is None:
         inside = "whether it uses all that it moves was not counted"
@@ -37,7 +37,9 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         kernel,
         f"{short(kernel)} runs at the memory's bandwidth ({busy:.0%} of its peak): {inside}",
         tuple(figures),
-        "Move fewer bytes: fuse it with its neighbours, or use a smaller data type.",
+        "Move fewer bytes: whether the kernel needs all of them, counters do not tell. Reuse what"
+        " was read (tiles in shared memory or registers), fuse it with its neighbours, or use a"
+        " narrower type.",
         None,
         "",
         Severity.INFO,

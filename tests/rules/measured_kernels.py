@@ -88,9 +88,13 @@ def kernel_named(evidence: Evidence, name: str) -> KernelCounters:
 
 
 def findings_of(evidence: Evidence, name: str) -> tuple[Finding, ...]:
-    """Return what all rules say of a kernel, what matters most first."""
+    """Return what all rules say of a kernel as if it had been captured alone, what matters most
+    first."""
     full = kernel_named(evidence, name).name
-    return tuple(each for each in diagnose(evidence).findings if each.scope.name == full)
+    alone = Evidence(facts=evidence.facts)
+    launches = tuple(each for each in evidence.kernel_counters if each.name == full)
+    alone.__dict__["kernel_counters"] = launches  # as if the profile had no others
+    return tuple(each for each in diagnose(alone).findings if each.scope.name == full)
 
 
 def estimates() -> Iterator[Estimate]:

@@ -14,6 +14,7 @@ from gpuadvisor.rules.registry import load_rules
 from tests.diagnoses import diagnosis_report
 from tests.profile_reports import report
 from tests.profiles import Made
+from tests.rules.counted import ELAPSED, QUIET, kernel
 
 
 def said(profile):
@@ -46,6 +47,31 @@ def test_an_idle_gpu_is_never_met_with_silence(share):
 def test_a_busy_one_is_told_so():
     _, text = said(idle_for(0.01))
     assert "Nothing worth fixing was found" in text and "No finding is about" not in text
+
+
+def counted(evidence):
+    return said(evidence.facts.profile)[1]
+
+
+def test_launches_too_small_to_judge_are_not_fine():
+    text = counted(kernel(QUIET, grid=264, ms=0.0052))
+    assert "Nothing worth fixing" not in text and "1 thing to fix." in text
+    assert "100% of the captured kernel time" in text and "Profile a real problem size" in text
+
+
+def test_a_kernel_at_the_roof_of_memory_is_not_said_to_need_all_its_bytes():
+    text = counted(kernel())
+    assert "Nothing worth fixing" not in text and "nothing to gain" not in text
+    assert "No rule found a gain of 2 % or more of the captured kernel time" in text
+    assert "faster only with fewer bytes" in text
+
+
+def test_of_kernels_counted_one_by_one_the_longest_is_named():
+    strided = {f"l1tex__throughput{ELAPSED}": 10.0, **QUIET}
+    text = counted(kernel(strided, beside_ms=1000.0))
+    assert "beside has 99.9 % of the captured kernel time; nothing to fix was found in it." in text
+    assert "thing to fix." not in text
+    assert "beside has" not in counted(kernel(strided, beside_ms=0.001))
 
 
 def test_no_gpu_is_not_fine():
