@@ -20,6 +20,7 @@ from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     Intervals,
     both,
+    by_key,
     covered_ns,
     either,
     ends,
@@ -83,7 +84,25 @@ def lost_launches(facts: Facts) -> str | None:
     lost = 1 - min(len(ran[ran >= 0]) / launching, 1.0)
     if lost <= MOST_LOST:
         return None
+    if _only_last_lost(facts):
+        return (
+            f"{_percent(lost)} of the launches, the last ones, have no kernel: the recording of the"
+            " GPU ended before their kernels"
+        )
     return f"{_percent(lost)} of the launches have no kernel in the recording, which lost some"
+
+
+def _only_last_lost(facts: Facts) -> bool:
+    """Tell whether all launches whose kernels are missing came after all others of their process:
+    the recording was cut off, as Kineto leaves out kernels that end after it was stopped."""
+    host = facts.host
+    launching = np.flatnonzero(host.of_kinds((CallKind.LAUNCH,)))
+    ran = np.isin(launching, facts.launched.call[: facts.work.kernels])
+    for _, at in by_key(host.process[launching]):
+        of_one = at[np.argsort(host.begin_ns[launching[at]], kind="stable")]
+        if not ran[of_one].any() or (np.diff(ran[of_one].astype(np.int8)) > 0).any():
+            return False
+    return True
 
 
 def _cold(facts: Facts) -> Intervals:

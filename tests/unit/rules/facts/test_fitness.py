@@ -114,3 +114,14 @@ def test_launches_without_kernels_are_told():
         made.call("cudaLaunchKernel", (100 * number, 5), CallKind.LAUNCH, correlation=9000 + number)
     assert "18 % of the launches have no kernel" in lost_launches(judged(made.profile()))
     assert lost_launches(judged(training().profile())) is None
+
+
+def test_launches_at_the_end_whose_kernels_were_still_to_come_are_not_lost():
+    made = training()
+    for number in range(20):
+        at = 10**6 + 100 * number
+        made.call("cudaLaunchKernel", (at, 5), CallKind.LAUNCH, correlation=9000 + number)
+    said = lost_launches(judged(made.profile()))
+    assert "18 % of the launches, the last ones, have no kernel: the recording of the GPU" in said
+    made.launched("late", call=(10**6 + 500, 5), runs=(10**6 + 3000, 10))
+    assert lost_launches(judged(made.profile())).endswith("which lost some")
