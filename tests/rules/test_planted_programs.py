@@ -186,3 +186,17 @@ def test_a_chain_is_not_worth_what_the_script_does_between(own_us):
     )
     saved = 100 * (1 - after.time_us / before.time_us)
     assert finding.improvement_pct.high < 2 * saved + 2
+
+
+def test_waits_are_named_by_their_time_not_by_their_number():
+    program = Program()
+    for _ in range(8):
+        program.launches("gemm", runs=1000)
+        program.waits(operator="aten::nonzero")
+        for _ in range(3):
+            program.launches("fill", runs=2)
+            program.waits(operator="aten::item")
+    program.launches("last", runs=10)
+    findings = diagnose(timeline(program.made)).findings
+    named = next(each.summary for each in findings if each.rule == "sync_in_loop")
+    assert "32 times in the run, mostly in nonzero() (aten::nonzero)" in named

@@ -22,6 +22,17 @@ def once():
     return timeline(program.made)
 
 
+def own_work():
+    """After each wait the script computes for 5 ms on the CPU, most likely with what it got."""
+    program = Program()
+    for _ in range(8):
+        program.launches("kernel", runs=4000, times=2)
+        program.waits()
+        program.computes("aten::sort", 5000)
+    program.launches("last", runs=10)
+    return timeline(program.made)
+
+
 def nothing(_):
     """No wait."""
 
@@ -36,4 +47,5 @@ SILENT = {
     "a host that is slower than the GPU": lambda: steps(Program.item, runs=5, launches=60, op=60),
     "a GPU with very much to do": lambda: steps(Program.item, runs=2000),
     "at the end": once,
+    "long work of the CPU after each": own_work,
 }
