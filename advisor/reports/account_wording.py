@@ -34,6 +34,9 @@ WOULD_TELL = {
     TimeCategory.OTHER_HOST: "`gpuadvisor profile --stacks SCRIPT` shows what the CPU does then",
     TimeCategory.STARTING: "`gpuadvisor profile SCRIPT` records steps after the start",
     TimeCategory.PROFILER: "a recording of fewer things (no stacks, shapes or memory) is quicker",
+    TimeCategory.MIGRATING: "no call launches what moves when it is touched; Nsight Systems' page"
+    " faults (`nsys profile --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true`) tell"
+    " where that is, and `cudaMemPrefetchAsync` moves it before",
     TimeCategory.BETWEEN_KERNELS: "hardware counters (`gpuadvisor profile --ncu SCRIPT`) of the"
     " kernels around tell more",
     TimeCategory.FINISHED: "a trace of every process that uses the GPUs tells who works then",

@@ -78,6 +78,12 @@ class DeviceWork:
     def is_kernel(self) -> BoolArray:
         return np.arange(len(self)) < self.kernels
 
+    @property
+    def is_migration(self) -> BoolArray:
+        """Which rows are pages of managed memory that moved: no call launches these."""
+        moved: BoolArray = self.copies["direction"] == Direction.MIGRATION
+        return np.concatenate((np.zeros(self.kernels, np.bool_), moved))
+
     def by_device(self) -> Iterator[tuple[int, IntArray]]:
         """Yield each device with its rows."""
         return by_key(self.device)

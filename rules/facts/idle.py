@@ -21,7 +21,8 @@ and else, before that call:
 
 from the begin of that call to its end and the time a device needs to begin: `launching`; and after
 that `device`: what was launched did not begin, and nothing tells why. Where the call was not
-recorded it is `unknown`. What is no longer than a device needs to begin is neither:
+recorded it is `unknown`, or `migrating` where pages of managed memory moved: nothing launches that.
+What is no longer than a device needs to begin is neither:
 `between_kernels`. After the last work of a device the rest of the run that is not `starting` is
 `finished`. Without ranges
 (Nsight Systems without NVTX) nothing is `waiting_for_data`, which is then part of `other_host`.
@@ -90,6 +91,8 @@ class Cause(StrEnum):
     OTHER_HOST = "other_host"
     STARTING = "starting"
     PROFILER = "profiler"
+    MIGRATING = "migrating"
+    """Until pages of managed memory moved, as a kernel or the CPU touched them."""
     BETWEEN_KERNELS = "between_kernels"
     FINISHED = "finished"
     DEVICE = "device"
@@ -319,7 +322,9 @@ def _split(
     causes: dict[Cause, IntArray] = dict(zip(IDLE_CAUSES, all_causes, strict=True))
     known = launched.known[after]
     length = times.end_ns - times.begin_ns
-    causes[Cause.UNKNOWN][~known] = length[~known]
+    moved = ~known & work.is_migration[after]
+    causes[Cause.MIGRATING][moved] = length[moved]
+    causes[Cause.UNKNOWN][~known & ~moved] = length[~known & ~moved]
     gap = np.flatnonzero(known)
     for key, at in by_key(launched.thread_key[after[gap]]):
         _blame(causes, launched, threads, key, times, after, gap[at], reach)

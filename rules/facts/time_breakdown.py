@@ -154,6 +154,7 @@ class TimeCategory(StrEnum):
     OTHER_HOST = "other_host"
     STARTING = "starting"
     PROFILER = "profiler"
+    MIGRATING = "migrating"
     BETWEEN_KERNELS = "between_kernels"
     FINISHED = "finished"
     DEVICE = "device"

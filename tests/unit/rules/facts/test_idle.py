@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuadvisor.domain.profile import CallKind, Range
+from gpuadvisor.domain.profile import CallKind, Direction, Range
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, Cause, idle_gaps
 from gpuadvisor.rules.facts.summary import Facts
@@ -131,6 +131,14 @@ def test_a_call_that_was_not_recorded():
     first_kernel(made)
     made.kernel("second", (130, 10))
     assert causes(made) == {Cause.UNKNOWN: 30}
+
+
+def test_managed_memory_moves_without_a_launch():
+    made = Made()
+    first_kernel(made)
+    made.copy((130, 10), direction=Direction.MIGRATION)
+    made.kernel("second", (170, 10))
+    assert causes(made) == {Cause.MIGRATING: 30, Cause.COPYING: 10, Cause.UNKNOWN: 30}
 
 
 def test_copies_that_nothing_hides():
