@@ -162,9 +162,10 @@ def test_recordings_that_begin_at_different_collectives(seed, told):
         return
     assert found.collectives == len(rows) - skipped
     last, _ = counted(simulated, skipped)
-    assert {each.place: each.last for each in found.late} == {
-        rank: times for rank, times in enumerate(last) if times
-    }
+    told_last = {each.place: each.last for each in found.late}
+    # Ends differ by up to 3 us: which of two that came so close together was last cannot be told.
+    ties = sum(sorted(each)[-1] - sorted(each)[-2] <= 3 for each in simulated.arrivals[skipped:])
+    assert sum(abs(told_last.get(rank, 0) - times) for rank, times in enumerate(last)) <= 2 * ties
 
 
 @settings(max_examples=10, deadline=None)
