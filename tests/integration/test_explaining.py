@@ -54,10 +54,13 @@ def test_the_function_that_got_slower_is_named_and_nothing_is_left(sides, tmp_pa
     nobody, heard = GateSide("", None, (), ""), Heard()
     failed = GateResult(GateVerdict.FAIL, "", nobody, nobody)
     found = explain(heard, lambda: False, *sides, GateOptions(sides[0].command), failed)
-    assert (found.note.partition("while a version was profiled")[0], found.steps) == ("", 3)
+    assert (found.note.partition("while a version was profiled")[0], found.steps) == (
+        "",
+        6,
+    )  # of two profiles
     cause = found.causes[0]
     assert (cause.name, cause.source, cause.head_count) == ("fetch", "train.py:12", 1)
     assert cause.more_ms == pytest.approx(100, rel=0.4)
     assert [each.name for each in cause.inside] == ["sleep"]
-    assert heard == ["it failed: both versions are profiled once, to say why"]
+    assert heard == ["it failed: both versions are profiled twice, to say why"]
     assert list(Path(tmp_path, "temporary").iterdir()) == []
