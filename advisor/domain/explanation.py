@@ -58,7 +58,8 @@ class Explanation:
     """What profiles of both versions show of a slow-down that a gate has found."""
 
     slower_ms: float | None = None
-    """By how much a step got slower in the gate, without a profiler; None where that is unknown."""
+    """Time by which a step of the head takes longer than one of the base in the gate's own runs,
+    without a profiler; None where that is unknown."""
     base_ms: float | None = None
     """Mean step in the base's profile; None without one. A profiler lengthens steps."""
     head_ms: float | None = None

@@ -20,7 +20,7 @@ UNTOLD = "untold"
 
 
 class Unclaimed(str, Enum):
-    """Whose a GPU's time was that was no job's."""
+    """Why a part of a GPU's time and energy belongs to no job."""
 
     FREE = "free"
     """Nobody held memory on it, and no kernel ran."""
@@ -238,7 +238,8 @@ class Advice:
     sentence: str
     """What it does, as a clause without a full stop."""
     what_to_do: str
-    """The same of what to do; empty where nothing can be named."""
+    """What its owner can do about it, as a clause without a full stop; empty where nothing can be
+    named."""
     gain_hours: float | None
     """GPU-hours to gain at most, an estimate; None where nothing can be gained or estimated."""
     method: str

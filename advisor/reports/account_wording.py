@@ -52,7 +52,7 @@ class Unclaimed:
     """Idle time that no finding is about."""
 
     share: float
-    """Of the run, 0 to 1."""
+    """Share of the run in which the GPU was idle and no finding is about it, 0 to 1."""
     largest: Entry
     largest_share: float
     gap: IdleGap | None

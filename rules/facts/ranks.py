@@ -53,8 +53,8 @@ class Rank:
     """Part of the exposed time after the last rank had come; None likewise. What is left of the
     exposed time are collectives that could not be matched."""
     clock_apart_ns: int | None
-    """By how much its clock is behind the first rank's; None where no collective connects them or
-    a trace does not tell the time of day."""
+    """Time by which the clock of this rank is behind the first rank's, in nanoseconds; None where
+    no collective connects them or a trace does not tell the time of day."""
 
     @property
     def idle_ns(self) -> int:

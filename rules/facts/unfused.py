@@ -119,10 +119,10 @@ NORMALIZATIONS = (
 """Tensors that a normalization reads and writes; the first that fits. Statistics read a tensor that
 is read again: cuDNN's and PyTorch's kernels that do both, and their backward passes, twice."""
 PLAIN_NORMALIZATION = (1, 1)
-"""Of any other: a row of a layer norm is read once, and so is the input by batch norm's second
-half."""
+"""Tensors that a normalization without statistics of its own reads and writes: a row of a layer
+norm is read once, and so is the input by batch norm's second half."""
 POOLS = (1, 1)
-"""Of pooling, whose smaller side is not told apart."""
+"""Tensors that pooling reads and writes; which of both is the smaller one is not told apart."""
 MEMORY_BOUND = (Family.ELEMENTWISE, Family.NORMALIZATION, Family.POOLING)
 """Kernels that do little with each byte, and that a compiler fuses with those around them."""
 
@@ -138,8 +138,9 @@ class Chain:
     moved: int
     """Tensors that are read and written."""
     spared: int
-    """Of these what need not be: each link has a tensor that is written and read again by the next
-    kernel. Statistics write none, and what they have read is read again in any case."""
+    """Tensors among `moved` that fusing saves: each link of the chain has one that is written, and
+    read again by the next kernel. Statistics write none, and what they have read is read again in
+    any case."""
     in_optimizer: bool
     """Whether the chain was launched within an optimizer's step."""
     is_elementwise: bool = True
