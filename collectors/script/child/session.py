@@ -111,6 +111,7 @@ class Session:
 
     def _measured(self) -> None:
         """Keep what was measured from what comes after it."""
+        self._trace.stop()
         self._memory = patches.peak_memory(self._torch)
         if self._channel is not None:
             self._channel.send("measured")

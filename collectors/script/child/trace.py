@@ -77,6 +77,10 @@ class TraceRecorder:
         self._outputs: list[tuple[list[int], Any]] = []
         self._output_calls = 0
 
+    def stop(self) -> None:
+        """Keep no more: copies would be counted among the operators of the steps from here on."""
+        self._recording = False
+
     def loss(self, tensor: Any, passes: int = 1) -> int:
         """Keep the loss of a backward pass, if it is one of those that are kept.
 
