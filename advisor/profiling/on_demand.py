@@ -72,11 +72,7 @@ def register(registration: Registration) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     if not is_private(folder):
         raise PermissionError(f"{folder} belongs to somebody else")
-    for stale in folder.glob("*.json"):
-        left = _read(stale)
-        if left is None or started(left.pid) != left.started:
-            with contextlib.suppress(OSError):  # in use by a command, or removed meanwhile
-                _remove(stale, left)
+    _sweep(folder)
     path = folder / f"{registration.pid}.json"
     publish(path, asdict(registration))
     return path
@@ -100,9 +96,11 @@ def find(pid: int) -> Registration | None:
 
 
 def all_registered() -> list[Registration]:
-    """Return the living processes that can be profiled on demand."""
+    """Return the living processes that can be profiled on demand; what ended ones left behind is
+    removed."""
     if not is_private(place()):
         return []
+    _sweep(place())
     pids = [int(path.stem) for path in sorted(place().glob("*.json")) if path.stem.isdigit()]
     return [found for pid in pids if (found := find(pid)) is not None]
 
@@ -144,8 +142,16 @@ def _read(path: Path) -> Registration | None:
         return None
 
 
+def _sweep(folder: Path) -> None:
+    """Remove what processes left behind that were killed, or have left a trace to a command."""
+    for stale in folder.glob("*.json"):
+        left = _read(stale)
+        if left is None or started(left.pid) != left.started:
+            with contextlib.suppress(OSError):  # in use by a command, or removed meanwhile
+                _remove(stale, left)
+
+
 def _remove(path: Path, registration: Registration | None) -> None:
-    """Remove what a process left behind that was killed, or has left a trace to a command."""
     folder = Path(registration.folder) if registration is not None else None
     if folder is not None and folder.name.startswith(FOLDER_PREFIX) and is_private(folder):
         with alone(folder):
@@ -166,6 +172,9 @@ def alone(folder: Path) -> Iterator[None]:
 
 TIME = "time"
 """What ends the recording of a process that makes no steps."""
+LEAVING_S = 2.0
+"""Seconds for which a process that ends waits for a command to take its last trace: a command looks
+20 times a second."""
 
 _listener: _Listener | None = None
 
@@ -208,7 +217,11 @@ class _Listener:
             str(self._folder),
             " ".join(sys.argv[:1]),
         )
-        self._file = register(registration)
+        try:
+            self._file = register(registration)
+        except OSError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         atexit.register(self._leave)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
@@ -236,11 +249,24 @@ class _Listener:
             return
         if self._demand is not None:
             self._demand.close()
-        if self._demand is not None and self._demand.answered:
-            return  # a command that waits may yet read the trace; it removes the folder then
+        if self._demand is not None and self._demand.answered and not self._is_fetched():
+            return  # the command removes the folder, or whoever comes next
         with contextlib.suppress(OSError):
             self._file.unlink()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _is_fetched(self) -> bool:
+        """Wait until no command is at the folder; return whether that is so."""
+        deadline_s = time.monotonic() + LEAVING_S
+        while time.monotonic() < deadline_s:
+            try:
+                with alone(self._folder):
+                    return True
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:  # it has gone
+                return True
+        return False
 
 
 class Demand:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuadvisor.profiling.on_demand import all_registered
 from tests.integration.program import environment, run
 
 pytest.importorskip("torch")
@@ -57,6 +58,7 @@ def start(tmp_path):
     for process in started:
         process.kill()
         process.wait()
+    all_registered()  # which removes what they left behind
 
 
 def still_works(folder: Path) -> bool:
@@ -137,6 +139,7 @@ def test_a_process_that_ends_meanwhile_leaves_what_it_has(tmp_path, start):
     assert 0 < told["steps"] < 100
     assert told["notes"] == [f"{told['steps']} of 100 steps were recorded: the script ended"]
     assert process.wait(timeout=20) == 0
+    assert not Path(f"/tmp/gpuadvisor-on-demand-{os.getuid()}/{process.pid}.json").exists()
 
 
 def test_ctrl_c_lets_the_process_go_on(tmp_path, start):

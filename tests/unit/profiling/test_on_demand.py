@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,63 @@ def test_what_a_killed_process_left_is_removed_by_the_next(process, tmp_path):
     on_demand.register(of(os.getpid(), tmp_path)).unlink()
     assert not path.exists()
     assert not left.exists()
+
+
+def test_whoever_looks_for_processes_removes_what_a_killed_one_left(process, tmp_path):
+    left = tmp_path / "gpuadvisor-profile-2"
+    left.mkdir(mode=0o700)
+    path = on_demand.register(of(process.pid, left))
+    assert [each.pid for each in on_demand.all_registered() if each.folder == str(left)]
+    process.kill()
+    process.wait()
+    on_demand.all_registered()
+    assert not path.exists()
+    assert not left.exists()
+
+
+ANSWERED = """
+import gpuadvisor, sys
+from gpuadvisor.profiling import on_demand
+on_demand.LEAVING_S = 0.1
+gpuadvisor.profile_on_demand()
+print(on_demand._listener._folder, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def answered():
+    """A process that has answered a command, its folder, and how to let it end."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", ANSWERED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    folder = Path(running.stdout.readline().strip())
+    on_demand.publish(
+        folder / on_demand.REQUEST, {"id": "1", "steps": 1, "stacks": 0, "seconds": 1}
+    )
+    running.send_signal(signal.SIGUSR2)
+    while not (folder / on_demand.ANSWER).exists():  # it has no torch
+        time.sleep(0.01)
+    yield folder, lambda: running.communicate("\n")
+    running.kill()
+    running.wait()
+
+
+def test_a_process_that_was_profiled_leaves_nothing_when_it_ends(answered):
+    folder, end = answered
+    end()
+    assert not folder.exists()
+    assert str(folder) not in {each.folder for each in on_demand.all_registered()}
+
+
+def test_what_a_command_has_yet_to_read_stays_until_it_did(answered):
+    folder, end = answered
+    with on_demand.alone(folder):
+        end()
+        on_demand.all_registered()  # of another command
+        assert (folder / on_demand.ANSWER).exists()
+    on_demand.all_registered()
+    assert not folder.exists()
 
 
 def test_it_is_known_which_signals_would_end_a_process(process):

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from gpuadvisor.domain.telemetry import Frame
+from gpuadvisor.profiling.on_demand import all_registered
 from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.curing import free_gpu
 from gpuadvisor.tui.watch.state import WatchState
@@ -66,6 +67,7 @@ def begin(tmp_path):
     for process in started:
         process.kill()
         process.wait()
+    all_registered()  # which removes what they left behind
 
 
 @pytest.fixture
