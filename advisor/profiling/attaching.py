@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
-from gpuadvisor.profiling.on_demand import (
+from gpuadvisor.collectors.listeners import (
     ANSWER,
     REQUEST,
     TRACE,
@@ -28,6 +27,7 @@ from gpuadvisor.profiling.on_demand import (
     publish,
     started,
 )
+from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
 from gpuadvisor.profiling.recording import Recorded
 
 POLL_S = 0.05

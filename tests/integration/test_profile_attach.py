@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.profiling.on_demand import all_registered
+from gpuadvisor.collectors.listeners import all_registered
 from tests.integration.program import environment, run
 
 pytest.importorskip("torch")

@@ -1,8 +1,7 @@
-"""Which processes can be profiled on demand, and what NVIDIA's tools call a kernel."""
+"""A process that can be profiled on demand, and what NVIDIA's tools call a kernel."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,61 +13,9 @@ import pytest
 
 import gpuadvisor
 from gpuadvisor import steps
+from gpuadvisor.collectors import listeners
 from gpuadvisor.errors import UsageError
-from gpuadvisor.profiling import on_demand
 from gpuadvisor.profiling.nsight import function_name, quote
-from gpuadvisor.profiling.on_demand import Registration
-
-
-@pytest.fixture
-def process(tmp_path):
-    running = subprocess.Popen(["sleep", "60"])
-    yield running
-    running.kill()
-    running.wait()
-    (on_demand.place() / f"{running.pid}.json").unlink(missing_ok=True)
-
-
-def of(pid: int, folder) -> Registration:
-    return Registration(pid, on_demand.started(pid) or 0, 12, str(folder), "serve.py")
-
-
-def test_a_living_process_is_found_until_it_ends(process, tmp_path):
-    registration = of(process.pid, tmp_path)
-    on_demand.register(registration)
-    assert on_demand.find(process.pid) == registration
-    assert registration in on_demand.all_registered()
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert on_demand.find(process.pid) is None  # a zombie yet
-
-
-def test_another_process_of_the_same_number_is_not_taken_for_it(process, tmp_path):
-    old = Registration(process.pid, 1, 12, str(tmp_path), "serve.py")
-    on_demand.register(old)
-    assert on_demand.find(process.pid) is None
-
-
-def test_what_a_killed_process_left_is_removed_by_the_next(process, tmp_path):
-    left = tmp_path / "gpuadvisor-profile-1"
-    left.mkdir(mode=0o700)
-    path = on_demand.register(Registration(process.pid, 1, 12, str(left), "serve.py"))
-    on_demand.register(of(os.getpid(), tmp_path)).unlink()
-    assert not path.exists()
-    assert not left.exists()
-
-
-def test_whoever_looks_for_processes_removes_what_a_killed_one_left(process, tmp_path):
-    left = tmp_path / "gpuadvisor-profile-2"
-    left.mkdir(mode=0o700)
-    path = on_demand.register(of(process.pid, left))
-    assert [each.pid for each in on_demand.all_registered() if each.folder == str(left)]
-    process.kill()
-    process.wait()
-    on_demand.all_registered()
-    assert not path.exists()
-    assert not left.exists()
-
 
 ANSWERED = """
 import gpuadvisor, sys
@@ -87,11 +34,11 @@ def answered():
         [sys.executable, "-c", ANSWERED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     folder = Path(running.stdout.readline().strip())
-    on_demand.publish(
-        folder / on_demand.REQUEST, {"id": "1", "steps": 1, "stacks": 0, "seconds": 1}
+    listeners.publish(
+        folder / listeners.REQUEST, {"id": "1", "steps": 1, "stacks": 0, "seconds": 1}
     )
     running.send_signal(signal.SIGUSR2)
-    while not (folder / on_demand.ANSWER).exists():  # it has no torch
+    while not (folder / listeners.ANSWER).exists():  # it has no torch
         time.sleep(0.01)
     yield folder, lambda: running.communicate("\n")
     running.kill()
@@ -102,26 +49,17 @@ def test_a_process_that_was_profiled_leaves_nothing_when_it_ends(answered):
     folder, end = answered
     end()
     assert not folder.exists()
-    assert str(folder) not in {each.folder for each in on_demand.all_registered()}
+    assert str(folder) not in {each.folder for each in listeners.all_registered()}
 
 
 def test_what_a_command_has_yet_to_read_stays_until_it_did(answered):
     folder, end = answered
-    with on_demand.alone(folder):
+    with listeners.alone(folder):
         end()
-        on_demand.all_registered()  # of another command
-        assert (folder / on_demand.ANSWER).exists()
-    on_demand.all_registered()
+        listeners.all_registered()  # of another command
+        assert (folder / listeners.ANSWER).exists()
+    listeners.all_registered()
     assert not folder.exists()
-
-
-def test_it_is_known_which_signals_would_end_a_process(process):
-    assert not on_demand.catches(process.pid, signal.SIGUSR2)
-    before = signal.signal(signal.SIGUSR2, lambda *_: None)
-    try:
-        assert on_demand.catches(os.getpid(), signal.SIGUSR2)
-    finally:
-        signal.signal(signal.SIGUSR2, before)
 
 
 def test_it_is_not_possible_in_another_thread():

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gpuadvisor.collectors.listeners import all_registered
 from gpuadvisor.domain.telemetry import Frame
-from gpuadvisor.profiling.on_demand import all_registered
 from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.curing import free_gpu
 from gpuadvisor.tui.watch.state import WatchState
