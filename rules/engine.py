@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.finding import RUN, Diagnosis, Finding, NotMeasured, Scope, Span
 from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.calibration import UNFITTED, Calibration
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.rules.rule import Estimate, Loaded, RuleResult
@@ -33,8 +34,12 @@ class _Found:
     finding: Finding
 
 
-def diagnose(evidence: Evidence, rules: Iterable[Loaded] | None = None) -> Diagnosis:
-    """Return what the rules say, the most expensive first."""
+def diagnose(
+    evidence: Evidence,
+    rules: Iterable[Loaded] | None = None,
+    fitted: Calibration = UNFITTED,
+) -> Diagnosis:
+    """Return what the rules say, the most expensive first, with the ranges that were `fitted`."""
     found: list[_Found] = []
     not_measured, failed = [], []
     for rule in load_rules() if rules is None else rules:
@@ -48,7 +53,7 @@ def diagnose(evidence: Evidence, rules: Iterable[Loaded] | None = None) -> Diagn
             LOG.debug("the rule %s failed", rule.name, exc_info=True)
             failed.append((rule.name, f"{type(error).__name__}: {error}"))
             continue
-        found.extend(_Found(rule, result, _judged(rule, result, evidence)) for result in results)
+        found.extend(_found(rule, result, evidence, fitted) for result in results)
     ranked = sorted(map(_of_all_captured, _hidden(found)), key=_rank)
     shown = [each for each in ranked if each.finding.hidden_by is None]
     return Diagnosis(
@@ -58,6 +63,14 @@ def diagnose(evidence: Evidence, rules: Iterable[Loaded] | None = None) -> Diagn
         evidence.run_ns / NS_PER_MS if evidence.run_ns else None,
         _together(shown, evidence.run_ns),
     )
+
+
+def _found(rule: Loaded, said: RuleResult, evidence: Evidence, fitted: Calibration) -> _Found:
+    result = fitted.applied(rule.name, said, evidence.run_ns)
+    finding = _judged(rule, result, evidence)
+    if said.saving is not None and result.saving != said.saving:
+        finding = replace(finding, uncalibrated_pct=_worth(said.saving, evidence))
+    return _Found(rule, result, finding)
 
 
 def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:

@@ -140,6 +140,8 @@ class Finding:
     captured_pct: Span | None = None
     """The improvement of a kernel's own time in percent of the time of all kernels that were
     counted; None where the improvement is the run's."""
+    uncalibrated_pct: Span | None = None
+    """The improvement as the rule gives it, before measured cures moved it; None where none did."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from gpuadvisor.profiling.rules import select_rules
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules import engine
+from gpuadvisor.rules.calibration import calibration
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.profiles.library import open_profiles
 from gpuadvisor.storage.profiles.stored import StoredProfile
@@ -185,7 +186,7 @@ def profile_baseline(
         try:
             profile = read_profile(recorded.file)
             resolved = ResolvedProfile(command.script, str(recorded.file), profile)
-            return engine.diagnose(evidence_of(resolved, measured))
+            return engine.diagnose(evidence_of(resolved, measured), fitted=calibration())
         except AdvisorError as error:
             raise ScriptError(f"its trace cannot be read: {error}") from error
         except Exception as error:  # tuning can do without
@@ -199,7 +200,7 @@ def _report(
     """Return what the rules of these names, or all, say of a profile's run."""
     assert evidence.facts is not None  # a profile has some
     rules = select_rules(names)
-    diagnosis = engine.diagnose(evidence, rules)
+    diagnosis = engine.diagnose(evidence, rules, calibration())
     name, file = resolved.name, resolved.file
     facts, ceilings = evidence.facts, evidence.ceilings
     profile = ProfileReport(

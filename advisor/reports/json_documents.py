@@ -435,6 +435,7 @@ def findings_json(diagnosis: Diagnosis) -> Json:
 def finding_json(found: Finding) -> Json:
     """Return one finding."""
     improvement, captured = found.improvement_pct, found.captured_pct
+    given = found.uncalibrated_pct
     return {
         **_fields(found, "rule category severity"),
         "scope": str(found.scope),
@@ -443,6 +444,7 @@ def finding_json(found: Finding) -> Json:
         "improvement_pct": improvement and _fields(improvement, "low high"),
         **_fields(found, "saving_ms method advice knobs source hidden_by"),
         "captured_pct": captured and _fields(captured, "low high"),
+        **({"uncalibrated_pct": _fields(given, "low high")} if given else {}),
     }
 
 

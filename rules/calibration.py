@@ -1,0 +1,102 @@
+"""What measured cures say of the ranges that rules give: they are moved to where the gains were.
+
+A rule's range comes from physics and playing the run again. `calibration.json` beside this file
+says, for rules whose cures were measured often enough, where in their ranges the gains really lay;
+`benchmarks/defects` measures and fits them. A rule that is not in it keeps its range, and so do all
+while it is empty.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from gpuadvisor.domain.finding import Span
+from gpuadvisor.rules.rule import RuleResult
+
+LEAST_WIDTH_PCT = 2.0
+"""Least width, in percent of the run, that a range counts as when a gain is placed in it: timings
+of the same program differ by as much. [own]"""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Where in a rule's range the gains of its cures lie: 0 is its low end, 1 its high end."""
+
+    low: float
+    high: float
+    pairs: int
+    """Measured cures that these two were fitted to."""
+
+    def span(self, given: Span) -> Span:
+        """Return where the gain lies that a rule gives this range for, in percent of the run."""
+        width = max(given.width, LEAST_WIDTH_PCT)
+        ends = (given.low + self.low * width, given.low + self.high * width)
+        low, high = (min(max(end, 0.0), 100.0) for end in ends)
+        return Span(low, high)
+
+
+def position(given: Span, gain_pct: float) -> float:
+    """Return where in a rule's range a measured gain lies, in the terms of `Fit`."""
+    return (gain_pct - given.low) / max(given.width, LEAST_WIDTH_PCT)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The fits of rules by name, and what they rest on."""
+
+    gpu: str
+    date: str
+    coverage: float
+    """Share (0 to 1) of gains that the fitted ranges hold."""
+    fits: Mapping[str, Fit]
+
+    def applied(self, rule: str, result: RuleResult, run_ns: float) -> RuleResult:
+        """Return what a rule says with the range that was fitted, and a sentence that says so.
+
+        As it is where nothing was fitted to any rule, and where it is no matter of the run's time.
+        """
+        saving = result.saving
+        if not self.fits or saving is None or saving.of_ns is not None or run_ns <= 0:
+            return result
+        fit = self.fits.get(rule)
+        if fit is None:
+            why = "Not calibrated: too few cures of this were measured."
+            return replace(result, method=f"{result.method} {why}".strip())
+        found = fit.span(Span(*(100 * each / run_ns for each in (saving.low_ns, saving.high_ns))))
+        basis = (
+            f"Fitted to {fit.pairs} cures measured on {self.gpu} ({self.date}): {self.coverage:.0%}"
+            " of such gains lie in this range."
+        )
+        low_ns, high_ns = (each / 100 * run_ns for each in (found.low, found.high))
+        return replace(
+            result,
+            saving=replace(saving, low_ns=low_ns, high_ns=high_ns),
+            method=f"{basis} Before that: {result.method}" if result.method else basis,
+        )
+
+
+UNFITTED = Calibration("", "", 0.0, {})
+"""Leaves all ranges as the rules give them."""
+
+
+TABLE = Path(__file__).with_name("calibration.json")
+
+
+@cache
+def calibration() -> Calibration:
+    """Return what `calibration.json` beside this file says."""
+    return read(TABLE.read_text("utf-8"))
+
+
+def read(text: str) -> Calibration:
+    """Return what a table of fits says."""
+    told = json.loads(text)
+    fits = {
+        name: Fit(float(each["low"]), float(each["high"]), int(each["pairs"]))
+        for name, each in told["rules"].items()
+    }
+    return Calibration(told["gpu"], told["date"], float(told["coverage"]), fits)

@@ -1,0 +1,144 @@
+"""Ranges that are fitted to measured cures, and what stays as it is where none were measured."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind, Span
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.profiling.diagnosing import diagnose_target
+from gpuadvisor.reports.json_documents import finding_json
+from gpuadvisor.rules.calibration import Calibration, Fit, calibration, position, read
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.registry import load_rules
+from gpuadvisor.rules.rule import Estimate, Loaded, Rule, RuleResult
+from tests.profiles import Made
+from tests.rules.building import counters, timeline
+
+PROFILES = Path(__file__).parents[2] / "data" / "profiles"
+RUN_NS = 1_000_000
+FITTED = Calibration("NVIDIA H200", "2026-12-01", 0.9, {"slow": Fit(0.25, 0.5, 31)})
+
+
+def said(low=0.1, high=0.5, method="In words."):
+    saving = Estimate(low * RUN_NS, high * RUN_NS, {"idle/launching": RUN_NS})
+    return RuleResult("It is so", (Figure("time", 1.0, "ms"),), "Do this.", saving, method)
+
+
+def findings(*results, fitted=FITTED, name="slow"):
+    made = Made()
+    made.launched("kernel", call=(0, 1), runs=(0, RUN_NS / 1000))
+    rule = Loaded(name, name, Rule(Category.COMPUTE, ()), lambda _: results, str)
+    return diagnose(timeline(made), [rule], fitted)
+
+
+def only(diagnosis):
+    (finding,) = diagnosis.findings
+    return finding
+
+
+def test_a_fitted_range_is_a_part_of_the_rules_own():
+    finding = only(findings(said()))
+    assert finding.improvement_pct.low == pytest.approx(20)
+    assert finding.improvement_pct.high == pytest.approx(30)
+    assert finding.uncalibrated_pct == Span(10.0, 50.0)
+    assert finding.saving_ms == pytest.approx(0.25)
+    assert finding.method == (
+        "Fitted to 31 cures measured on NVIDIA H200 (2026-12-01): 90% of such gains lie in this"
+        " range. Before that: In words."
+    )
+
+
+def test_severity_and_the_sum_follow_the_fitted_range():
+    fitted = replace(FITTED, fits={"slow": Fit(0.0, 0.05, 31)})
+    found = findings(said(), fitted=fitted)
+    assert only(findings(said())).severity is Severity.CRITICAL
+    assert only(found).severity is Severity.WARNING
+    assert found.together_pct.high == pytest.approx(12)
+
+
+def test_a_rule_without_a_fit_keeps_its_range_and_says_that_it_is_not_calibrated():
+    finding = only(findings(said(), name="other"))
+    assert finding.improvement_pct == Span(10.0, 50.0)
+    assert finding.uncalibrated_pct is None
+    assert finding.method == "In words. Not calibrated: too few cures of this were measured."
+
+
+def test_without_any_fit_nothing_changes_and_nothing_is_said():
+    finding = only(findings(said(), fitted=replace(FITTED, fits={})))
+    assert finding.method == "In words."
+    assert "uncalibrated_pct" not in finding_json(finding)
+
+
+def test_the_json_has_both_ranges():
+    told = finding_json(only(findings(said())))
+    assert told["uncalibrated_pct"] == {"low": 10.0, "high": 50.0}
+    assert told["improvement_pct"]["high"] == pytest.approx(30)
+
+
+def test_a_fitted_range_stays_within_the_run():
+    fitted = replace(FITTED, fits={"slow": Fit(-3.0, 3.0, 31)})
+    assert only(findings(said(), fitted=fitted)).improvement_pct == Span(0.0, 100.0)
+
+
+def test_a_kernels_own_time_is_not_what_was_fitted():
+    gain = RuleResult(
+        "It is so", (Figure("time", 1.0, "ms"),), "Do this.",
+        Estimate.of_kernel("kernel", 1e6, 0.5, 0.7), "In words",
+        Scope(ScopeKind.KERNEL, "kernel"),
+    )  # fmt: skip
+    rule = Loaded("slow", "slow", Rule(Category.COMPUTE, ()), lambda _: [gain], str)
+    finding = only(diagnose(counters({}), [rule], FITTED))
+    assert (finding.improvement_pct, finding.method) == (Span(50.0, 70.0), "In words")
+
+
+@pytest.mark.parametrize(
+    ("given", "gain", "where"),
+    [
+        (Span(10, 50), 30, 0.5),
+        (Span(10, 50), 5, -0.125),
+        (Span(10, 10), 11, 0.5),  # so narrow that it counts as wide as noise
+    ],
+)
+def test_a_gain_has_its_place_in_a_range(given, gain, where):
+    assert position(given, gain) == where
+    assert Fit(where, where, 1).span(given) == Span(gain, gain)
+
+
+def test_the_packages_own_fits_are_of_rules_that_there_are():
+    own = calibration()
+    assert set(own.fits) <= {rule.name for rule in load_rules()}
+    assert all(each.low < each.high for each in own.fits.values())
+    assert not own.fits or (own.gpu and own.date)
+
+
+def test_a_table_is_read():
+    text = json.dumps({
+        "gpu": "NVIDIA H200", "date": "2026-12-01", "source": "", "coverage": 0.9,
+        "rules": {"slow": {"low": 0.25, "high": 0.5, "pairs": 31, "held_out": {}}},
+    })  # fmt: skip
+    assert read(text) == FITTED
+
+
+@pytest.fixture
+def table(monkeypatch, tmp_path):
+    """The path of the package's table, another one for the time of a test."""
+    monkeypatch.setattr("gpuadvisor.rules.calibration.TABLE", tmp_path / "calibration.json")
+    yield tmp_path / "calibration.json"
+    calibration.cache_clear()
+
+
+def test_diagnose_uses_the_table_of_the_package(table):
+    trace = str(PROFILES / "h100_small_cnn_train.json.gz")
+    given = diagnose_target(trace, ()).diagnosis.findings[0]
+    fits = {given.rule: {"low": 0.5, "high": 0.6, "pairs": 31}}
+    told = {"gpu": "NVIDIA H100", "date": "2026-12-01", "coverage": 0.9, "rules": fits}
+    table.write_text(json.dumps(told))
+    calibration.cache_clear()
+    fitted = {each.rule: each for each in diagnose_target(trace, ()).diagnosis.findings}
+    moved = fitted[given.rule]
+    assert moved.uncalibrated_pct == given.improvement_pct
+    assert moved.improvement_pct.width == pytest.approx(given.improvement_pct.width / 10)
+    assert "31 cures" in moved.method
