@@ -29,6 +29,7 @@ from gpuadvisor.domain.profile import Profile
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
 from gpuadvisor.interruption import to_its_end
 from gpuadvisor.profiling.recording import HarnessReport, script_error
+from gpuadvisor.rules.facts.kernel_families import bare_name
 from gpuadvisor.rules.facts.kernels import kernel_times
 
 PACKAGES = {"nsys": "Nsight Systems", "ncu": "Nsight Compute"}
@@ -226,7 +227,7 @@ def dominant_kernels(profile: Profile) -> tuple[str, ...]:
     """Return the names, as ncu has them, of the kernels that take most of the time."""
     times: Counter[str] = Counter()
     for kernel in kernel_times(profile):
-        times[function_name(kernel.name)] += kernel.time_ns
+        times[bare_name(kernel.name)] += kernel.time_ns
     total, covered, chosen = times.total(), 0, []
     for name, time_ns in times.most_common(MOST_KERNELS):
         if covered >= ENOUGH * total:
@@ -234,17 +235,6 @@ def dominant_kernels(profile: Profile) -> tuple[str, ...]:
         chosen.append(name)
         covered += time_ns
     return tuple(chosen)
-
-
-def function_name(name: str) -> str:
-    """Return a kernel's bare name, which is what ncu filters by: of
-    `void at::native::reduce<4, float>(int)` it is `reduce`.
-
-    The full names do not do: tools write the arguments of templates differently.
-    """
-    whole = name.replace("(anonymous namespace)", "").replace("<unnamed>", "").strip()
-    bare = re.split("[<(]", whole, maxsplit=1)[0]
-    return bare.rpartition("::")[2].split(" ")[-1] or name
 
 
 def _chosen(names: tuple[str, ...]) -> list[str]:

@@ -5,27 +5,34 @@ Every share that is printed of a run comes from its one `Account`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuadvisor.domain.finding import Diagnosis
+from gpuadvisor.domain.finding import Diagnosis, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.profile_wording import PARTS
+from gpuadvisor.rules.engine import SEVERITIES
 from gpuadvisor.rules.facts.account import Account, Entry, EntryKind
 from gpuadvisor.rules.facts.idle import IdleGap
-from gpuadvisor.rules.facts.kernel_families import short_name
+from gpuadvisor.rules.facts.kernel_families import Family, bare_name, kind_of, short_name
+from gpuadvisor.rules.facts.roofline import Bound, OperatorPosition
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 
-MOST_ENTRIES, LEAST_NAMED = 8, 0.005
-"""Entries that a sentence names, and the least share (0 to 1) of one; the others are its rest."""
-AT_ONCE = 0.5
-"""Share of an entry from which on its longest gap is most of it."""
+MOST_ENTRIES = 8
+"""Entries that a sentence names; the others are its rest."""
+LEAST_NAMED = SEVERITIES[-1][0] / 100
+"""Least share (0 to 1) of an entry that is named: less could not be worth a notice."""
+MOST = 0.5
+"""Share from which on something is most of it: all else together is less."""
 _LONGEST_NAME = 60
 """Characters of a kernel's or call's name in a sentence."""
-IDLE = "idle/"
-"""How findings name the idle time that they are about: followed by its category."""
+IDLE, KERNEL = "idle/", "kernel/"
+"""How findings name the idle time that they are about, followed by its category, and kernels,
+followed by their names."""
 WOULD_TELL = {
     TimeCategory.LAUNCHING: "`gpuadvisor profile SCRIPT` records the operators that launch",
     TimeCategory.WAITING_FOR_DATA: "`py-spy record` of a worker shows what loading does",
@@ -47,8 +54,16 @@ WOULD_TELL = {
 """What would explain idle time that no finding claims."""
 
 
+CPU_OF_SCRIPT = "`gpuadvisor profile SCRIPT` records operators and Python"
+CPU_OF_PROGRAM = (
+    "`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM` records what the CPU does"
+    " then, and its page in Nsight Systems shows that"
+)
+"""What would explain idle time in which nothing of the CPU was recorded, by what recorded it."""
+
+
 @dataclass(frozen=True)
-class Unclaimed:
+class IdleWithoutFinding:
     """Idle time that no finding is about."""
 
     share: float
@@ -72,7 +87,9 @@ def claims(diagnosis: Diagnosis | None) -> Mapping[TimeCategory, str]:
     return found
 
 
-def unclaimed(account: Account, diagnosis: Diagnosis | None) -> Unclaimed | None:
+def idle_without_finding(
+    account: Account, diagnosis: Diagnosis | None
+) -> IdleWithoutFinding | None:
     """Return the idle time that no finding is about; None where work and findings fill the run."""
     claimed = claims(diagnosis)
     left = [
@@ -87,7 +104,71 @@ def unclaimed(account: Account, diagnosis: Diagnosis | None) -> Unclaimed | None
     gaps = [gap for device in account.devices for gap in device.longest]
     of_it = [gap for gap in gaps if str(gap.cause) == str(largest.part)]
     gap = max(of_it, key=lambda each: each.cause_ns, default=None)
-    return Unclaimed(share, largest, account.share(largest), gap)
+    return IdleWithoutFinding(share, largest, account.share(largest), gap)
+
+
+@dataclass(frozen=True)
+class WorkWithoutFinding:
+    """Kernels that take most of the time in which the GPU computes, with nothing to fix in them."""
+
+    share: float
+    """Share of the run, 0 to 1."""
+    family: Family
+    kernel: str
+    """The kernel with most of their time."""
+    is_one: bool
+    """Whether they are this one kernel; else all of its kind."""
+
+
+def work_without_finding(
+    account: Account, diagnosis: Diagnosis | None, near_bound_ns: float = 0.0
+) -> WorkWithoutFinding | None:
+    """Return the kernel, or the kind of kernels, that takes most of the time in which the GPU
+    computes, where that is no small part of the run and no finding to fix is about it.
+
+    `near_bound_ns` is how long matrix products and convolutions ran that are known to be near what
+    the GPU can do (`near_bound_ns`).
+    """
+    told = _kernels_told(diagnosis)
+    left = {name: ns for name, ns in account.kernels_ns.items() if name not in told}
+    computing = sum(account.kernels_ns.values())
+    if not left:
+        return None
+    of_family: Counter[Family] = Counter()
+    for each, time_ns in left.items():
+        of_family[kind_of(each).family] += time_ns
+    kernel = max(left, key=left.__getitem__)
+    family, time_ns, is_one = kind_of(kernel).family, left[kernel], True
+    if time_ns <= MOST * computing:
+        ((family, time_ns),) = of_family.most_common(1)
+        kernel = max((k for k in left if kind_of(k).family is family), key=left.__getitem__)
+        is_one = False
+    unknown = time_ns - (near_bound_ns if family in PRODUCTS else 0.0)
+    if time_ns <= MOST * computing or account.share_of(unknown) <= 1 - FILLED:
+        return None
+    return WorkWithoutFinding(account.share_of(time_ns), family, kernel, is_one)
+
+
+PRODUCTS = (Family.GEMM, Family.CONVOLUTION)
+"""Kinds of which the operations are known where shapes are."""
+
+
+def near_bound_ns(positions: Iterable[OperatorPosition]) -> float:
+    """Return how long operators ran that come near what the GPU can do: within the share of it from
+    which on Nsight Compute no longer calls a kernel bound by latency."""
+    near = (Bound.COMPUTE, Bound.MEMORY)
+    return float(sum(each.device_ns for each in positions if each.position.bound in near))
+
+
+def _kernels_told(diagnosis: Diagnosis | None) -> set[str]:
+    """Return the names of the kernels that a finding to fix is about, be it another's symptom."""
+    found: set[str] = set()
+    for each in diagnosis.findings if diagnosis is not None else ():
+        if each.severity.rank >= Severity.NOTICE.rank or each.hidden_by is not None:
+            found |= {part.removeprefix(KERNEL) for part in each.parts if part.startswith(KERNEL)}
+            if each.scope.kind is ScopeKind.KERNEL:
+                found.add(each.scope.name)
+    return found
 
 
 def name(entry: Entry) -> str:
@@ -111,7 +192,38 @@ def line(account: Account, diagnosis: Diagnosis | None) -> str:
     return f"The run's time: {', '.join(words)}."
 
 
-def sentences(found: Unclaimed, how: str) -> Iterator[str]:
+def work_sentence(found: WorkWithoutFinding, how: str) -> str:
+    """Return which kernels fill the run without a finding, and what would tell of them."""
+    short, share = _short(found.kernel), _percent(found.share)
+    if found.is_one:
+        kind = "" if found.family is Family.OTHER else f" ({found.family})"
+        who = f"{short}{kind} has {share} of the run"
+    elif found.family is Family.OTHER:
+        who = (
+            f"Kernels whose names do not tell what they do, {short} first, have {share} of the run"
+        )
+    else:
+        who = f"Kernels of the kind {found.family}, {short} first, have {share} of the run"
+    return (
+        f"{who}, and no rule found something to fix in {'it' if found.is_one else 'them'}. How well"
+        f" {'it runs' if found.is_one else 'they run'} a timeline does not tell: {how}."
+    )
+
+
+def counting(kernel: str, script: str | None) -> str:
+    """Return the command that counts a kernel: of a script, or else of any program."""
+    if script is not None:
+        return (
+            f"`gpuadvisor profile --ncu {script}` reads the hardware counters of the kernels with"
+            " most time"
+        )
+    return (
+        f"`ncu --set full -k {shlex.quote(bare_name(kernel))} -c 3 -o counted PROGRAM` reads its"
+        " hardware counters, and `gpuadvisor diagnose counted.ncu-rep` judges them"
+    )
+
+
+def sentences(found: IdleWithoutFinding, how: str) -> Iterator[str]:
     """Yield what no finding is about, where most of it lies, and what would explain it; `how` puts
     the script's name into a command."""
     yield (
@@ -120,7 +232,7 @@ def sentences(found: Unclaimed, how: str) -> Iterator[str]:
         f" {PARTS[found.largest.part].removeprefix('idle: ')}."
     )
     if found.gap is not None:
-        at_once = found.gap.cause_ns >= AT_ONCE * found.largest.time_ns
+        at_once = found.gap.cause_ns > MOST * found.largest.time_ns
         yield f"{'Most of it at once' if at_once else 'Its longest gap'}: {place(found.gap)}."
     yield f"{how[:1].upper()}{how[1:]}."
 
@@ -129,9 +241,11 @@ def place(gap: IdleGap) -> str:
     """Return where a gap lies in the timeline, and between what."""
     begin, end = gap.begin_ns, gap.begin_ns + gap.duration_ns
     before = f"between {_short(gap.before)} and" if gap.before else "before"
+    since, until = figures.nanoseconds(begin), figures.nanoseconds(end)
+    when = f"from {since} to {until}" if since != until else f"at {since}"
     return (
-        f"{figures.nanoseconds(gap.duration_ns)}, from {figures.nanoseconds(begin)} to"
-        f" {figures.nanoseconds(end)} after the recording began, {before} {_short(gap.after)}"
+        f"{figures.nanoseconds(gap.duration_ns)}, {when} after the recording began, {before}"
+        f" {_short(gap.after)}"
     )
 
 

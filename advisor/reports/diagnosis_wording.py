@@ -11,10 +11,13 @@ from gpuadvisor.reports import account_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.engine import SEVERITIES
+from gpuadvisor.rules.facts.account import Entry
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.ncu_kernels import kernel_counters
 from gpuadvisor.rules.facts.steps import StepSource
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory
+from gpuadvisor.rules.facts.window import FILLED
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
@@ -102,9 +105,13 @@ def _nothing(report: DiagnosisReport) -> str:
         return "No work of a GPU was recorded, and nothing else was found"
     if report.profile.facts.fitness.no_idle is not None:
         return "Nothing can be said about idle time, and nothing else was found"
-    if account_wording.unclaimed(report.profile.facts.account, report.diagnosis) is None:
+    facts = report.profile.facts
+    if account_wording.idle_without_finding(facts.account, report.diagnosis) is not None:
+        return "No rule found why the GPU was idle"
+    explained = account_wording.near_bound_ns(facts.rooflines)
+    if facts.account.share_of(explained) >= FILLED:
         return "Nothing worth fixing was found"
-    return "No rule found why the GPU was idle"
+    return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the run"
 
 
 def account(report: DiagnosisReport) -> list[str]:
@@ -119,11 +126,24 @@ def account(report: DiagnosisReport) -> list[str]:
     limits = (facts.fitness.note, lost_launches(facts))
     words = [f"{sentence(each)}" for each in limits if each]
     words += [account_wording.line(whole, report.diagnosis)]
-    left = account_wording.unclaimed(whole, report.diagnosis)
+    left = account_wording.idle_without_finding(whole, report.diagnosis)
     if left is not None and facts.fitness.no_idle is None:
-        how = account_wording.WOULD_TELL[left.largest.part].replace("SCRIPT", script(report))
-        words.append(" ".join(account_wording.sentences(left, how)))
+        words.append(" ".join(account_wording.sentences(left, _would_tell(report, left.largest))))
+    near = account_wording.near_bound_ns(facts.rooflines)
+    kernels = account_wording.work_without_finding(whole, report.diagnosis, near)
+    if kernels is not None:
+        of_script = script(report) if report.script or report.source == "kineto" else None
+        how = account_wording.counting(kernels.kernel, of_script)
+        words.append(account_wording.work_sentence(kernels, how))
     return words
+
+
+def _would_tell(report: DiagnosisReport, entry: Entry) -> str:
+    """Return what would explain idle time that no finding is about."""
+    of_script = report.source == "kineto" or report.script
+    cpu = account_wording.CPU_OF_SCRIPT if of_script else account_wording.CPU_OF_PROGRAM
+    how = cpu if entry.part is TimeCategory.NOT_RECORDED else account_wording.WOULD_TELL[entry.part]
+    return how.replace("SCRIPT", script(report))
 
 
 def _longest_without_finding(report: DiagnosisReport) -> list[str]:

@@ -27,6 +27,7 @@ PARTS = {
     TimeCategory.MIGRATING: "idle: until managed memory migrates",
     TimeCategory.BETWEEN_KERNELS: "idle: from one kernel to the next",
     TimeCategory.FINISHED: "idle: nothing more to do",
+    TimeCategory.NOT_RECORDED: "unexplained: nothing recorded of the CPU",
     TimeCategory.DEVICE: "unexplained: launched, but not begun",
     TimeCategory.UNKNOWN: "unexplained: no launch recorded",
 }
@@ -44,6 +45,7 @@ EXPLAINED = {
     TimeCategory.MIGRATING: "Pages of managed memory move next, which the CPU or a kernel touched.",
     TimeCategory.BETWEEN_KERNELS: "What was launched begins as soon as the device can.",
     TimeCategory.FINISHED: "Its last work is done; the CPU or other GPUs go on.",
+    TimeCategory.NOT_RECORDED: "The CPU called nothing of CUDA, and nothing else was recorded.",
     TimeCategory.DEVICE: "What was launched began late, and nothing in the profile tells why.",
     TimeCategory.UNKNOWN: "The call that launched what came next was not recorded.",
 }

@@ -71,7 +71,7 @@ def _of_host(facts: Facts, run_ns: float) -> tuple[float, float] | None:
     """Return the shares of the run that launching for free would save; None where the host does
     other things for longer, or there is little to save."""
     launching, other = _told(facts)
-    if launching < LEAST_SHARE * span_ns(facts) or launching < other:
+    if launching < max(LEAST_SHARE * span_ns(facts), other, idle_ns(facts, Cause.NOT_RECORDED)):
         return None
     low, high = saved_by_launching(facts)
     high = min(high, facts.window.share(launching + other))

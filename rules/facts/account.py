@@ -8,8 +8,9 @@ a device computes and copies or communicates counts as computing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
@@ -52,6 +53,8 @@ class DeviceAccount:
     """In the order of `TimeCategory`; of those that compute, the longest first."""
     longest: tuple[IdleGap, ...]
     """The gap with most time of each cause of idle time, the longest first."""
+    kernels_ns: Mapping[str, int] = field(default_factory=dict)
+    """The time of the entries that compute, by the kernels' names."""
 
     @property
     def span_ns(self) -> int:
@@ -81,9 +84,21 @@ class Account:
         entries = (Entry(*key, time_ns) for key, time_ns in found.items())
         return tuple(sorted(entries, key=lambda each: (order[each.part], -each.time_ns)))
 
+    @cached_property
+    def kernels_ns(self) -> Mapping[str, int]:
+        """The time of the entries of all devices that compute, by the kernels' names."""
+        found: Counter[str] = Counter()
+        for device in self.devices:
+            found.update(device.kernels_ns)
+        return found
+
     def share(self, entry: Entry) -> float:
         """Return which share (0 to 1) of the time of all devices an entry is."""
-        return entry.time_ns / self.span_ns if self.span_ns else 0.0
+        return self.share_of(entry.time_ns)
+
+    def share_of(self, time_ns: float) -> float:
+        """Return which share of the time of all devices a time is; 0 where there is none."""
+        return time_ns / self.span_ns if self.span_ns else 0.0
 
     @cached_property
     def breakdowns(self) -> Mapping[int, TimeBreakdown]:
@@ -108,19 +123,27 @@ def account(
     rows_of = dict(work.lasting_by_device())
     return Account(
         tuple(
-            DeviceAccount(
-                each.device,
-                *span,
-                (*_computing(work, rows_of[each.device]), *_beside(each), *_idle(of)),
-                tuple(sorted(of.longest_of.values(), key=lambda gap: -gap.cause_ns)),
-            )
+            _of_device(work, rows_of[each.device], each, of, span)
             for each, of in zip(busy, idle, strict=True)
         )
     )
 
 
-def _computing(work: DeviceWork, rows: IntArray) -> Iterator[Entry]:
-    """Yield the time in which at least one kernel computes, by the family of the first of them."""
+def _of_device(
+    work: DeviceWork, rows: IntArray, busy: BusyTime, idle: IdleTime, span: tuple[int, int]
+) -> DeviceAccount:
+    kernels = _computing(work, rows)
+    return DeviceAccount(
+        busy.device,
+        *span,
+        (*_families(kernels), *_beside(busy), *_idle(idle)),
+        tuple(sorted(idle.longest_of.values(), key=lambda gap: -gap.cause_ns)),
+        kernels,
+    )
+
+
+def _computing(work: DeviceWork, rows: IntArray) -> Mapping[str, int]:
+    """Return the time in which at least one kernel computes, by the name of the first of them."""
     rows = rows[work.kind[rows] == Work.COMPUTE]
     rows = rows[np.lexsort((work.end_ns[rows], work.begin_ns[rows]))]
     begin, end = work.begin_ns[rows], work.end_ns[rows]
@@ -128,15 +151,20 @@ def _computing(work: DeviceWork, rows: IntArray) -> Iterator[Entry]:
     begin[1:] = np.maximum(begin[1:], reached[:-1])
     own = np.maximum(end - begin, 0)
     used, place = numbered(work.name[rows])
-    times: dict[str, int] = {}
     of_name = np.zeros(len(used), np.int64)
     np.add.at(of_name, place, own)
+    times: Counter[str] = Counter()
     for name, time_ns in zip(used.tolist(), of_name.tolist(), strict=True):
-        family = str(kind_of(work.texts[name]).family)
-        times[family] = times.get(family, 0) + time_ns
+        times[work.texts[name]] += time_ns
+    return {name: time_ns for name, time_ns in times.items() if time_ns}
+
+
+def _families(kernels_ns: Mapping[str, int]) -> Iterator[Entry]:
+    times: Counter[str] = Counter()
+    for name, time_ns in kernels_ns.items():
+        times[str(kind_of(name).family)] += time_ns
     for family, time_ns in sorted(times.items(), key=lambda each: (-each[1], each[0])):
-        if time_ns:
-            yield Entry(EntryKind.USEFUL, TimeCategory.COMPUTING, family, time_ns)
+        yield Entry(EntryKind.USEFUL, TimeCategory.COMPUTING, family, time_ns)
 
 
 def _beside(busy: BusyTime) -> Iterator[Entry]:

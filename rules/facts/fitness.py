@@ -31,11 +31,8 @@ from gpuadvisor.rules.facts.launches import calls, launches
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import FILLED, Fitness
 
-MOST_LOST = 0.05
-"""Share of the launches whose kernel was not recorded from which on that is said: what is launched
-just before a recording ends is always among them."""
-MOSTLY = 0.5
-"""Share of the idle time from which on start-up is most of it."""
+MOST = 0.5
+"""Share from which on something is most of it: all else together is less."""
 _KINDS = {
     "loading": "CUDA starts and kernels are loaded",
     "capturing": "CUDA graphs are captured",
@@ -65,7 +62,7 @@ def judged(profile: Profile, ceilings: Mapping[str, float] | None = None) -> Fac
         return Facts(part, ceilings or {}, Fitness(why, None, part.not_before_ns))
     idle = sum(each.idle_ns for each in whole.idle)
     once = sum(each.causes_ns[Cause.STARTING] for each in whole.idle)
-    if once < MOSTLY * idle:
+    if once < MOST * idle:
         return whole
     why = (
         f"This recording shows a start: {words} in {_percent(once / max(idle, 1))} of the time in"
@@ -82,7 +79,7 @@ def lost_launches(facts: Facts) -> str | None:
         return None
     ran = np.unique(facts.launched.call[: facts.work.kernels])
     lost = 1 - min(len(ran[ran >= 0]) / launching, 1.0)
-    if lost <= MOST_LOST:
+    if lost <= 1 - FILLED:  # what is launched just before a recording ends is always among them
         return None
     if _only_last_lost(facts):
         return (

@@ -17,7 +17,8 @@ and else, before that call:
 - else, where its process is busy launching: `launching`, as the host works at its pace but the
   device is done sooner. It is busy in calls that give a device work and in the operators that make
   such calls directly, and between these where they follow each other within `HOST_PACE_NS`,
-- else `other_host`: Python and whatever else the script does between launches;
+- else `other_host`: Python and whatever else the script does between launches; `not_recorded` in
+  a profile without anything of the host but its calls into CUDA;
 
 from the begin of that call to its end and the time a device needs to begin: `launching`; and after
 that `device`: what was launched did not begin, and nothing tells why. Where the call was not
@@ -95,12 +96,16 @@ class Cause(StrEnum):
     """Until pages of managed memory moved, as a kernel or the CPU touched them."""
     BETWEEN_KERNELS = "between_kernels"
     FINISHED = "finished"
+    NOT_RECORDED = "not_recorded"
+    """Between calls into CUDA, where nothing else of the host was recorded."""
     DEVICE = "device"
     UNKNOWN = "unknown"
 
 
 IDLE_CAUSES = tuple(cause for cause in Cause if cause is not Cause.COPYING)
-UNEXPLAINED = (Cause.DEVICE, Cause.UNKNOWN)
+NOT_BEGUN = (Cause.DEVICE, Cause.UNKNOWN)
+"""Causes that are none for all that the trace shows of calls and devices."""
+UNEXPLAINED = (Cause.NOT_RECORDED, *NOT_BEGUN)
 """Causes that are none: what the trace shows does not tell why the device was idle."""
 _ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 
@@ -185,11 +190,14 @@ def idle(
     launching: Operators,
     waits: Waits,
     starting: Starting,
+    host_recorded: bool,
     span: tuple[int, int],
 ) -> tuple[IdleTime, ...]:
     """Return why each device did not compute between two times, none for devices on which nothing
-    ran; all work of the devices lies between them."""
-    threads = _Threads(host, launching_times(host, launching), waits, starting)
+    ran; all work of the devices lies between them.
+
+    `host_recorded` says whether anything of the host was recorded but its calls into CUDA."""
+    threads = _Threads(host, launching_times(host, launching), waits, starting, host_recorded)
     reach = reach_ns(work, launched)
     return tuple(
         _of_device(work, launched, threads, device, rows, span, reach)
@@ -218,6 +226,7 @@ def idle_gaps(
     launching: Operators,
     waits: Waits,
     starting: Starting,
+    host_recorded: bool,
     begin_ns: int,
     shortest_ns: int,
 ) -> Iterator[tuple[int, int, Iterator[IdleGap]]]:
@@ -226,7 +235,7 @@ def idle_gaps(
 
     They are described one by one, as they are asked for: a profile may have a million.
     """
-    threads = _Threads(host, launching_times(host, launching), waits, starting)
+    threads = _Threads(host, launching_times(host, launching), waits, starting, host_recorded)
     reach = reach_ns(work, launched)
     for device, rows in work.lasting_by_device():
         ran = work.intervals(rows)
@@ -240,9 +249,15 @@ class _Threads:
     """What the threads of the host waited for."""
 
     def __init__(
-        self, host: Calls, launching: Mapping[int, Intervals], waits: Waits, starting: Starting
+        self,
+        host: Calls,
+        launching: Mapping[int, Intervals],
+        waits: Waits,
+        starting: Starting,
+        recorded: bool,
     ) -> None:
         self.host = host
+        self.recorded = recorded
         self.starting = starting
         self.launching = launching
         self.rows = dict(by_key(host.thread_key))
@@ -328,7 +343,10 @@ def _split(
     gap = np.flatnonzero(known)
     for key, at in by_key(launched.thread_key[after[gap]]):
         _blame(causes, launched, threads, key, times, after, gap[at], reach)
-    for cause in UNEXPLAINED:
+    if not threads.recorded:
+        causes[Cause.NOT_RECORDED] += causes[Cause.OTHER_HOST]
+        causes[Cause.OTHER_HOST][:] = 0
+    for cause in NOT_BEGUN:
         short = causes[cause] <= reach
         causes[Cause.BETWEEN_KERNELS] += np.where(short, causes[cause], 0)
         causes[cause][short] = 0

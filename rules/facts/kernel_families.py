@@ -203,3 +203,14 @@ def short_name(name: str) -> str:
         does = next((found for found in _DOES.findall(name[:_LONGEST]) if found != text), "")
         text = f"{text} [{does}]" if does else text
     return text or name[:_LONGEST] or "(no name)"
+
+
+def bare_name(name: str) -> str:
+    """Return a kernel's bare name, which is what Nsight Compute filters by: of
+    `void at::native::reduce<4, float>(int)` it is `reduce`.
+
+    The full names do not do: tools write the arguments of templates differently.
+    """
+    whole = name.replace("(anonymous namespace)", "").replace("<unnamed>", "").strip()
+    bare = re.split("[<(]", whole, maxsplit=1)[0]
+    return bare.rpartition("::")[2].split(" ")[-1] or name

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from gpuadvisor.domain.profile import CallKind, Profile
+import numpy as np
+
+from gpuadvisor.domain.profile import CallKind, Profile, Range
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
@@ -77,6 +79,9 @@ ON_DEVICE = ("kernels", "copies")
 WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
 """Facts that say something even where nothing ran on a device."""
 
+HOST_RANGES = (Range.USER, Range.STEP, Range.PYTHON, Range.LOADER)
+"""Kinds of ranges that tell what the host did."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -133,7 +138,15 @@ class Facts:
     def idle(self) -> tuple[IdleTime, ...]:
         """Why each device did not compute, over the whole window."""
         parts = self.work, self.host, self.launched, self.launching, self.loader_waits
-        return idle(*parts, self.starting, self.window.span)
+        return idle(*parts, self.starting, self.host_recorded, self.window.span)
+
+    @cached_property
+    def host_recorded(self) -> bool:
+        """Whether anything of the host was recorded but its calls into CUDA."""
+        if self.profile.rows("operators"):
+            return True
+        kinds = np.unique(self.profile.columns("ranges", ("kind",))["kind"])
+        return bool(np.isin(kinds, HOST_RANGES).any())
 
     @cached_property
     def unknown_launch_share(self) -> float:

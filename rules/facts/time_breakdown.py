@@ -157,6 +157,7 @@ class TimeCategory(StrEnum):
     MIGRATING = "migrating"
     BETWEEN_KERNELS = "between_kernels"
     FINISHED = "finished"
+    NOT_RECORDED = "not_recorded"
     DEVICE = "device"
     UNKNOWN = "unknown"
 

@@ -15,7 +15,8 @@ import gpuadvisor
 from gpuadvisor import steps
 from gpuadvisor.collectors import listeners
 from gpuadvisor.errors import UsageError
-from gpuadvisor.profiling.nsight import function_name, quote
+from gpuadvisor.profiling.nsight import quote
+from gpuadvisor.rules.facts.kernel_families import bare_name
 
 ANSWERED = """
 import gpuadvisor, sys
@@ -127,7 +128,7 @@ def test_two_can_listen_to_the_steps():
     ],
 )
 def test_a_kernel_is_asked_for_by_its_bare_name(kineto, ncu):
-    assert function_name(kineto) == ncu
+    assert bare_name(kineto) == ncu
 
 
 def test_the_line_in_which_a_tool_complains_is_quoted():

@@ -44,9 +44,10 @@ def test_an_idle_gpu_is_never_met_with_silence(share):
     )
 
 
-def test_a_busy_one_is_told_so():
+def test_a_busy_one_is_told_so_and_what_a_timeline_does_not_tell():
     _, text = said(idle_for(0.01))
-    assert "Nothing worth fixing was found" in text and "No finding is about" not in text
+    assert "No rule found a gain of 2 % or more of the run" in text
+    assert "gemm (gemm) has 99.0 % of the run" in text and "No finding is about" not in text
 
 
 def counted(evidence):

@@ -22,6 +22,7 @@ PAUSE = 5 * PACE
 
 
 def causes(made):
+    made.range("main", (0, 1))  # the program is marked: not only calls into CUDA were recorded
     (device,) = Facts(made.profile()).idle
     return {cause: ns / US for cause, ns in device.causes_ns.items() if ns}
 
@@ -52,6 +53,19 @@ def test_a_slow_operator_that_launches_is_launching():
     made.launched("second", call=(100 + PAUSE, 5), runs=(108 + PAUSE, 10))
     # From the first launch to the operator it is 145 us, more than the host's pace.
     assert causes(made) == {Cause.OTHER_HOST: 50, Cause.LAUNCHING: PAUSE - 50 + 8}
+
+
+@pytest.mark.parametrize("kind", list(Range))
+def test_without_anything_of_the_host_nothing_is_said_of_it(kind):
+    made = Made()
+    first_kernel(made)
+    made.launched("second", call=(100 + PAUSE, 5), runs=(108 + PAUSE, 10))
+    assert Facts(made.profile()).idle[0].causes_ns[Cause.NOT_RECORDED] == PAUSE * US
+    made.range("what", (0, 1), kind)
+    tells = kind not in (Range.DEVICE, Range.OVERHEAD)
+    cause, other = Cause.OTHER_HOST, Cause.NOT_RECORDED
+    found = Facts(made.profile()).idle[0].causes_ns
+    assert (found[cause], found[other])[:: 1 if tells else -1] == (PAUSE * US, 0)
 
 
 def test_an_operator_that_launches_nothing_is_other_work():
@@ -249,6 +263,7 @@ def test_gaps_are_listed_with_what_came_before_and_after():
     first_kernel(made)
     made.launched("second", call=(10, 5), runs=(110, 10))
     made.copied(call=(120 + PAUSE, 5), runs=(128 + PAUSE, 10))
+    made.range("main", (0, 1))
     (device,) = Facts(made.profile()).idle
     longest, shortest = device.longest
     assert (longest.before, longest.after) == ("second", "copy host to device (pinned to device)")
@@ -335,7 +350,9 @@ def test_gaps_one_by_one_are_those_of_the_sums():
     facts = Facts(read_profile(DATA / "hta_a100_train_control.json.gz"))
     (whole,) = facts.idle
     parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
-    ((device, shorter, gaps),) = idle_gaps(*parts, facts.starting, facts.window.begin_ns, 5_000)
+    ((device, shorter, gaps),) = idle_gaps(
+        *parts, facts.starting, facts.host_recorded, facts.window.begin_ns, 5_000
+    )
     found = list(gaps)
     assert (device, shorter + len(found)) == (whole.device, whole.gaps)
     assert min(gap.duration_ns for gap in found) >= 5_000

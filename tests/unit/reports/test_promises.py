@@ -1,0 +1,153 @@
+"""What a diagnosis promises, tried on made-up runs: it may say nothing that its account denies."""
+
+import re
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpuadvisor.domain.profile import CallKind, DeviceLimits, Range
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.reports.account_wording import near_bound_ns
+from gpuadvisor.rules.facts.kernel_families import kind_of, short_name
+from tests.profiles import Made
+from tests.unit.reports.test_account_wording import said
+
+GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
+PRODUCT = {"shapes": "[[4096, 4096], [4096, 4096]]", "types": '["c10::BFloat16", "c10::BFloat16"]'}
+"""Takes 139 us at the peak rate of an H100 (989 TFLOP/s)."""
+NAMES = (
+    "my_kernel",
+    "void solve<float>(float*)",
+    GEMM,
+    "ampere_sgemm_128x64_tn",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>()",
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>()",
+    "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1>()",
+    "flash_fwd_kernel",
+)
+H100 = DeviceLimits(0, "NVIDIA H100 80GB HBM3", compute_capability=(9, 0), sm_count=132)
+
+kernels = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.sampled_from([1.0, 30.0, 160.0, 3_000.0]),  # us that it takes
+        st.sampled_from([0.0, 0.0, 0.0, 5.0, 400.0, 20_000.0]),  # us until it is launched
+        st.sampled_from(["", "", "", "", "sync", "free", "copy", "loader"]),  # what comes before
+    ),
+    min_size=1,
+    max_size=5,
+)
+runs = st.tuples(
+    kernels,
+    st.integers(1, 12),  # rounds
+    st.sampled_from(["", "operators", "ranges", "steps"]),  # what else of the host is recorded
+    st.sampled_from(["kineto", "nsys"]),
+)
+
+
+def made_up(run):
+    """A run whose host launches each kernel when the one before is done, or ahead of it."""
+    every, rounds, host, source = run
+    made, at, device = Made(), 0.0, 0.0
+    for number in range(rounds):
+        begun = at
+        for name, took, pause, before in every:
+            at, device = _before(made, before, at, device)
+            at = max(at, device + pause) if pause else at
+            begins = max(device, at + 8)
+            if host == "operators":
+                shapes = PRODUCT if name == GEMM else {}
+                made.operator("aten::mm" if shapes else "aten::add", (at - 1, 7), **shapes)
+            made.launched(name, (at, 5), (begins, took))
+            at, device = at + 6, begins + took
+        if host == "ranges":
+            made.range("work", (begun, at - begun))
+        if host == "steps":
+            made.range(f"ProfilerStep#{number}", (begun, at - begun), Range.STEP)
+    return made.profile(source=source, devices=(H100,))
+
+
+def _before(made, what, at, device):
+    """Add what the host does before a launch; until when, and until when the device works."""
+    if what == "sync":
+        made.call("cudaDeviceSynchronize", (at, max(device - at, 1)), CallKind.SYNCHRONIZE)
+        return max(device, at + 1), device
+    if what == "free":
+        made.call("cudaFree", (at, 300), CallKind.FREE)
+        return at + 301, device
+    if what == "copy":
+        begins = max(device, at + 8)
+        made.copied((at, 5), (begins, 50), bytes=1_000_000)
+        return at + 6, begins + 50
+    if what == "loader":
+        made.range("enumerate(DataLoader)#_Single.__next__", (at, 500), Range.LOADER)
+        return at + 501, device
+    return at, device
+
+
+QUIET = ([("my_kernel", 3_000.0, 0.0, "")], 12, "", "nsys")
+FAST = ([(GEMM, 160.0, 0.0, "")], 12, "operators", "kineto")
+SLOW = ([(GEMM, 3_000.0, 0.0, "")], 12, "operators", "kineto")
+
+
+@given(runs)
+@example(QUIET)
+@example(FAST)
+@example(SLOW)
+def test_nothing_is_fine_but_work_that_is_known_to_be_near_what_the_gpu_can_do(run):
+    found, text = said(made_up(run))
+    facts = found.profile.facts
+    near = near_bound_ns(facts.rooflines) / facts.window.run_ns
+    assert near >= 0.95 or "Nothing worth fixing" not in text
+
+
+def test_products_near_the_peak_rate_are_fine():
+    assert "Nothing worth fixing was found" in said(made_up(FAST))[1]
+
+
+@given(runs)
+@example(QUIET)
+@example(SLOW)
+def test_a_kernel_with_most_of_the_work_is_in_a_finding_or_named_with_its_share(run):
+    found, text = said(made_up(run))
+    facts = found.profile.facts
+    name, time_ns = max(facts.account.kernels_ns.items(), key=lambda each: each[1])
+    share = time_ns / facts.account.span_ns
+    is_product = str(kind_of(name).family) in ("gemm", "convolution")
+    near = near_bound_ns(facts.rooflines) if is_product else 0
+    if 2 * time_ns <= sum(facts.account.kernels_ns.values()):
+        return
+    if (time_ns - near) / facts.account.span_ns <= 0.05:
+        return
+    to_fix = [
+        each
+        for each in found.diagnosis.findings
+        if each.severity is not Severity.INFO or each.hidden_by is not None
+    ]
+    told = {part for each in to_fix for part in each.parts} | {e.scope.name for e in to_fix}
+    if not {name, f"kernel/{name}"} & told:
+        named = re.escape(short_name(name)[:50])
+        shown = re.search(rf"^{named}.* has ([\d.]+) % of the run", text, re.M)
+        assert shown is not None and abs(float(shown[1]) - 100 * share) < 0.06
+        assert "hardware counters" in text
+
+
+@given(runs)
+@example(([("my_kernel", 30.0, 20_000.0, "")], 12, "", "nsys"))
+def test_no_work_of_a_cpu_is_told_of_which_nothing_was_recorded(run):
+    profile = made_up(run)
+    _, text = said(profile)
+    if not profile.rows("operators") and not profile.rows("ranges"):
+        assert "other work of the CPU" not in text
+    else:
+        assert "nothing recorded of the CPU" not in text
+
+
+def test_what_would_tell_fits_what_recorded():
+    every = [("my_kernel", 30.0, 20_000.0, "")]
+    _, text = said(made_up((every, 12, "", "nsys")))
+    assert "unexplained: nothing recorded of the CPU" in text and "--trace=cuda,nvtx,osrt" in text
+    _, text = said(made_up((every, 12, "", "kineto")))
+    assert "--trace" not in text and "gpuadvisor profile SCRIPT records" in text
+    _, text = said(made_up(QUIET))
+    assert "ncu --set full -k my_kernel -c 3 -o counted PROGRAM" in text
