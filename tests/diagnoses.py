@@ -39,6 +39,7 @@ INPUT = Finding(
     ("dataloader_workers", "pin_memory", "prefetch_factor"),
     "train.py:42",
     parts=("idle/waiting_for_data",),
+    uncalibrated_pct=Span(25.0, 70.0),
 )
 KERNEL = Finding(
     "uncoalesced_loads",

@@ -27,7 +27,7 @@ from tests.profile_reports import HOSTILE, report, whole
 from tests.rules.cases.straggler_rank import always, ranks
 
 FIELDS = documented("A diagnosis as JSON")
-ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|improvement_pct|captured_pct)\."
+ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|\w+_pct)\."
                             r"|not_measured\[\]\.|failed\[\]\.|together_pct\."
                             r"|account\[\]\.")  # fmt: skip
 """Fields of objects that are explained in the row of their object."""
