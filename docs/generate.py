@@ -161,7 +161,8 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    return (action for action in parser._actions if action.dest not in ("help", "debug"))
+    actions = (each for each in parser._actions if each.help is not argparse.SUPPRESS)
+    return (action for action in actions if action.dest not in ("help", "debug"))
 
 
 def _written(action: argparse.Action) -> str:

@@ -47,6 +47,16 @@ def advice(job: Job, plans: Iterable[ProvenPlan] = (), device: str | None = None
     return sorted(found, key=lambda each: -(each.gain_hours or 0.0))
 
 
+def is_worth_a_profile(said: Iterable[Advice]) -> bool:
+    """Return whether some steps of the job, recorded, would tell more: where time may be gained by
+    tuning, or nobody can tell what it waits for."""
+    causes = load_causes()
+    return any(
+        each.cause == TELL or (each.cause in causes and causes[each.cause].is_tunable)
+        for each in said
+    )
+
+
 def _of_causes(job: Job) -> Iterator[Advice]:
     for name, cause in load_causes().items():
         loss = job.causes.get(name)

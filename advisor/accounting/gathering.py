@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal
 
 from gpuadvisor.daemon.history import Moment, open_reader, span
-from gpuadvisor.domain.jobs import Advice, Amounts, Job, Ledger, ProvenPlan, Use
+from gpuadvisor.domain.jobs import Advice, Amounts, Job, JobProfile, Ledger, ProvenPlan, Use
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.rules.gpus import called
 from gpuadvisor.rules.job_advice import advice
-from gpuadvisor.rules.job_ledger import ledger
+from gpuadvisor.rules.job_launches import SAME_START_S
+from gpuadvisor.rules.job_ledger import ALIVE_S, ledger
 from gpuadvisor.rules.job_use import HOUR_S, WARM_UP_S, JobFold
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def gather(
     """
     since_s, until_s = span(since, until)
     reader = open_reader(folder)
-    from gpuadvisor.storage.telemetry.jobs import JobsReader
+    from gpuadvisor.storage.telemetry.jobs import JobsReader, stored_profiles
 
     begin_s = since_s // HOUR_S * HOUR_S
     stored = JobsReader(reader.folder)
@@ -98,7 +99,8 @@ def gather(
     book = ledger(uses, begin_s, end_s, stored.withheld)
     gpus = reader.all_gpus()
     plans = proven_plans()
-    jobs = [_advised(job, gpus, plans) for job in book.jobs]
+    made = stored_profiles(reader.folder)
+    jobs = [_advised(_with_profile(job, made), gpus, plans) for job in book.jobs]
     jobs.sort(key=lambda each: (-each.job.lost_hours, -each.job.gpu_hours))
     first_s = min((use.first_s for use in uses), default=end_s)
     seen = len({use.gpu for use in uses})
@@ -122,6 +124,15 @@ def _newest(folder: Path, stored: JobsReader) -> Iterator[Use]:
             yield from minute.uses
     for minute in fold.finish():
         yield from minute.uses
+
+
+def _with_profile(job: Job, made: Sequence[JobProfile]) -> Job:
+    """Return a job with its profile: of a process with one of its numbers, while it lived."""
+    for each in made:
+        is_ours = each.pid in job.pids and each.user == job.user
+        if is_ours and job.start_s - SAME_START_S <= each.time_s <= job.end_s + ALIVE_S:
+            return replace(job, profile=each)
+    return job
 
 
 def _advised(job: Job, gpus: Sequence[Gpu], plans: Sequence[ProvenPlan]) -> AdvisedJob:

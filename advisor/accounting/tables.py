@@ -12,7 +12,7 @@ from gpuadvisor.reports.jobs_document import jobs_json, main_cause, said
 if TYPE_CHECKING:
     import pandas as pd
 
-LISTS = ("causes", "advice", "pids", "gpus")
+LISTS = ("causes", "advice", "pids", "gpus", "profile")
 """Fields of the JSON that no column can hold."""
 FIGURES = (
     "gpu_hours", "held_hours", "shared_hours", "energy_kwh", "memory_mean_bytes", "utilization_pct",
@@ -32,7 +32,8 @@ def jobs(
     where jobs shared a GPU), `held_hours` (undivided), `shared_hours`, `energy_kwh`,
     `memory_mean_bytes`, `utilization_pct`, `sm_active_pct`, `tensor_active_pct`, `dram_active_pct`,
     `cpu_cores`, `children_cpu_cores`, `wasted_gpu_hours` (at most), `cause` (of most of its time),
-    and `advice`. What was not measured is NA.
+    `advice`, `profile` (the name of the one that the daemon had made of it) and `findings` (what
+    that says, or why there is none). What was not measured, or not made, is NA.
 
     UsageError where there is no store yet, or an argument is wrong.
     """
@@ -47,12 +48,17 @@ def jobs(
         row = {name: value for name, value in told.items() if name not in LISTS}
         row["gpus"] = ",".join(str(gpu.index) for gpu in gpus)
         row["cause"], row["advice"] = main_cause(job), "; ".join(map(said, advice))
+        made = job.profile
+        row["profile"] = made.name if made else None
+        row["findings"] = (made.problem or "; ".join(made.findings)) if made else None
         rows.append(row)
     table = pd.DataFrame(rows)
     for name in FIGURES if rows else ():
         table[name] = table[name].astype("float64")
     for name in ("is_running", "by_gpuadvisor") if rows else ():
         table[name] = table[name].astype("boolean")
+    for name in ("profile", "findings") if rows else ():
+        table[name] = table[name].astype("string")
     for name in ("start", "end") if rows else ():
         table.insert(
             table.columns.get_loc(f"{name}_s"),  # type: ignore[arg-type]

@@ -36,9 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_markdown(parser)
     add_json(parser)
+    parser.add_argument("--profile-one", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.profile_one:
+        from gpuadvisor.commands._job_profile import profile_one
+
+        return profile_one()
     given = [f"--{each}" for each in ("by", "json", "markdown") if getattr(args, each)]
     if args.digest and given:
         raise UsageError(f"--digest is a page of its own: leave out {given[0]}")

@@ -276,6 +276,9 @@ class Jobs(_Table, frozen=True):
 
     others: bool = False
     """Whether members of the group see other users' jobs, without their arguments."""
+    profile: bool = False
+    """Whether a job that wastes its GPU is profiled, once, if its script called
+    `gpuadvisor.profile_on_demand()`."""
     digest: Webhook | None = None
     """A webhook that gets the digest."""
     digest_every_s: DayOrMore = DayOrMore(7 * 86400.0)

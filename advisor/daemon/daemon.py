@@ -23,6 +23,7 @@ from gpuadvisor.daemon.alerts import Alerts, Dispatchers, Identity
 from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
 from gpuadvisor.daemon.digest import Digests
 from gpuadvisor.daemon.figures import Figures
+from gpuadvisor.daemon.job_profiles import JobProfiles
 from gpuadvisor.daemon.jobs import WithJobs
 from gpuadvisor.daemon.sources import Source
 from gpuadvisor.daemon.store import Backlog, Writer, kept, running, store_folder
@@ -85,6 +86,7 @@ class Service:
         self._backlog = Backlog(writer)
         self._dispatchers = Dispatchers()
         self._digests = Digests(setting.folder, configuration.jobs)
+        self._job_profiles = JobProfiles(configuration.jobs)
         self._alerts = Alerts(configuration.alerts, self._dispatchers)
         self._exporter: Exporter | None = None
         self._processes: ProcessServer | None = None
@@ -127,6 +129,7 @@ class Service:
         if frame.full:
             events += self._store(frame.time_s)
             self._figures.waiting = self._backlog.waiting
+            self._job_profiles.tend(self._figures.latest.processes)
             self._notifier.alive()
         for event in events:
             self._log(event)
@@ -175,7 +178,7 @@ class Service:
         log.set_level(new.log_level)
         self._alerts.reconfigure(new.alerts)
         self._backlog.keep(new.retention)
-        self._digests.chosen = new.jobs
+        self._digests.chosen = self._job_profiles.chosen = new.jobs
         if _shown_to(new) != _shown_to(before):
             share(self._setting.folder, new)
             if self._processes:
@@ -222,6 +225,7 @@ class Service:
 
     def _end(self, time_s: float) -> None:
         """Store and send what is left, and leave nothing behind."""
+        self._job_profiles.close()
         if self._exporter:
             self._exporter.close()
         if self._processes:

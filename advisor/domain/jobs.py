@@ -189,6 +189,23 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class JobProfile:
+    """The one profile that the daemon had made of a job, or why there is none."""
+
+    pid: int
+    """The process of the job whose steps were recorded."""
+    user: str
+    time_s: float
+    """Unix time at which it was begun."""
+    name: str | None = None
+    """The profile's name in the store of the daemon's user; None where none was made."""
+    findings: tuple[str, ...] = ()
+    """What the profile says, most important first."""
+    problem: str | None = None
+    """Why none was made, as a clause; None where one was, or it has not come to its end yet."""
+
+
+@dataclass(frozen=True)
 class Job:
     """Processes that were started together, with all they took of GPUs in a span."""
 
@@ -213,6 +230,8 @@ class Job:
     causes: Mapping[str, Loss]
     by_gpuadvisor: bool | None
     """Whether gpuadvisor started it, as with a plan; None where that is not known."""
+    profile: JobProfile | None = None
+    """What a profile says that was made of it while it ran; None where nobody tried."""
 
     @property
     def gpu_hours(self) -> float:

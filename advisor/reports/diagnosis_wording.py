@@ -167,11 +167,19 @@ def _able(report: DiagnosisReport) -> str:
 
 def first(report: DiagnosisReport) -> str:
     """Return what to fix first on one line."""
+    told = most_important(report)[0]
+    return f"fix first: {told}" if report.worth_fixing else told
+
+
+def most_important(report: DiagnosisReport) -> list[str]:
+    """Return the first things to fix, each on a line; else a line that says there are none."""
     if not report.worth_fixing:
-        return f"{(words := _nothing(report))[:1].lower()}{words[1:]} ({_able(report)})"
-    top = report.worth_fixing[0]
-    words = worth(top, report.diagnosis, is_of_kernel(report, top)).partition(", about")[0]
-    return f"fix first: {top.summary} ({top.rule}{f', worth {words}' if words else ''})"
+        return [f"{(words := _nothing(report))[:1].lower()}{words[1:]} ({_able(report)})"]
+    lines = []
+    for each in report.worth_fixing[:MOST_AT_TOP]:
+        words = worth(each, report.diagnosis, is_of_kernel(report, each)).partition(", about")[0]
+        lines.append(f"{each.summary} ({each.rule}{f', worth {words}' if words else ''})")
+    return lines
 
 
 def sentence(words: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def sections(
     """Return the summary, what is to be said, and the table of jobs, with the columns that fit a
     terminal's width in characters; all for None."""
     made = [Section("", [Paragraph(summary(ledger, unmeasured_s))])]
-    said = [(job, advice) for job, _, advice in jobs if advice][:MOST_SAID]
+    said = [(job, advice) for job, _, advice in jobs if advice or job.profile][:MOST_SAID]
     if said:
         blocks: list[Block] = [Bullets([sentence(job, each) for job, each in said])]
         if methods := list(_methods(advice for _, advice in said)):
@@ -131,7 +132,23 @@ def summary(ledger: Ledger, unmeasured_s: float) -> str:
 
 def sentence(job: Job, advice: Sequence[Advice]) -> str:
     """Return a job with all that is to be said of it, as one line."""
-    return f"{job.script}, {_hours(job.gpu_hours)} GPU-hours: " + "; ".join(map(said, advice)) + "."
+    clauses = [*map(said, advice), *profiled(job)]
+    return f"{job.script}, {_hours(job.gpu_hours)} GPU-hours: {'; '.join(clauses)}."
+
+
+def profiled(job: Job) -> list[str]:
+    """Return what the profile of a job says first, as a clause; nothing where nobody tried to make
+    one."""
+    made = job.profile
+    if made is None:
+        return []
+    if made.problem is not None:
+        return [f"it could not be profiled: {made.problem.rstrip('.')}"]
+    if made.name is None:
+        return [f"a profile of it was begun {_moment(made.time_s)} and is not complete"]
+    first, *others = made.findings
+    more = f", and {len(others)} more" if others else ""
+    return [f"its profile says: {first}{more}, `gpuadvisor diagnose {shlex.quote(made.name)}`"]
 
 
 def said(each: Advice) -> str:
@@ -265,6 +282,13 @@ def _job(job: Job, gpus: Sequence[Gpu], advice: Sequence[Advice]) -> dict[str, A
         "end_s": job.end_s,
         "is_running": job.is_running,
         "by_gpuadvisor": job.by_gpuadvisor,
+        "profile": job.profile
+        and {
+            "name": job.profile.name,
+            "time_s": job.profile.time_s,
+            "findings": list(job.profile.findings),
+            "problem": job.profile.problem,
+        },
         "memory_max_bytes": job.memory_max_bytes,
         **_amounts(job.amounts),
         "wasted_gpu_hours": job.lost_hours,

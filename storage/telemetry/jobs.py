@@ -7,6 +7,7 @@ Another user asks the daemon, over the socket that processes are asked over, too
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from gpuadvisor.domain.jobs import QUANTITIES, Amounts, Loss, Unclaimed, Use
+from gpuadvisor.domain.jobs import QUANTITIES, Amounts, JobProfile, Loss, Unclaimed, Use
 from gpuadvisor.storage.home import PRIVATE_FILE
 from gpuadvisor.storage.telemetry.files import reading, rows
 from gpuadvisor.storage.telemetry.processes import Question, asked
@@ -25,6 +26,7 @@ from gpuadvisor.storage.telemetry.schema import (
     PROGRAM_COLUMNS,
     FileTables,
     Row,
+    columns_in,
     process_of,
 )
 from gpuadvisor.storage.telemetry.written import WrittenFile
@@ -51,6 +53,10 @@ _STATEMENTS = (
     " program INTEGER NOT NULL, cause TEXT NOT NULL, seconds REAL NOT NULL, lost_s REAL NOT NULL,"
     " held_s REAL NOT NULL, PRIMARY KEY (hour_s, gpu, program, cause)) WITHOUT ROWID{and_strict}",
     "CREATE TABLE IF NOT EXISTS moments (name TEXT PRIMARY KEY, time_s REAL NOT NULL){strict}",
+    # What was said of a job's profile, or why it has none; `findings` is a JSON array of texts.
+    "CREATE TABLE IF NOT EXISTS profiles (pid INTEGER NOT NULL, user TEXT NOT NULL,"
+    " time_s REAL NOT NULL, name TEXT, findings TEXT NOT NULL, problem TEXT,"
+    " PRIMARY KEY (pid, time_s)){strict}",
 )
 OF_JOBS: FileTables = ((), _STATEMENTS)
 _ADD_USE = (
@@ -100,9 +106,16 @@ class JobsFile(WrittenFile):
             self._programs = {}  # those of this attempt are not in the file
             raise
 
-    def forget(self, before_s: float) -> None:
-        """Remove the uses of hours that began before this Unix time."""
+    def note_profile(self, made: JobProfile) -> None:
+        """Keep what became of a job's profile, in place of what was noted at its begin."""
+        row = (made.pid, made.user, made.time_s, made.name, json.dumps(made.findings), made.problem)
         with self.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def forget(self, before_s: float) -> None:
+        """Remove the uses of hours that began before this Unix time, and profiles of that time."""
+        with self.transaction() as connection:
+            connection.execute("DELETE FROM profiles WHERE time_s < ?", (before_s,))
             for table in ("uses", "causes"):
                 connection.execute(f"DELETE FROM {table} WHERE hour_s < ?", (before_s,))
             connection.execute("DELETE FROM programs WHERE id NOT IN (SELECT program FROM uses)")
@@ -179,6 +192,22 @@ def stored_uses(folder: Path, since_s: float, until_s: float) -> JobsAnswer:
         found = rows(connection, f"SELECT {', '.join(_USE)} FROM uses {where}", span)
         causes = rows(connection, f"SELECT * FROM causes {where}", span)
         return JobsAnswer(until_s, {row[0]: row[1:] for row in programs}, found, causes, folded_s)
+
+
+def stored_profiles(folder: Path) -> list[JobProfile]:
+    """Return what became of the profiles of jobs, the oldest first; none where the file is another
+    user's, as are the profiles. StoreError where it fails."""
+    path = folder / JOBS
+    if path.exists() and not os.access(path, os.R_OK):
+        return []
+    with reading(path) as connection:
+        if connection is None or not columns_in(connection, "profiles"):
+            return []
+        query = "SELECT pid, user, time_s, name, findings, problem FROM profiles ORDER BY time_s"
+        return [
+            JobProfile(pid, user, time_s, name, tuple(json.loads(findings)), problem)
+            for pid, user, time_s, name, findings, problem in rows(connection, query)
+        ]
 
 
 class JobsReader:

@@ -10,13 +10,18 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import replace
 from itertools import pairwise
 
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-PATIENCE_S = 60.0
+from gpuadvisor.domain.telemetry import HOST, GpuProcess, Sample
+from tests.telemetry import GIB, frame, h100, sample
+from tests.telemetry_store import stored
+
+PATIENCE_S = 180.0
 """Ends what hangs; each of these takes seconds on an idle machine."""
 
 
@@ -81,10 +86,10 @@ class Machine:
             text = answer.read().decode()
         found = {}
         for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                labels = sample.labels
+            for one in family.samples:
+                labels = one.labels
                 key = labels.get("gpu") or labels.get("kind") or ""
-                found.setdefault(sample.name, {})[key] = sample.value
+                found.setdefault(one.name, {})[key] = one.value
                 if "state" in labels:
                     found.setdefault("states", {})[key, labels["metric"]] = labels["state"]
         return found
@@ -307,3 +312,76 @@ def test_the_foreground_ends_with_a_signal_and_tells_systemd(machine):
             pass
     assert process.returncode == 0
     assert "has stopped" in log.splitlines()[-1]
+
+
+TRAINS = """
+import time
+import torch
+import gpuadvisor
+gpuadvisor.profile_on_demand()
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.ones(4, 8)).mean().backward()
+    optimizer.step()
+    open("alive", "w").close()
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A script that trains; its number."""
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(TRAINS)
+    process = subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path)
+    while not (tmp_path / "alive").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.slow
+def test_a_job_that_waits_is_profiled_once_and_its_findings_stand_beside_it(machine, script):
+    waited(machine, script)
+    machine.control("LOAD=busy", f"PIDS={script}:2048@0")
+    machine.configure('[jobs]\nprofile = true\n[daemon]\nlog_level = "debug"')
+    machine.start()
+    machine.said(f"train.py (process {script}) was profiled, once, as train: ")
+    job = job_of(machine, script)
+    assert job["profile"]["name"] == "train"
+    assert len(job["profile"]["findings"]) >= 1
+    assert "its profile says: " in machine.run("jobs").stdout
+    assert "train" in machine.run("diagnose", "train").stdout
+    assert psutil.Process(script).is_running()
+
+    machine.end()
+    machine.start()  # which does not remember
+    machine.said("no job that listens is to be profiled now")
+    assert machine.log().count("was profiled") == 1
+    assert job_of(machine, script)["profile"] == job["profile"]
+
+
+def waited(machine, pid):
+    """Write the last minutes of a job that waits for its input."""
+    process = GpuProcess(
+        h100(0).uuid, pid, "compute", GIB, "python", psutil.Process().username(),
+        "python train.py", cpu_pct=30.0, children_cpu_pct=380.0, by_gpuadvisor=False,
+        started_s=psutil.Process(pid).create_time(),
+    )  # fmt: skip
+    made = frame(0.0, sample(gpu_utilization_pct=54, sm_active_pct=45))
+    samples = {**made.samples, HOST: Sample({"cpu_pct": 30.0, "io_stall_pct": 0.0})}
+    made = replace(made, samples=samples, processes=(process,))
+    began_s = time.time() - 1000
+    stored(machine.telemetry, *(replace(made, time_s=began_s + 4.8 * at) for at in range(200)))
+
+
+def job_of(machine, pid):
+    (job,) = [
+        each
+        for each in json.loads(machine.run("jobs", "--json").stdout)["jobs"]
+        if pid in each["pids"]
+    ]
+    return job

@@ -134,7 +134,7 @@ class Jobs(Page):
         if not self._jobs:
             return []
         chosen = self._jobs[self._place]
-        if not chosen.advice:
+        if not chosen.advice and chosen.job.profile is None:
             return _wrapped(
                 "Nothing is said of this one: it was measured for less than ten minutes, or little"
                 " of its time was lost.",
@@ -191,7 +191,7 @@ def _cell(words: str, size: int) -> str:
 
 def _details(each: AdvisedJob, width: int) -> Sequence[Line]:
     """Return a job's command, what it took, its causes, and how hours to gain were estimated."""
-    from gpuadvisor.reports.jobs_document import said
+    from gpuadvisor.reports.jobs_document import profiled, said
 
     job, whole = each.job, sum(loss.seconds for loss in each.job.causes.values()) or 1.0
     lines = _wrapped(job.command or "Its command line is not known.", width, Style.TITLE)
@@ -204,6 +204,9 @@ def _details(each: AdvisedJob, width: int) -> Sequence[Line]:
     for advice in each.advice:
         lines += [[("", Style.PLAIN)], *_wrapped(said(advice), width, Style.WARNING)]
         lines += _wrapped(advice.method, width, Style.QUIET)
+    findings = job.profile.findings if job.profile else ()
+    for words in (*profiled(job), *findings[1:]):
+        lines += [[("", Style.PLAIN)], *_wrapped(words, width, Style.WARNING)]
     return lines
 
 
