@@ -74,6 +74,9 @@ class Difference:
     """Whether it is counted, and every run of the old version counted the same."""
     detail: str = ""
     """What is new, as a clause: names of kernels, reasons of graph breaks."""
+    in_steps: tuple[int, int] | None = None
+    """First and last step of the script, of which the first is 1, that any run was counted in; what
+    others do is not known. None where it is no count of single steps."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,9 @@ class GateRun:
     says how much runs differ, `counted` for one that was made for its counts alone, `pair 3` or
     `pair 1, short` for one that was compared. A pair that was disturbed comes again under the same
     number, and the last one counts."""
+    counted_steps: tuple[int, int] | None = None
+    """First and last step of the script, of which the first is 1, that was counted after those that
+    were measured; None where none was."""
 
     @property
     def problem(self) -> str:

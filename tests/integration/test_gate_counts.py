@@ -102,6 +102,8 @@ def test_counts_alone_are_the_same_steps_however_fast_they_are(tmp_path):
     counts = [run["counts"] for run in found["runs"]]
     assert len(counts) == 4 and all(each == counts[0] for each in counts)
     assert {each["ratio"] for each in found["metrics"]} == {1.0}
+    assert {tuple(run["counted_steps"]) for run in found["runs"]} == {(9, 13)}
+    assert "in steps 9 to 13" in found["reason"]
     changed = program.run(tmp_path, *words, "--head-folder", str(new), "train.py")
     assert changed.status == 4, changed.err
     metrics = {each["metric"]: each for each in json.loads(changed.out)["metrics"]}

@@ -55,9 +55,12 @@ class Evidence:
 
     def every(self, side: str) -> list[Measurement]:
         """Return all runs of a side, `base` or `head`, those that are no part of a pair first."""
-        alone = [run for run in (*self.first, *self.known, *self.counted) if run.side == side]
-        paired = [run for two in self.pairs for run in two[:2] if run.side == side]
-        return _measured((*alone, *paired))
+        return _measured(run for run in self.all_runs if run.side == side)
+
+    @property
+    def all_runs(self) -> list[GateRun]:
+        paired = [run for two in self.pairs for run in two[:2]]
+        return [*self.first, *self.known, *self.counted, *paired]
 
     @property
     def base(self) -> list[Measurement]:
@@ -220,6 +223,13 @@ class Traced(Counted):
                 if knob.knob == PROFILER and knob.state == "refused":
                     return knob.detail
         return "" if all(self.sides(evidence)) else self.why_not
+
+    def compare(self, evidence: Evidence, share: float) -> Difference:
+        steps = [run.counted_steps for run in evidence.all_runs if run.counted_steps]
+        among = (
+            (min(first for first, _ in steps), max(last for _, last in steps)) if steps else None
+        )
+        return replace(super().compare(evidence, share), in_steps=among)
 
     def runs(self, evidence: Evidence) -> tuple[list[Measurement], list[Measurement]]:
         base, head = (

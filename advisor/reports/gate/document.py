@@ -41,6 +41,9 @@ LABEL = 30
 """Letters of a version's name above which a table of 80 columns would be broken by it."""
 TENTHS_BELOW = 10.0
 """Changes, in percent, of which tenths are shown."""
+FEW_STEPS = 10
+"""Steps, from the first to the last that was counted, that are named as such: counted are five of
+each run, which are the same ones where nothing is timed."""
 WIDEST = 100.0
 """Ratio of an interval's ends from which it is not shown. Counted with `decision.compare` and two
 known runs, 300 times each: where runs of one version differ by 10 % (standard deviation), 4 in 10
@@ -133,14 +136,15 @@ def sentence(found: Difference) -> str:
     """Return what is known of one metric, as a clause that begins with its name."""
     name, interval = found.title.lower(), _interval(found)
     if not found.unit:
-        return f"{name}: {middle(found, 'head')} after {middle(found, 'base')}{_new(found)}"
+        both = f"{middle(found, 'head')} after {middle(found, 'base')}"
+        return f"{name}: {both}{_new(found)}{_where(found)}"
     if found.verdict is GateVerdict.FAIL:
         return (
             f"{name} is {_signed(found.ratio)}{interval}, more than the "
-            f"{_share(found.tolerance)} that is tolerated{_new(found)}"
+            f"{_share(found.tolerance)} that is tolerated{_new(found)}{_where(found)}"
         )
     if found.verdict is GateVerdict.PASS:
-        return f"{name} is {_signed(found.ratio)}, and not worse by {_limit(found)}"
+        return f"{name} is {_signed(found.ratio)}, and not worse by {_limit(found)}{_where(found)}"
     return (
         f"{name} is {_signed(found.ratio)}{interval}: neither a regression of more than "
         f"{_share(found.tolerance)} nor that it is below {_share(found.limit)} is shown"
@@ -151,6 +155,16 @@ def _new(found: Difference) -> str:
     return f" ({found.detail})" if found.detail else ""
 
 
+def _where(found: Difference) -> str:
+    """Return in which steps of the script something was counted; empty where that is no matter."""
+    if found.in_steps is None:
+        return ""
+    first, last = found.in_steps
+    if last - first < FEW_STEPS:
+        return f" in steps {first:,} to {last:,}"
+    return f" in a few steps of each run, all before step {last + 1:,}"
+
+
 def _remarks(found: GateResult) -> Iterator[str]:
     """Yield what a reader should know of how the figures came about."""
     for each in found.differences:
@@ -159,6 +173,8 @@ def _remarks(found: GateResult) -> Iterator[str]:
                 f"{each.title.lower()} was compared as at one SM clock, which moved from run to "
                 f"run; as measured it is {_signed(each.unadjusted)}"
             )
+    if last := max((each.in_steps[1] for each in found.differences if each.in_steps), default=0):
+        yield f"what a step does after step {last:,} of the script was not counted"
     if found.unmeasured:
         of_reason: dict[str, list[str]] = {}
         for name, why in found.unmeasured:
@@ -254,6 +270,7 @@ def _difference(each: Difference) -> dict[str, Any]:
         "tolerance": each.tolerance,
         "limit": each.limit,
         "exact": each.exact,
+        "in_steps": list(each.in_steps) if each.in_steps else None,
         "detail": each.detail or None,
     }
 
@@ -278,6 +295,7 @@ def _run(run: GateRun) -> dict[str, Any]:
             for kind, names in (measured.counts if measured else {}).items()
             for name, each in names.items()
         ],
+        "counted_steps": list(run.counted_steps) if run.counted_steps else None,
         "sm_clock_mhz": run.sm_clock_mhz,
         "disturbance": trial.disturbance or None,
         "wall_s": trial.wall_s,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gpuadvisor.collectors.script.child.torch_profiler import SETTLING_STEPS
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import Application, AppliedKnob
@@ -55,7 +56,7 @@ class Counting:
 
     def counted(self, measurement: Measurement, folder: Path) -> Measurement:
         """Return what was measured with what was counted, or with the reason why nothing was."""
-        told = next((each for each in measurement.applied if each.knob == PROFILER), None)
+        told = _told(measurement)
         if self._stopped or (told is not None and told.state == "refused"):
             return _refused(measurement, self._stopped or (told.detail if told else ""))
         trace = folder / TRACE
@@ -68,6 +69,19 @@ class Counting:
         except AdvisorError as error:
             return _refused(measurement, f"the profiler's trace cannot be read: {error}")
         return replace(measurement, counts={**measurement.counts, **found})
+
+    def steps(self, measurement: Measurement, measured: int) -> tuple[int, int] | None:
+        """Return the first and the last step that was counted, where the script had made so many
+        steps when all was `measured`; None where none was."""
+        told = _told(measurement)
+        if told is None or told.state == "refused":
+            return None
+        first = measured + SETTLING_STEPS + 1
+        return first, first + int(json.loads(told.detail)["steps"]) - 1
+
+
+def _told(measurement: Measurement) -> AppliedKnob | None:
+    return next((each for each in measurement.applied if each.knob == PROFILER), None)
 
 
 def _counts(trace: Path) -> dict[str, Counts]:

@@ -143,6 +143,7 @@ class Runs:
         self.progress.on_run_start(side, place)
         self._clock.end()
         self._runner.schedule = self._schedule(place)
+        self._ears.measured_steps = None
         if self._forks is not None:
             self._forks.before(side, place)
         # The phase is one in which delays are drawn.
@@ -156,7 +157,7 @@ class Runs:
         trial = replace(trial, settings={} if side == "base" else {"version": "head"})
         if self._validator.baseline is None and side == "base" and trial.measurement is not None:
             self._validator.baseline = trial.measurement  # limits of all further runs
-        run = GateRun(side, trial, self._clock.end(), place)
+        run = GateRun(side, trial, self._clock.end(), place, self._counted_steps(trial))
         self.all.append(run)
         self.progress.on_run_end(run)
         if self._forks is not None and not self._forks.after(side, place, outcome):
@@ -174,19 +175,24 @@ class Runs:
         if self.counting is None or not self.counting.wants(place, self.all):
             return self._runner.run(version, "proof")
         with run_folder() as folder:
-            self._ears.measured = False
             self._runner.beside = (self.counting.application(folder),)
             try:
                 trial, outcome = self._runner.run(version, "proof")
             finally:
                 self._runner.beside = ()
-            if trial.measurement is None and self._ears.measured:
+            if trial.measurement is None and self._ears.measured_steps is not None:
                 self.counting.stop(f"with torch's profiler the script fails: {trial.reason}")
                 trial, outcome = self._runner.run(version, "proof")
             if trial.measurement is not None:
                 found = self.counting.counted(trial.measurement, folder)
                 trial = replace(trial, measurement=found)
             return trial, outcome
+
+    def _counted_steps(self, trial: Trial) -> tuple[int, int] | None:
+        measured = self._ears.measured_steps
+        if self.counting is None or measured is None or trial.measurement is None:
+            return None
+        return self.counting.steps(trial.measurement, measured)
 
     def _is_enough(self, measurement: Measurement) -> bool:
         """Say whether runs that are measured for `SHORT_S` tell as much as longer ones."""
@@ -240,8 +246,9 @@ class _Ears(Silent):
 
     def __init__(self, progress: GateProgress, clock: ClockSampler) -> None:
         self._progress, self._clock = progress, clock
-        self.measured = False
-        """Whether the steps of the run were all measured."""
+        self.measured_steps: int | None = None
+        """Steps of the script when all that is measured of the run was; None before that, and
+        where nothing is counted after it."""
 
     def on_message(self, sentence: str) -> None:
         self._progress.on_message(sentence)
@@ -250,5 +257,5 @@ class _Ears(Silent):
         if event["event"] == "warm":
             self._clock.begin()
         elif event["event"] == "measured":
-            self.measured = True
+            self.measured_steps = event["steps"]
             self._clock.pause()

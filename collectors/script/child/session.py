@@ -114,7 +114,7 @@ class Session:
         self._trace.stop()
         self._memory = patches.peak_memory(self._torch)
         if self._channel is not None:
-            self._channel.send("measured")
+            self._channel.send("measured", steps=self._clock.steps)
 
     def _applied_packages(self) -> set[str]:
         """Return the packages of what is applied to the script, or stands around its modules."""
@@ -193,7 +193,7 @@ class Session:
         if event == "done":
             # First the end, so that the parent reads the energy counter before slow copies.
             if not self._memory:
-                self._channel.send("measured")
+                self._channel.send("measured", steps=self._clock.steps)
             self._tell_results(self._channel)
         self._channel.send(
             event,
