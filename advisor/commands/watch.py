@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gpuadvisor.daemon.hosts import Host
     from gpuadvisor.daemon.sources import Source
     from gpuadvisor.tui.watch.state import WatchState
+    from gpuadvisor.tui.watch.watched import Watched
 
 EPILOG = """examples:
   gpuadvisor watch
   gpuadvisor watch --once
   gpuadvisor watch --replay train.gpr --speed 10
   gpuadvisor watch --at "yesterday 03:00"
+  gpuadvisor watch --host node7,node8
   gpuadvisor watch --json | jq '.gpus[].metrics.power_w.value'
 """
 THEMES = ("terminal", "dark", "light", "colour-blind", "mono")
@@ -33,6 +36,21 @@ PIPE_WIDTH = 200
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replay", metavar="FILE", type=Path, help="a recording of `gpuadvisor record`"
+    )
+    parser.add_argument(
+        "--host",
+        metavar="A,B,...",
+        nargs="?",
+        const="",
+        help="the GPUs of other machines, through their daemons' endpoints, such as node7,"
+        " node7:9465 or https://node7.example.org; without names those of the configuration",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="the file with the bearer token of hosts for which the configuration names none;"
+        " default: the token in GPUADVISOR_TOKEN",
     )
     parser.add_argument(
         "--speed",
@@ -69,10 +87,11 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.daemon import sources
 
     speed = _speed(args)
+    if args.host is not None or args.token_file is not None:
+        return _hosts(args)
     if args.at is not None:
         return _at(args)
-    has_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    is_once = args.once or not (args.json or has_screen)
+    is_once = _is_once(args)
     source = sources.choose(recording=args.replay, speed=math.inf if is_once else speed)
     from gpuadvisor.tui.watch.state import WatchState  # while the driver is asked
 
@@ -97,6 +116,57 @@ def run(args: argparse.Namespace) -> int:
         return app.show(Watched(source, state, store, args.replay, is_read_only), args.theme)
     finally:
         source.close()
+
+
+def _is_once(args: argparse.Namespace) -> bool:
+    has_screen = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return bool(args.once or not (args.json or has_screen))
+
+
+def _hosts(args: argparse.Namespace) -> int:
+    """Watch other machines; the exit status is 7 where one is printed that does not answer."""
+    import json
+
+    from gpuadvisor.daemon import configuration, hosts
+    from gpuadvisor.errors import SilentError, UsageError
+
+    if args.host is None:
+        raise UsageError("--token-file is for other machines: add --host")
+    for name, given in (("--replay", args.replay), ("--at", args.at)):
+        if given is not None:
+            raise UsageError(f"--host shows machines as they are now: leave out {name}")
+    chosen = hosts.chosen(args.host, configuration.read(None).hosts, args.token_file)
+    warnings = hosts.warnings(chosen)
+    watched = [_watched(each, args) for each in chosen]
+    if not _is_once(args) and not args.json:
+        from gpuadvisor.tui.watch import app
+
+        return app.show(watched[0], args.theme, watched, " ".join(warnings))
+    from gpuadvisor.tui.watch import plain_hosts
+
+    for warning in warnings:
+        print(f"gpuadvisor: {warning}", file=sys.stderr)
+    if not _is_once(args):
+        try:
+            plain_hosts.stream(watched, sys.stdout)
+        except KeyboardInterrupt:
+            return 0
+    status = 0 if plain_hosts.once(watched) else SilentError.exit_code
+    if args.json:
+        print(json.dumps(plain_hosts.document(watched)))
+    else:
+        _print(plain_hosts.lines(watched, _width()))
+    return status
+
+
+def _watched(host: Host, args: argparse.Namespace) -> Watched:
+    from gpuadvisor.daemon.remote import Remote
+    from gpuadvisor.tui.watch.state import WatchState
+    from gpuadvisor.tui.watch.watched import Watched
+
+    remote = Remote(host)
+    state = WatchState(remote.label, host=host.name, has_all_events=True)
+    return Watched(remote, state, read_only=args.read_only, remote=remote)
 
 
 def _once(source: Source, state: WatchState, args: argparse.Namespace) -> int:

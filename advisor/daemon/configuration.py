@@ -284,10 +284,24 @@ class Jobs(_Table, frozen=True):
     digest_every_s: DayOrMore = DayOrMore(7 * 86400.0)
 
 
+class HostTable(_Table, frozen=True):
+    """Another machine for `watch --host`."""
+
+    name: Text = Text()
+    """As it is called there; the address where the file has none."""
+    address: Text = Text()
+    """As `--host` takes it: `node7`, `node7:9465` or `https://node7.example.org`."""
+    token_file: Text | None = None
+    token_variable: Text | None = None
+    ca_file: Text | None = None
+    """Whom to trust over https, in PEM; None: whom this machine trusts."""
+
+
 class _File(_Table, frozen=True):
     daemon: _Daemon = _Daemon()
     prometheus: Prometheus | None = None
     alert: tuple[AlertRule, ...] = ()
+    host: tuple[HostTable, ...] = ()
     retention: Retention = Retention()
     jobs: Jobs = Jobs()
 
@@ -309,6 +323,7 @@ class Configuration(msgspec.Struct, frozen=True):
     alerts: tuple[AlertRule, ...] = ()
     retention: Retention = Retention()
     jobs: Jobs = Jobs()
+    hosts: tuple[HostTable, ...] = ()
 
 
 # Reading. ---------------------------------------------------------------------------------------
@@ -325,9 +340,14 @@ def read(given: Path | None) -> Configuration:
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {_sentence(error, content)}.") from None
     endpoint = file.prometheus
-    if endpoint and endpoint.token_file and endpoint.token_variable:
-        problem = "and `token_variable` exclude each other; keep one"
-        raise UsageError(f"{path}: `prometheus.token_file` {problem}.")
+    asking = [("prometheus", endpoint), *((f"host[{n}]", h) for n, h in enumerate(file.host, 1))]
+    for name, table in asking:
+        if table and table.token_file and table.token_variable:
+            problem = "and `token_variable` exclude each other; keep one"
+            raise UsageError(f"{path}: `{name}.token_file` {problem}.")
+    for place, each in enumerate(file.host, 1):
+        if not each.address:
+            raise UsageError(f'{path}: `host[{place}].address` is needed, such as "node7:9465".')
     for place, rule in enumerate(file.alert, 1):
         if bool(rule.command) == bool(rule.webhook):
             problem = "or `webhook` is needed, one of the two"
@@ -345,6 +365,7 @@ def read(given: Path | None) -> Configuration:
         ),
         file.retention,
         file.jobs,
+        file.host,
     )
 
 
@@ -391,7 +412,8 @@ def _sentence(error: msgspec.ValidationError, content: Any) -> str:
     if isinstance(error.__cause__, Wrong):
         allowed = str(error.__cause__)
     elif len(steps) == 1:
-        allowed = "tables, each headed [[alert]]" if key == "alert" else f"a table, headed [{key}]"
+        several = key in ("alert", "host")
+        allowed = f"tables, each headed [[{key}]]" if several else f"a table, headed [{key}]"
     else:
         allowed = _WORDS.get(key, "true or false")
     return f"`{name}` must be {allowed}, not {brief(value)}"
@@ -409,9 +431,11 @@ def _unknown_key(content: dict[str, Any]) -> str:
         ("", content, _File),
         *((f"{name}.", content.get(name), kind) for name, kind in sections.items()),
     ]
-    alerts = content.get("alert")
-    for place, table in enumerate(alerts if isinstance(alerts, list) else (), 1):
-        found.append((f"alert[{place}].", table, AlertRule))
+    several: tuple[tuple[str, type[_Table]], ...] = (("alert", AlertRule), ("host", HostTable))
+    for name, kind in several:
+        tables = content.get(name)
+        for place, table in enumerate(tables if isinstance(tables, list) else (), 1):
+            found.append((f"{name}[{place}].", table, kind))
     for prefix, table, kind in found:
         known = kind.__struct_encode_fields__
         for key in table if isinstance(table, dict) else ():

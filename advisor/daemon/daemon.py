@@ -133,6 +133,8 @@ class Service:
             self._notifier.alive()
         for event in events:
             self._log(event)
+        if self._exporter:
+            self._exporter.take(frame, events)
         now_s = time.monotonic()
         self._alerts.observe(events, self._figures.latest.gpus, frame.time_s, now_s)
 

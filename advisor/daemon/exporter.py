@@ -1,4 +1,4 @@
-"""The Prometheus endpoint: on threads of its own, behind a token.
+"""The endpoint for Prometheus and `watch --host`: on threads of its own, behind a token.
 
 No client can make the daemon wait. TLS is left to a reverse proxy (docs/daemon.md).
 """
@@ -10,12 +10,10 @@ import hmac
 import io
 import ipaddress
 import logging
-import os
 import socket
 import threading
 import time
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -26,9 +24,13 @@ from gpuadvisor.daemon.configuration import Prometheus
 from gpuadvisor.daemon.exposition import Exposition
 from gpuadvisor.daemon.exposition_text import encoder
 from gpuadvisor.daemon.figures import Figures
-from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.daemon.remote_answer import KIND, PATH, RemoteAnswer
+from gpuadvisor.daemon.tokens import read_token
+from gpuadvisor.domain.telemetry import Event, Frame
+from gpuadvisor.errors import AdvisorError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 LOG = logging.getLogger(__name__)
@@ -43,7 +45,6 @@ ANSWERED_S = 1.0
 """Seconds for which an answer is used again: full frames come once a second."""
 FORMATS = 4
 """Answers that are kept at most: clients may ask for versions of a format that nobody knows."""
-MAX_TOKEN_BYTES = 4096
 PLAIN = "text/plain; charset=utf-8"
 
 
@@ -51,10 +52,11 @@ class Exporter:
     """The endpoint, open until `close`; UsageError or AdvisorError where it cannot be opened."""
 
     def __init__(self, figures: Figures, chosen: Prometheus) -> None:
-        token = read_token(chosen)
+        token = read_token(chosen.token_file, chosen.token_variable)
         self._chosen = chosen
         self._server = _open(chosen)
-        self._endpoint = Endpoint(Exposition(figures, chosen), token)
+        self._frames = RemoteAnswer(figures, processes=chosen.processes)
+        self._endpoint = Endpoint(Exposition(figures, chosen), token, self._frames)
         self._server.set_app(self._endpoint)
         self._server.begin("exporter")
         if token is None and not ipaddress.ip_address(chosen.address.host).is_loopback:
@@ -70,9 +72,14 @@ class Exporter:
         host, port = self._server.server_address[:2]
         return f"http://{f'[{host!s}]' if ':' in str(host) else str(host)}:{port}/metrics"
 
+    def take(self, frame: Frame, events: Sequence[Event]) -> None:
+        """Keep a frame, with the events that began or ended with it, for `watch --host`."""
+        self._frames.take(frame, events)
+
     def renew_token(self) -> None:
         """Ask from now on for the token as it stands in its file now; UsageError as at first."""
-        self._endpoint.token = read_token(self._chosen)
+        chosen = self._chosen
+        self._endpoint.token = read_token(chosen.token_file, chosen.token_variable)
 
     def close(self) -> None:
         """Close the endpoint; answers on their way are cut."""
@@ -80,10 +87,11 @@ class Exporter:
 
 
 class Endpoint:
-    """The WSGI app: /metrics, behind the token and made once a second."""
+    """The WSGI app behind the token: /metrics, made once a second, and /watch."""
 
-    def __init__(self, collector: Collector, token: bytes | None) -> None:
+    def __init__(self, collector: Collector, token: bytes | None, frames: RemoteAnswer) -> None:
         self._collector = collector
+        self._frames = frames
         self.token = token
         """The bearer token that is asked for; None where everybody may read."""
         self._lock = threading.Lock()
@@ -99,6 +107,10 @@ class Endpoint:
             extra = [("WWW-Authenticate", "Bearer")]
         elif environ["PATH_INFO"] == "/metrics":
             status, (kind, body) = HTTPStatus.OK, self._answer(environ)
+        elif environ["PATH_INFO"] == PATH:
+            accepted = environ.get("HTTP_ACCEPT_ENCODING", "")
+            body, extra = self._frames.body(environ.get("QUERY_STRING", ""), accepted)
+            status, kind = HTTPStatus.OK, KIND
         elif environ["PATH_INFO"] == "/":
             status, body = HTTPStatus.OK, b"gpuadvisor: the metrics are at /metrics\n"
         else:
@@ -129,27 +141,6 @@ class Endpoint:
                 body = encode(self._collector)
                 made = self._answers[accept] = (time.monotonic(), kind, body)
         return made[1:]
-
-
-def read_token(chosen: Prometheus) -> bytes | None:
-    """Return the endpoint's bearer token; None where it needs none."""
-    if chosen.token_file:
-        path = Path(chosen.token_file)
-        try:
-            with path.open("rb") as file:
-                token = file.read(MAX_TOKEN_BYTES).strip()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise UsageError(f"The token file {path} cannot be read ({reason}).") from None
-        where = f"The token file {path}"
-    elif chosen.token_variable:
-        token = os.environ.get(chosen.token_variable, "").strip().encode()
-        where = f"The environment variable {chosen.token_variable}"
-    else:
-        return None
-    if not token:
-        raise UsageError(f"{where} is empty: write a token there, as from `openssl rand -hex 32`.")
-    return token
 
 
 class _Server(BoundedServer, WSGIServer):

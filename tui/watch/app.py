@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from gpuadvisor.tui.watch.help import bindings_of
 from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.pages.overview import Overview
+from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.terminal import Terminal
 from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL
 from gpuadvisor.tui.watch.watched import Watched
@@ -39,6 +40,8 @@ CLOSE_S = 5.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAID_FOR_S, LETTERS_A_S = 6.0, 15.0
 """How long what a key did is told: a short sentence, and how fast a long one is read."""
+SEVERAL_S = 0.25
+"""With several machines, whose frames come at any time, the page is drawn no more often. [own]"""
 LATE_S = 0.5
 """An age is drawn again only where no values came in this part of the time."""
 
@@ -59,12 +62,16 @@ Lines, VerticalScroll, DataTable {
 """The layout, in the colours of the theme."""
 
 
+HOSTS = "0"
+"""The key of the page of all machines."""
+
+
 class News(Message):
     """Frames have come, or will come no more."""
 
 
 class Watch(App[int]):
-    """All pages of one source."""
+    """All pages of one source, or of several machines of which one is chosen."""
 
     CSS = CSS
     COMMAND_PALETTE_DISPLAY = "^p"
@@ -111,20 +118,31 @@ class Watch(App[int]):
         Binding("h", "help", "help", show=False, tooltip="this help; any key leaves it"),
     ]
 
-    def __init__(self, watched: Watched, theme: str = TERMINAL.name) -> None:
+    def __init__(
+        self, watched: Watched, theme: str = TERMINAL.name, hosts: Sequence[Watched] = ()
+    ) -> None:
+        """Show `watched` first, or with several `hosts` the page of them all."""
         super().__init__(driver_class=Terminal)
         for look in LOOKS.values():
             self.register_theme(look.theme())
         self.theme = theme
         self.watched = watched
-        self.state = watched.state
-        self.feed = Feed(watched.source)
+        """What is chosen; a page of a machine stays that machine's."""
+        self.hosts = list(hosts) or [watched]
+        self.feeds = [Feed(each.source) for each in self.hosts]
         self.pages: list[type[Page]] = []
         """All pages, once they are loaded: that waits for the first values."""
         self.failure: Exception | None = None
         """What is to be said once the page is gone."""
         self._said = ("", 0.0)
         self._drawn_s = 0.0
+        self._is_due = False
+        """Whether it is to be drawn soon."""
+
+    @property
+    def state(self) -> WatchState:
+        """What came of the source that is chosen."""
+        return self.watched.state
 
     @property
     def said(self) -> str:
@@ -138,29 +156,53 @@ class Watch(App[int]):
         self._said = (text, time.monotonic())
         self.draw()
 
+    def tell_first(self, text: str) -> None:
+        """Show a sentence for some seconds from the start on."""
+        self._said = (text, time.monotonic())
+
     def on_mount(self) -> None:
-        self.feed.start(lambda: self.post_message(News()))
+        for feed in self.feeds:
+            feed.start(lambda: self.post_message(News()))
         self.set_interval(AGES_EVERY_S, self.get_older)
 
     def on_unmount(self) -> None:
-        self.feed.stop()
+        for feed in self.feeds:
+            feed.stop()
 
     def on_news(self) -> None:
         """Take in what has come, and draw it."""
-        for frame in self.feed.waiting(TAKEN_FOR_S):
-            self.state.update(frame)
-            if not self.state.has_begun and has_answered(frame):
-                self._fail(plain.nothing(frame.problem or ""))
+        for watched, feed in zip(self.hosts, self.feeds, strict=True):
+            error = self._taken(watched, feed)
+            if error is not None:
+                self._fail(error)
                 return
-        if self.feed.is_over and not self.state.has_ended:
-            self.state.end()
-            if self.feed.error is not None or not self.state.has_begun:
-                self._fail(self.feed.error or plain.nothing("there is no frame"))
-                return
-        self.state.withheld = self.watched.source.withheld
-        self.draw()
+        left_s = SEVERAL_S - (time.monotonic() - self._drawn_s)
+        if len(self.hosts) == 1 or left_s <= 0:
+            self.draw()
+        elif not self._is_due:
+            self._is_due = True
+            self.set_timer(left_s, self._draw_due)
         if not self.pages:
             self.call_after_refresh(self._load)
+
+    def _taken(self, watched: Watched, feed: Feed) -> Exception | None:
+        """Take in what has come of a source; return why there is nothing to watch, where it is so.
+        Another machine may come back."""
+        state = watched.state
+        for frame in feed.waiting(TAKEN_FOR_S / len(self.hosts)):
+            state.update(frame)
+            if watched.remote is None and not state.has_begun and has_answered(frame):
+                return plain.nothing(frame.problem or "")
+        if feed.is_over and not state.has_ended:
+            state.end()
+            if feed.error is not None or not state.has_begun:
+                return feed.error or plain.nothing("there is no frame")
+        state.withheld = watched.source.withheld
+        return None
+
+    def _draw_due(self) -> None:
+        self._is_due = False
+        self.draw()
 
     def get_older(self) -> None:
         """Draw ages, where no values have just come."""
@@ -177,7 +219,7 @@ class Watch(App[int]):
 
     def action_open(self, key: str) -> None:
         """Show the page of that key."""
-        self.switch_mode(key)
+        self.switch_mode(self._mode(key, self.watched))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Let `q` be a letter where one types."""
@@ -186,6 +228,8 @@ class Watch(App[int]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Yield what the palette offers: the pages, what their keys do, themes, the picture."""
         for page in self.pages:
+            if not page.is_offered(self.watched):
+                continue
             yield SystemCommand(page.NAME, page.ABOUT, partial(self.action_open, page.KEY))
         told = {"command_palette"}
         for node in (screen, self):
@@ -254,10 +298,20 @@ class Watch(App[int]):
         gc.freeze()  # what is there so far stays: the collector need not look at it each time
         gc.enable()
         for page in self.pages:
-            if page.KEY != self.DEFAULT_MODE:  # which does not wait for the others
-                self.add_mode(page.KEY, page)
+            for host in self.hosts:
+                mode = self._mode(page.KEY, host)
+                if mode not in self._modes:  # what is shown first does not wait for the others
+                    self.add_mode(mode, partial(_made, page, host))
+            if not page.is_offered(self.watched):
+                continue
             self.bind(page.KEY, f"open('{page.KEY}')", description=page.NAME, show=False)
         self.draw()
+
+    def _mode(self, key: str, host: Watched) -> str:
+        """Return Textual's mode of a page: the machines have one each, which stay as they were
+        left, but for that of all of them."""
+        place = self.hosts.index(host)
+        return f"{key} {place}" if place and key != HOSTS else key
 
     def _fatal_error(self) -> None:
         """End with a sentence, as everything here does; Textual's own prints a traceback."""
@@ -269,9 +323,26 @@ class Watch(App[int]):
         self.exit(return_code=getattr(error, "exit_code", AdvisorError.exit_code))
 
 
-def show(watched: Watched, theme: str = TERMINAL.name) -> int:
-    """Show the pages until somebody ends it; return the exit status."""
-    app = Watch(watched, theme)
+def _made(page: type[Page], of: Watched) -> Page:
+    made = page()
+    made.of = of
+    return made
+
+
+def show(
+    watched: Watched,
+    theme: str = TERMINAL.name,
+    hosts: Sequence[Watched] = (),
+    said: str = "",
+) -> int:
+    """Show the pages until somebody ends it; return the exit status. `said` is told at first."""
+    if len(hosts) > 1:
+        from gpuadvisor.tui.watch.several import WatchHosts
+
+        app: Watch = WatchHosts(watched, theme, hosts)
+    else:
+        app = Watch(watched, theme, hosts)
+    app.tell_first(said)
 
     async def run() -> None:
         for number in ENDING:
@@ -281,8 +352,10 @@ def show(watched: Watched, theme: str = TERMINAL.name) -> int:
     try:
         asyncio.run(run())
     finally:
-        app.feed.stop()
-        app.feed.wait(CLOSE_S)
+        for feed in app.feeds:
+            feed.stop()
+        for feed in app.feeds:
+            feed.wait(CLOSE_S)
         gc.freeze()  # else the interpreter looks through all of Textual before it ends: 0.1 s
     if app.failure is not None:
         raise app.failure

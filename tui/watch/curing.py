@@ -66,8 +66,7 @@ class Curing(Page):
         """Return the chosen process if something may be done with it; else say why not."""
         process = self.to_cure()
         problem: str | None
-        if self.watched.read_only:
-            why = "this is a recording" if self.watched.recording else "--read-only was given"
+        if (why := self.watched.hands_off) is not None:
             problem = f"{what}: {why}"
         elif isinstance(process, str):
             problem = process

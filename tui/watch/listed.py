@@ -21,6 +21,7 @@ from textual.widgets import DataTable, Static
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch.cells import Style
 from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.watched import Watched
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,6 +87,17 @@ class Listed(Page):
         """What threads are at: `list`, or the key of an entry."""
         self._told: dict[str, tuple[object, Text]] = {}
         """What is told of entries, by key and width, and the stamp for which it was read."""
+
+    @classmethod
+    def unavailable(cls, watched: Watched) -> str | None:
+        """Return that another machine does not tell what its users have stored."""
+        if watched.remote is None:
+            return None
+        name = watched.remote.host.name
+        return (
+            f"{name} does not tell other machines of {cls.NAME}, which are its users' own:"
+            f" `gpuadvisor watch` on {name} lists yours."
+        )
 
     @abstractmethod
     def entries(self) -> Sequence[Entry]:

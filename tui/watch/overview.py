@@ -169,12 +169,12 @@ def _grid(page: Shown, state: WatchState, width: int, height: int, chosen: Gpu |
             if line:
                 line.append((" ", Style.PLAIN))
             is_chosen = chosen is not None and gpu.uuid == chosen.uuid
-            line += table.padded(_cell(state, gpu, cell_width, is_chosen), cell_width)
+            line += table.padded(cell(state, gpu, cell_width, is_chosen), cell_width)
         page.gpus[len(page.lines)] = [gpu.uuid for gpu in gpus]
         page.lines.append(line)
 
 
-def _cell(state: WatchState, gpu: Gpu, width: int, is_chosen: bool) -> list[Span]:
+def cell(state: WatchState, gpu: Gpu, width: int, is_chosen: bool) -> list[Span]:
     """Return a GPU in a few characters: its number, a bar, utilization, memory, and a word."""
     label = f"{state.labels[gpu.uuid]:>3}"
     mark = ">" if is_chosen else " "

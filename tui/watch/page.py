@@ -37,6 +37,14 @@ class Page(Screen[None]):
     ABOUT: ClassVar[str] = ""
     """What it shows, in one sentence."""
 
+    of: Watched | None = None
+    """The machine whose page it is, where there are several; None: the one that is chosen."""
+
+    @classmethod
+    def is_offered(cls, watched: Watched) -> bool:
+        """Return whether the page is in the head at all."""
+        return True
+
     @classmethod
     def unavailable(cls, watched: Watched) -> str | None:
         """Return why there is nothing to show and what to do about it; None where there is."""
@@ -52,7 +60,7 @@ class Page(Screen[None]):
 
     @property
     def watched(self) -> Watched:
-        return self._watch.watched
+        return self.of or self._watch.watched
 
     def rich(self, style: Style) -> str:
         """Return how a text looks in the theme, in Rich's words."""
@@ -68,13 +76,28 @@ class Page(Screen[None]):
             yield Static(problem, id="unavailable", markup=False)
         yield Lines("keys")
 
+    @property
+    def notice(self) -> str:
+        """What is wrong or odd, in one sentence; empty where nothing is."""
+        remote = self.watched.remote
+        return self.watched.state.notice or (remote.remark if remote else None) or ""
+
+    @property
+    def name_there(self) -> str:
+        """The least that is to be read of what is watched."""
+        return self.watched.state.host
+
+    def heading(self, width: int) -> str:
+        """Return what is watched, as much of it as fits."""
+        return self.watched.state.heading(width)
+
     def redraw(self) -> None:
         """Draw the head, the notice, the page and the keys line."""
         if not self.is_mounted:
             return
         head, clicks = self._head()
         self.query_one("#head", Lines).show([head], clicks=clicks)
-        notice = self._watch.said or self.watched.state.notice
+        notice = self._watch.said or self.notice
         lines = textwrap.wrap(notice, max(self.size.width, 1))[:MOST_NOTICE]
         self.query_one("#notice").display = bool(lines)
         self.query_one("#notice", Lines).show([[(line, Style.WARNING)] for line in lines])
@@ -94,19 +117,23 @@ class Page(Screen[None]):
         return cast("Watch", self.app)
 
     def _head(self) -> tuple[Line, Clicks]:
-        """Return the pages with their keys, and beside them what is watched."""
+        """Return the pages with their keys, and beside them what is watched: of another machine at
+        least its name, for which the other pages' names make room."""
         spans: list[Span] = []
         clicks: Clicks = {}
-        for page in self._watch.pages or [type(self)]:
+        offered = [page for page in self._watch.pages if page.is_offered(self.watched)]
+        offered = offered or [type(self)]
+        used = sum(len(page.KEY) + len(page.NAME) + 3 for page in offered) + GAP
+        is_brief = bool(self.watched.remote) and used + len(self.name_there) > self.size.width
+        for page in offered:
             is_this = isinstance(self, page)
             clicks[0, len(spans)] = f"app.open('{page.KEY}')"
             style = Style.TITLE if is_this else Style.QUIET
-            spans.append(
-                (f"[{page.KEY} {page.NAME}]" if is_this else f" {page.KEY} {page.NAME} ", style)
-            )
+            name = page.KEY if is_brief and not is_this else f"{page.KEY} {page.NAME}"
+            spans.append((f"[{name}]" if is_this else f" {name} ", style))
         room = self.size.width - sum(len(text) for text, _ in spans) - GAP
         if room > 0:
-            heading = self.watched.state.heading(room)
+            heading = self.heading(room)
             spans.append((" " * (room - len(heading) + GAP) + heading, Style.PLAIN))
         return spans, clicks
 

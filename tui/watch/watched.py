@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuadvisor.daemon.sources import Source
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.tui.watch.state import WatchState
+
+if TYPE_CHECKING:
+    from gpuadvisor.daemon.remote import Remote
 
 
 @dataclass
@@ -23,13 +27,25 @@ class Watched:
     recording: Path | None = None
     """The recording that is shown, of `--replay`."""
     read_only: bool = False
-    """Whether nothing may be done to processes: `--read-only`, and always with a recording."""
+    """Whether nothing may be done to processes: `--read-only`."""
+    remote: Remote | None = None
+    """The daemon of another machine that is the source, of `--host`: its processes are not ours."""
     gpu: str | None = None
     """The UUID of the GPU that was chosen last, on whatever page."""
 
     made: tuple[str, str] | None = None
     """What was stored from here and not shown so far: the key of the page that lists it, which puts
     its cursor there once, and its name."""
+
+    @property
+    def hands_off(self) -> str | None:
+        """Why nothing may be done to processes, as half a sentence; None where it may."""
+        if self.recording is not None:
+            return "this is a recording"
+        if self.remote is not None:
+            name = self.remote.host.name
+            return f"its processes are on {name}, where `gpuadvisor watch` can do it"
+        return "--read-only was given" if self.read_only else None
 
     @property
     def chosen(self) -> Gpu | None:

@@ -127,6 +127,8 @@ class Charts(Page):
             watched, memory = self.watched, self.watched.state.memory
             if watched.recording is not None:
                 self._kept = of_recording(watched.recording)
+            elif watched.remote is not None:
+                raise StoreError(f"{watched.remote.host.name} does not tell what was before.")
             elif watched.store is None:
                 if memory is None:
                     raise StoreError(f"Nothing that was is kept here: `{START}` keeps 90 days.")

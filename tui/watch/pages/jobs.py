@@ -63,6 +63,13 @@ class Jobs(Page):
         """Return why there are no jobs; None where a daemon's store can be read."""
         if watched.store is not None:
             return None
+        if watched.remote is not None:
+            name = watched.remote.host.name
+            return (
+                f"{name} does not tell other machines who used it for what: `gpuadvisor jobs` on"
+                f" {name} does, and its digest (`digest` in [jobs] of its configuration) is sent"
+                " wherever you like."
+            )
         return (
             "Jobs are kept by the daemon: `gpuadvisor daemon start` begins to, and then they are"
             " here and in `gpuadvisor jobs`."

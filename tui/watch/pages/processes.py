@@ -279,6 +279,9 @@ class Processes(Curing):
         if self.watched.recording is not None:
             self._watch.say("A recording holds no environments.")
             return
+        if (remote := self.watched.remote) is not None:
+            self._watch.say(f"{remote.host.name} does not tell environments to other machines.")
+            return
         found = acting.environment(process)
         lines: list[Line] = [[(line, Style.PLAIN)] for line in found]
         self.app.push_screen(Reading(f"environment of {process.pid}", lambda width: lines))
@@ -308,8 +311,7 @@ class Processes(Curing):
 
     def action_signal(self, key: str) -> None:
         """Ask, and send a signal to the selected processes, or to the chosen one."""
-        if self.watched.read_only:
-            why = "this is a recording" if self.watched.recording else "--read-only was given"
+        if (why := self.watched.hands_off) is not None:
             self._watch.say(f"No signal is sent: {why}.")
             return
         rows = [row for row in self._rows if row.identity in self._view.selected]

@@ -1,0 +1,113 @@
+"""The page of several machines, and the others as pages of one of them, by keys."""
+
+import time
+
+import pytest
+
+from gpuadvisor.daemon import remote as remote_module
+from gpuadvisor.domain.telemetry import GpuProcess
+from gpuadvisor.tui.watch.app import Watch
+from gpuadvisor.tui.watch.several import WatchHosts
+from tests.endpoint import Endpoint
+from tests.telemetry import START_S, frame, sample
+from tests.unit.tui.watch.screens import screen_text
+from tests.unit.tui.watch.several import Machines
+
+pytestmark = pytest.mark.asyncio
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def machines(monkeypatch):
+    monkeypatch.setattr(remote_module, "SILENT_S", 1e6)  # however long a test takes
+    made = Machines()
+    yield made
+    made.close()
+
+
+async def shown(pilot, *texts):
+    """Wait until these are on the screen."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(text in screen_text(pilot.app) for text in texts):
+        assert time.monotonic() < deadline, screen_text(pilot.app)
+        await pilot.pause(0.02)
+    await pilot.pause()
+
+
+async def test_enter_opens_the_machine_that_is_chosen_and_0_returns(machines):
+    watched = machines.trouble()
+    async with WatchHosts(watched[0], hosts=watched).run_test(size=(110, 24)) as pilot:
+        await shown(pilot, "[0 hosts]", "3 hosts, 1 in the dark", "7 jobs", "never heard: ")
+        lines = screen_text(pilot.app).splitlines()
+        assert [line.split()[0] for line in lines[1:4]] == ["gone", "broken", "0"]
+        await pilot.press("up", "enter")
+        await shown(pilot, "[1 GPUs]", "broken  daemon", "GPU 1: GPU 1 reported Xid 79: reboot.")
+        await pilot.press("0", "down", "1")
+        await shown(pilot, "[1 GPUs]", "quiet  daemon")
+        await pilot.press("0", "home", "enter")
+        await shown(pilot, "[1 GPUs]", "gone", "Nothing listens on 127.0.0.1:")
+
+
+async def test_pages_of_a_machine_stay_as_they_were_left(machines):
+    watched = machines.trouble()
+    async with WatchHosts(watched[1], hosts=watched).run_test(size=(110, 24)) as pilot:
+        await shown(pilot, "7 jobs", "Xid 79")
+        await pilot.press("2", "slash", *"ann", "enter")
+        await shown(pilot, "with 'ann'")
+        await pilot.press("0", "down", "2")
+        await shown(pilot, "quiet  daemon")
+        assert "with 'ann'" not in screen_text(pilot.app)
+        await pilot.press("0", "up", "2")
+        await shown(pilot, "broken  daemon", "with 'ann'")
+
+
+async def test_nothing_is_done_to_processes_of_another_machine(machines):
+    python = GpuProcess("GPU-0", 1, "compute", 1 << 30, "python", "ann", started_s=START_S)
+    there = machines.add("node7", sample(), processes=True)
+    made = frame(0.5, sample())
+    machines.endpoints["node7"].take(type(made)(made.time_s, made.samples, processes=(python,)))
+    async with Watch(there).run_test(size=(110, 24)) as pilot:
+        await shown(pilot, "7 jobs", "python")
+        for key, said in {
+            "p": "Nothing is profiled: its processes are on node7, where `gpuadvisor watch` can",
+            "u": "No study is started: its processes are on node7, where `gpuadvisor watch` can",
+        }.items():
+            await pilot.press(key)
+            await shown(pilot, said)
+        await pilot.press("2")
+        for key in "TKIP":
+            await pilot.press("1", "2", key)
+            await shown(pilot, "No signal is sent: its processes are on node7, where")
+        await pilot.press("e")
+        await shown(pilot, "node7 does not tell environments to other machines.")
+        for key, name in (("5", "studies"), ("6", "profiles")):
+            await pilot.press(key)
+            await shown(pilot, f"node7 does not tell other machines of {name}")
+        await pilot.press("7")
+        await shown(pilot, "node7 does not tell other machines who used it for what")
+
+
+async def test_a_machine_that_goes_and_comes_back(machines, monkeypatch):
+    monkeypatch.setattr(remote_module, "EVERY_S", 0.05)
+    monkeypatch.setattr(remote_module, "AGAIN_S", 0.05)
+    watched = [machines.add("node7", sample()), machines.add("node8", sample())]
+    async with WatchHosts(watched[0], hosts=watched).run_test(size=(160, 24)) as pilot:
+        await shown(pilot, "node7   1 GPU", "node8   1 GPU")
+        machines.lose("node7")
+        await shown(pilot, "node7  last heard 0 s ago (1 GPU, 97% at ", "): Nothing listens on")
+        await pilot.press("1")
+        await shown(pilot, "stale", "Nothing listens on 127.0.0.1:")
+        assert " 97%" not in screen_text(pilot.app)
+        there = machines.endpoints["node7"] = Endpoint("node7")
+        there.take(frame(0, sample(gpu_utilization_pct=42)))
+        watched[0].remote.host = there.host()
+        await shown(pilot, " 42%")
+
+
+async def test_the_clock_of_another_machine_is_said(machines):
+    watched = [machines.add("node7", sample()), machines.add("node8", sample())]
+    async with WatchHosts(watched[0], hosts=watched).run_test(size=(110, 24)) as pilot:
+        await shown(pilot, "node7   1 GPU", "7 jobs")
+        watched[0].remote.ahead_s = 90.0  # until it is asked again
+        pilot.app.draw()
+        await shown(pilot, "The clock of node7 is 1 min 30 s ahead of this machine's")

@@ -1,0 +1,124 @@
+"""Several machines as lines, and as what a program reads."""
+
+import re
+
+import pytest
+
+from gpuadvisor.daemon import remote as remote_module
+from gpuadvisor.tui.watch import hosts, plain_hosts
+from gpuadvisor.tui.watch.cells import Style
+from gpuadvisor.tui.watch.table import text_of
+from tests.telemetry import frame, sample
+from tests.unit.tui.watch.several import IDLE, Machines
+
+
+@pytest.fixture
+def machines(monkeypatch):
+    monkeypatch.setattr(remote_module, "SILENT_S", 1e6)  # however long a test takes
+    made = Machines()
+    yield made
+    made.close()
+
+
+def texts(watched, width=100, height=30, chosen=0):
+    page = hosts.shown(watched, width, height, watched[chosen])
+    return [text_of(line) for line in page.lines], page
+
+
+def test_before_anyone_was_asked(machines):
+    lines, _ = texts(machines.trouble())
+    assert lines == ["quiet   is asked ...", "broken  is asked ...", "gone    is asked ..."]
+
+
+def test_those_in_trouble_stand_first(machines):
+    watched = machines.trouble()
+    assert plain_hosts.once(watched) is False
+    lines, page = texts(watched)
+    gone, broken, its_gpus, quiet, _ = lines
+    assert gone.startswith("gone    never heard: Nothing listens on 127.0.0.1:")
+    assert re.fullmatch(
+        r"broken  2 GPUs  ███████▊  97%   142/160 GiB  GPU 1: GPU 1 reported Xid 79: reboot\.",
+        broken,
+    )
+    assert re.fullmatch(r"     0 █+▍  97%   71G    1 █+▍  97%   71G", its_gpus)
+    assert re.fullmatch(r"quiet   2 GPUs +0% +0/160 GiB  (idle|answers)", quiet)
+    assert (page.cursor, page.hosts[1] is page.hosts[2] is watched[1]) == (3, True)
+
+
+@pytest.mark.parametrize("width", [1, 10, 30, 80, 300])
+@pytest.mark.parametrize("height", [1, 3, 50])
+def test_any_size(machines, width, height):
+    watched = machines.trouble()
+    plain_hosts.once(watched)
+    lines, page = texts(watched, width, height, chosen=2)
+    assert len(lines) == len(page.hosts)
+    assert len(page.lines) <= max(height, 3)
+    if width >= 30:
+        assert max(map(len, lines)) <= width
+
+
+def test_twenty_machines_keep_a_line_each(machines):
+    watched = [machines.add(f"node{number}", *[IDLE] * 8) for number in range(20)]
+    plain_hosts.once(watched)
+    lines, _ = texts(watched, 80, 22, chosen=7)
+    assert len(lines) == 22
+    assert [line.split()[0] for line in lines if line.startswith("node")] == [
+        f"node{number}" for number in range(20)
+    ]
+    place = next(n for n, line in enumerate(lines) if line.startswith("node7"))
+    assert lines[place + 1].startswith("     0 ")  # the chosen one's GPUs, before all others'
+
+
+def test_a_machine_that_goes_says_when_it_was_heard_last(machines):
+    (there,) = watched = [machines.add("node7", sample(), sample())]
+    time_s = [0.0]
+    there.remote._clock = lambda: time_s[0]
+    assert plain_hosts.once(watched) is True
+    machines.lose("node7")
+    time_s[0] = 190.0
+    assert plain_hosts.once(watched) is False
+    (name, style), (head, _), (last, quiet), (why, _) = hosts.line(there, 250, 5)
+    assert (name, style, head) == ("node7", Style.ERROR, "  last heard 3 min ago")
+    assert re.fullmatch(r" \(2 GPUs, 97% at \d\d:\d\d:\d\d\)", last)
+    assert quiet is Style.QUIET
+    assert why.startswith(": Nothing listens on 127.0.0.1:")
+    (said,) = {there.state.why(gpu).sentence for gpu in there.state.gpus}
+    assert said == "stale 3 min: node7 does not answer"
+
+
+def test_an_answering_machine_whose_driver_is_silent(machines):
+    there = machines.add("node7", sample())
+    silent = frame(0.5, problem="The NVIDIA driver does not answer.")
+    machines.endpoints["node7"].take(silent)
+    plain_hosts.once([there])
+    said = text_of(hosts.line(there, 100, 5))
+    assert said.startswith("node7  not readable (1 GPU, 97% at ")
+    assert said.endswith("): The NVIDIA driver does not answer.")
+
+
+def test_as_json(machines):
+    watched = machines.trouble()
+    plain_hosts.once(watched)
+    made = plain_hosts.document(watched)
+    quiet, broken, gone = made["hosts"]
+    assert (made["version"], quiet["name"], quiet["answers"]) == (1, "quiet", True)
+    assert quiet["gpus"][0]["metrics"]["gpu_utilization_pct"] == {"value": 0, "state": "ok"}
+    assert [event["kind"] for event in broken["events"]] == ["xid"]
+    assert quiet["problem"] is broken["problem"] is None
+    assert gone["problem"].startswith("Nothing listens on")
+    assert (gone["answers"], gone["heard_s"], gone["gpus"]) == (False, None, [])
+    machines.lose("quiet")
+    plain_hosts.once(watched)
+    quiet = plain_hosts.document(watched)["hosts"][0]
+    value = quiet["gpus"][0]["metrics"]["gpu_utilization_pct"]
+    assert (quiet["answers"], value["value"], value["state"]) == (False, None, "stale")
+
+
+def test_as_text(machines):
+    watched = machines.trouble()
+    plain_hosts.once(watched)
+    lines = [*plain_hosts.lines(watched, 120)]
+    assert [line.split()[0] for line in lines[:3]] == ["gone", "broken", "quiet"]
+    heads = [line for line in lines if line.startswith("gpuadvisor watch")]
+    assert [line.split()[2] for line in heads] == ["gone", "broken", "quiet"]
+    assert any("quiet" in line or "does not tell its processes" in line for line in lines)

@@ -1,0 +1,94 @@
+"""The page of several machines, which is there with `watch --host`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from gpuadvisor.tui.watch import cells, hosts
+from gpuadvisor.tui.watch.lines import Lines
+from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.watched import Watched
+
+
+class Hosts(Page):
+    """All machines at a glance."""
+
+    KEY = "0"
+    NAME = "hosts"
+    ABOUT = (
+        "Each machine, those in trouble first, with the worst of its GPUs and why. The other pages"
+        " are those of the machine that is chosen here."
+    )
+    DEFAULT_CSS = "#hosts { height: 1fr; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", "choose a host", key_display="arrows"),
+        Binding("shift+tab", "move(-1)", show=False),
+        Binding("down,tab", "move(1)", show=False),
+        Binding("pageup,left_square_bracket", "move(-10)", show=False),
+        Binding("pagedown,right_square_bracket", "move(10)", show=False),
+        Binding("home", "move(-1000)", show=False),
+        Binding("end", "move(1000)", show=False),
+        Binding("enter", "open", "open it", key_display="Enter", tooltip="open its GPUs; 0: back"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = hosts.Shown()
+
+    @classmethod
+    def is_offered(cls, watched: Watched) -> bool:
+        return watched.remote is not None
+
+    @property
+    def notice(self) -> str:
+        """Nothing: what is wrong with a machine stands in its line."""
+        return ""
+
+    @property
+    def name_there(self) -> str:
+        return f"{len(self._watch.hosts)} hosts"
+
+    def heading(self, width: int) -> str:
+        every = self._watch.hosts
+        gone = sum(hosts.problem(each) is not None for each in every)
+        text = f"{len(every)} hosts" + (f", {gone} in the dark" if gone else "")
+        return cells.fit([text, f"{len(every)} hosts", ""], width)
+
+    def compose_page(self) -> ComposeResult:
+        yield Lines("hosts")
+
+    def draw(self) -> None:
+        lines = self.query_one("#hosts", Lines)
+        size = lines.size
+        if size.width and size.height:
+            app = self._watch
+            self._shown = hosts.shown(app.hosts, size.width, size.height, app.watched)
+            lines.show(self._shown.lines, self._shown.cursor)
+
+    def action_move(self, down: int) -> None:
+        """Choose another machine."""
+        listed = hosts.ordered(self._watch.hosts)
+        place = listed.index(self._watch.watched) + down
+        self._choose(listed[min(max(place, 0), len(listed) - 1)])
+
+    def action_open(self) -> None:
+        self._watch.action_open("1")
+
+    def on_lines_chosen(self, message: Lines.Chosen) -> None:
+        """Choose the machine that was clicked on; open the one that is chosen already."""
+        if message.lines.id == "hosts" and message.number < len(self._shown.hosts):
+            host = self._shown.hosts[message.number]
+            if host is self._watch.watched:
+                self.action_open()
+            else:
+                self._choose(host)
+
+    def _choose(self, host: Watched) -> None:
+        self._watch.watched = host
+        self.redraw()
+
+
+PAGE = Hosts

@@ -1,0 +1,81 @@
+"""Several machines without a screen: all of them once, or an object each second."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+from gpuadvisor.tui.watch import hosts, plain, table
+from gpuadvisor.tui.watch.feed import Feed
+from gpuadvisor.tui.watch.watched import Watched
+
+EVERY_S = 1.0
+"""Seconds between two lines of JSON."""
+
+
+def once(watched: Sequence[Watched]) -> bool:
+    """Ask all at once, and return whether each has values of now; takes as long as the slowest."""
+
+    def ask(each: Watched) -> None:
+        assert each.remote is not None
+        for frame in each.remote.ask():
+            each.state.update(frame)
+        each.state.withheld = each.remote.withheld
+
+    threads = [threading.Thread(target=ask, args=(each,), daemon=True) for each in watched]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return all(hosts.problem(each) is None for each in watched)
+
+
+def lines(watched: Sequence[Watched], width: int) -> Iterator[str]:
+    """Yield a line for each machine, those in trouble first, and then all of each."""
+    listed = hosts.ordered(watched)
+    if len(listed) > 1:
+        name_width = max(len(each.state.host) for each in listed)
+        for each in listed:
+            yield table.text_of(hosts.line(each, width, name_width))
+    for each in listed:
+        if len(listed) > 1:
+            yield ""
+        if each.remote and each.remote.remark:
+            yield each.remote.remark
+        yield from plain.table(each.state, width)
+
+
+def document(watched: Sequence[Watched]) -> dict[str, Any]:
+    """Return what is known of all machines, in the order in which they were named."""
+    return {"version": plain.VERSION, "time_s": time.time(), "hosts": [*map(_host, watched)]}
+
+
+def _host(each: Watched) -> dict[str, Any]:
+    assert each.remote is not None
+    asked, now_s, silent_s = each.remote, time.time(), each.remote.silent_s
+    events = [*reversed(each.state.log.newest()[: plain.SHOWN_EVENTS])]
+    return {
+        "name": asked.host.name,
+        "address": asked.host.place,
+        "answers": asked.is_heard,
+        "heard_s": None if silent_s is None else now_s - silent_s,
+        "clock_ahead_s": asked.ahead_s,
+        **plain.document(each.state, events),
+        "problem": hosts.problem(each),
+    }
+
+
+def stream(watched: Sequence[Watched], out: TextIO) -> None:
+    """Write a line of JSON about all of them each second, for ever."""
+    feeds = [Feed(each.source) for each in watched]
+    for feed in feeds:
+        feed.start()
+    while True:
+        time.sleep(EVERY_S)
+        for each, feed in zip(watched, feeds, strict=True):
+            for frame in feed.waiting(EVERY_S):
+                each.state.update(frame)
+        print(json.dumps(document(watched)), file=out, flush=True)
