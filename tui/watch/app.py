@@ -228,8 +228,6 @@ class Watch(App[int]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Yield what the palette offers: the pages, what their keys do, themes, the picture."""
         for page in self.pages:
-            if not page.is_offered(self.watched):
-                continue
             yield SystemCommand(page.NAME, page.ABOUT, partial(self.action_open, page.KEY))
         told = {"command_palette"}
         for node in (screen, self):
@@ -294,7 +292,7 @@ class Watch(App[int]):
 
         if self.pages:
             return
-        self.pages = pages.load()
+        self.pages = [page for page in pages.load() if page.is_offered(self.watched)]
         gc.freeze()  # what is there so far stays: the collector need not look at it each time
         gc.enable()
         for page in self.pages:
@@ -302,8 +300,6 @@ class Watch(App[int]):
                 mode = self._mode(page.KEY, host)
                 if mode not in self._modes:  # what is shown first does not wait for the others
                     self.add_mode(mode, partial(_made, page, host))
-            if not page.is_offered(self.watched):
-                continue
             self.bind(page.KEY, f"open('{page.KEY}')", description=page.NAME, show=False)
         self.draw()
 

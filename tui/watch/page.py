@@ -121,8 +121,7 @@ class Page(Screen[None]):
         least its name, for which the other pages' names make room."""
         spans: list[Span] = []
         clicks: Clicks = {}
-        offered = [page for page in self._watch.pages if page.is_offered(self.watched)]
-        offered = offered or [type(self)]
+        offered = self._watch.pages or [type(self)]
         used = sum(len(page.KEY) + len(page.NAME) + 3 for page in offered) + GAP
         is_brief = bool(self.watched.remote) and used + len(self.name_there) > self.size.width
         for page in offered:
