@@ -20,6 +20,9 @@ NAMES = {
     "broadcast": "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
 }
 TRANSFER_US = 40.0
+SURELY_ENOUGH = 8
+"""So many collectives without numbers are matched whatever they last; of 1,500 runs of 6 or 7, 8
+were left in doubt."""
 
 
 @dataclass
@@ -131,7 +134,10 @@ def test_who_came_last_however_the_clocks_differ(seed, told):
         simulated.facts(rank, told, clocks_us[rank]) for rank in range(simulated.ranks)
     ])  # fmt: skip
     last, waited_us = counted(simulated)
-    assert found.unmatched is None
+    if found.unmatched is not None:  # chance can have matched few that nothing numbers
+        assert (told, found.collectives) == (False, 0)
+        assert len(rows) < SURELY_ENOUGH
+        return
     assert found.collectives == len(rows)
     assert {each.place: each.last for each in found.late} == {
         rank: times for rank, times in enumerate(last) if times
