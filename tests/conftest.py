@@ -3,6 +3,7 @@
 Tests marked `gpu` run where there is a GPU; elsewhere they are skipped, and say so.
 """
 
+import gc
 import json
 import os
 import shutil
@@ -16,8 +17,8 @@ from hypothesis import HealthCheck, settings
 
 from gpuadvisor.collectors.devices import inventory
 
-# How long a machine takes for an example says nothing of what is tested, and whether a commit passes
-# is no matter of luck: each run draws the same. --hypothesis-profile=search draws many others.
+# How long a machine takes for an example says nothing of what is tested, and whether a commit
+# passes is no matter of luck: each run draws the same. --hypothesis-profile=search draws others.
 settings.register_profile(
     "any machine",
     deadline=None,
@@ -131,6 +132,11 @@ def play(ask, tmp_path):
         return ask(SCENES + program, "result", FAKE_NVML_CONTROL=str(tmp_path / "scene"), **environ)
 
     return played
+
+
+def pytest_collection_finish():
+    """Each collection of garbage would walk through thousands of tests: half a second each time."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -187,7 +187,6 @@ def test_a_day_in_the_life(machine):
     assert not (machine.telemetry / "daemon.sock").exists()
 
 
-@pytest.mark.slow  # a round of tests/stress/test_telemetry_soak.py has each of these
 def test_a_lost_gpu_a_hanging_driver_and_a_kill(machine):
     machine.start()
     machine.control("LOAD=busy", "LOST_AFTER=*@1=0")

@@ -34,6 +34,13 @@ def script(folder: Path, each: str = "pass", after: str = "", steps: int = 1000)
     return "train.py"
 
 
+@pytest.fixture
+def known_python(monkeypatch):
+    """Whether it has torch is asked of the interpreter below, where a script makes no step."""
+    python = TargetPython(sys.executable, "3.12.3", torch="2.7.1")
+    monkeypatch.setattr(recording, "target_python", lambda command: python)
+
+
 def marked_steps(trace: Path) -> list[str]:
     data = trace.read_bytes()
     data = gzip.decompress(data) if trace.suffix == ".gz" else data
@@ -42,11 +49,12 @@ def marked_steps(trace: Path) -> list[str]:
     return [event["name"] for event in marks if event["name"].startswith("ProfilerStep#")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "args"),
     [
         ("workers.py", []),  # batches come from forked and spawned processes
-        pytest.param("inference.py", ["eager"], marks=pytest.mark.slow),
+        ("inference.py", ["eager"]),
     ],
 )
 def test_each_of_the_steps_that_were_asked_for_is_marked(tmp_path, here, name, args):
@@ -73,10 +81,10 @@ def test_what_it_prints_leads_on_to_the_diagnosis(tmp_path):
     assert "before" in again.sentence
 
 
-def test_the_json_has_all_that_is_promised(tmp_path):
+def test_the_json_has_all_that_is_promised(tmp_path, here, known_python):
     trace = tmp_path / "kept.json.gz"
     words = ["profile", script(tmp_path), "--json", "--stacks", "--output", str(trace)]
-    told = json.loads(run(tmp_path, *words).out)
+    told = json.loads(here(tmp_path, *words).out)
     assert set(told) == {
         "version", "tool", "steps", "warmup_steps", "profile", "time", "finding", "notes", "output"
     }  # fmt: skip
@@ -157,10 +165,7 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
     ],
     ids=["crash", "no torch", "signal", "one step", "profiler", "late"],
 )  # fmt: skip
-def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, here, monkeypatch, text, reason):
-    # Whether it has torch is asked of the interpreter below, where a script makes no step.
-    python = TargetPython(sys.executable, "3.12.3", torch="2.7.1")
-    monkeypatch.setattr(recording, "target_python", lambda command: python)
+def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, here, known_python, text, reason):
     (tmp_path / "train.py").write_text(text)
     words = ["profile", "train.py"] + (["--steps", "500"] if "number == 60" in text else [])
     answer = here(tmp_path, *words)

@@ -159,6 +159,7 @@ class TestGain:
         assert "faster" in (gain.home / "pull.md").read_text("utf-8")
         assert (gain.home / "page.html").read_text("utf-8").lower().startswith("<!doctype html>")
 
+    @pytest.mark.slow
     def test_a_script_that_fails_without_it_is_not_verified(self, gain):
         words = (
             "--plan",
