@@ -215,7 +215,8 @@ static u64 power_mw(const Gpu *gpu) {
 
 static u64 memory_used(const Gpu *gpu) {
     double share = level(gpu);
-    return share > 0 ? (u64)((0.1 + share / 2) * gpu->model->memory_bytes) >> 20 << 20 : 0;
+    u64 whole = share > 0 ? (u64)((0.1 + share / 2) * gpu->model->memory_bytes) : 0;
+    return whole / (gpu->parent ? 8 : 1) >> 20 << 20;
 }
 
 static u64 memory_total(const Gpu *gpu) {

@@ -31,6 +31,8 @@ typedef struct {
 int nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *utilization) {
     OF_WHOLE_GPUS(gpu);
     unsigned busy = (unsigned)(100 * level(gpu) + 0.5);
+    if (instances_of(gpu))
+        return NOT_SUPPORTED; /* as the documentation has it of GPUs in MIG mode */
     *utilization = (Utilization){(unsigned)value_of(__func__, gpu, busy), busy / 2};
     return SUCCESS;
 }
@@ -59,7 +61,7 @@ typedef struct {
 
 int nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *memory) {
     FAIL_IF_ASKED(gpu);
-    u64 total = memory_total(gpu), used = value_of(__func__, gpu, gpu->parent ? 0 : memory_used(gpu));
+    u64 total = memory_total(gpu), used = value_of(__func__, gpu, memory_used(gpu));
     *memory = (Memory){total, total - used, used};
     return SUCCESS;
 }
@@ -68,7 +70,7 @@ int nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *memory) {
     FAIL_IF_ASKED(gpu);
     if (memory->version != 0x02000028)
         return VERSION_MISMATCH;
-    u64 total = memory_total(gpu), used = value_of(__func__, gpu, gpu->parent ? 0 : memory_used(gpu));
+    u64 total = memory_total(gpu), used = value_of(__func__, gpu, memory_used(gpu));
     u64 reserved = 512ULL << 20;
     *memory = (MemoryV2){0x02000028, total, reserved, total - reserved - used, used};
     return SUCCESS;

@@ -157,6 +157,16 @@ def test_once_prints_a_line_for_each_gpu(watch):
     assert " n/a " in second
 
 
+def test_an_instance_has_a_line_with_what_the_driver_tells_of_it(watch):
+    told = watch("--once", FAKE_NVML_MODELS="h100", FAKE_NVML_MIG="@0=2", FAKE_NVML_LOAD="busy")
+    lines = {words[0]: words[1:] for line in told.stdout.splitlines() if (words := line.split())}
+    assert [label for label in lines if label[0].isdigit()] == ["0", "0/1", "0/2"]
+    assert lines["0/1"][:3] == ["MIG", "1g.10gb", "n/a"]  # and not 0 %
+    assert "6.0/10" in lines["0/1"]
+    assert "in use; the driver tells no utilization" in " ".join(lines["0/2"])
+    assert "in MIG mode: the driver tells no utilization" in " ".join(lines["0"])
+
+
 def test_once_as_json_has_every_metric_with_its_state(watch):
     done = watch("--once", "--json", FAKE_NVML_MODELS="t4", FAKE_NVML_LOAD="busy")
     assert (done.returncode, done.stderr) == (0, "")

@@ -72,7 +72,7 @@ def why(state: WatchState, gpu: Gpu) -> Why:
         return unreadable
     work = _Work(state, gpu)
     found = _broken(state, gpu) or _held(work) or _idle(work) or _waits(work) or _few_sms(work)
-    return found or _well(work)
+    return found or _partitioned(work) or _well(work)
 
 
 class _Work:
@@ -279,6 +279,22 @@ def _few_sms(work: _Work) -> Why | None:
         Style.WARNING,
         FEW_SMS,
     )
+
+
+def _partitioned(work: _Work) -> Why | None:
+    """Tell what is known of a MIG instance, and of the GPU that it is a part of, of which the
+    driver gives no utilization."""
+    if work.now("gpu_utilization_pct") is not None:
+        return None
+    if any(each.parent_uuid == work.gpu.uuid for each in work.state.gpus):
+        said = "in MIG mode: the driver tells no utilization of it or of its instances"
+        return Why((said, "in MIG mode"), Style.PLAIN, WORKS)
+    if not work.gpu.is_instance or work.processes is None:
+        return None
+    if not work.processes and _is_empty(work):
+        return Why(("free",), Style.QUIET, FREE)
+    said = "in use; the driver tells no utilization, clocks or power of an instance"
+    return Why((said, "in use, activity n/a", "in use"), Style.PLAIN, WORKS)
 
 
 def _well(work: _Work) -> Why:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Event, Frame, GpuProcess, State, Unavailable
+from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Sample, State, Unavailable
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.why import WORKS, why
 from tests.telemetry import BUSY, GIB, START_S, all_in, frame, h100, sample
@@ -67,6 +67,34 @@ CAPPED = {"throttle_reasons": 0x4, "sm_clock_mhz": 1485}
 )
 def test_what_is_said_of_a_gpu_at_work(changes, expected):
     assert sentence(*[sample(**changes)] * 30) == expected
+
+
+MIG = (
+    Gpu("GPU-0", 0, "NVIDIA H100 80GB HBM3", memory_total_bytes=80 * GIB),
+    Gpu("MIG-1", 0, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10 * GIB, parent_uuid="GPU-0"),
+)
+
+
+@pytest.mark.parametrize(
+    ("used_gib", "processes", "expected"),
+    [
+        (7, [of(gpu="MIG-1")], "in use; the driver tells no utilization, clocks or power of an"),
+        (7, [], "in use; the driver"),  # of another container
+        (0, [], "free"),
+        (0, None, "answers"),  # whether a process is there is not known
+    ],
+)
+def test_of_an_instance_no_more_is_said_than_the_driver_tells(used_gib, processes, expected):
+    lacks = all_in(State.NOT_SUPPORTED, START_S).unavailable
+    memory = {"memory_used_bytes": used_gib * GIB, "memory_total_bytes": 10 * GIB}
+    told = {name: why for name, why in lacks.items() if name not in memory}
+    state = WatchState("live", clock=lambda: 0.0)
+    whole = sample({"gpu_utilization_pct": lacks["gpu_utilization_pct"]})
+    samples = {"GPU-0": whole, "MIG-1": Sample(memory, told)}
+    listed = None if processes is None else tuple(processes)
+    state.update(Frame(START_S, samples, gpus=MIG, processes=listed))
+    assert why(state, MIG[1]).sentence.startswith(expected)
+    assert why(state, MIG[0]).texts[-1] == "in MIG mode"
 
 
 def test_a_limit_that_holds_now_and_then_costs_so_much_less():
