@@ -1,0 +1,261 @@
+"""Fit the ranges of rules to measured cures, and say how often they hold on programs never seen.
+
+    python benchmarks/defects/fit.py results.jsonl [--write rules/calibration.json]
+
+Split conformal prediction: where in a rule's own range the measured gains of the fitted part lie is
+counted, and the range is moved so that nine in ten of them lie in it, and of gains from the same
+generator that nobody looked at at least as many, whatever their distribution. Printed are coverage
+and width on the held-out part, by rule, before and after; how often the first finding names the
+defect; and what is found on healthy programs. A rule with too few pairs keeps its range.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pairs import FIT, HEALTHY, HELD_OUT
+from scipy import stats
+
+from gpuadvisor.domain.finding import Span
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.calibration import Fit, position
+
+COVERAGE = 0.9
+"""Share of gains that a range is to hold."""
+EFFECT_PCT = 5.0
+"""Least gain that makes a defect one: the low end of its interval. What costs less need not be
+what is found first. [own]"""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a rule said of a program, and what the cure of its defect saved."""
+
+    pair: str
+    rule: str
+    given: Span
+    """The rule's own range, in percent of the run."""
+    gain_pct: float
+    part: str
+
+
+def fitted(positions: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float] | None:
+    """Return between which places of a rule's range such a share of gains lies; None for too few.
+
+    With 19 and more for nine in ten, both ends are quantiles of their own; with 9 and more, the two
+    are as far from the range's middle as the gains are.
+    """
+    count, missed = len(positions), 1 - coverage
+    ordered = sorted(positions)
+    skipped = math.floor((count + 1) * missed / 2 + 1e-9)
+    if skipped:
+        return ordered[skipped - 1], ordered[count - skipped]
+    distances = sorted(abs(each - 0.5) for each in positions)
+    taken = math.ceil((count + 1) * coverage - 1e-9)
+    if not count or taken > count:
+        return None
+    return 0.5 - distances[taken - 1], 0.5 + distances[taken - 1]
+
+
+def cases_of(rows: Iterable[Row]) -> list[Case]:
+    """Return the pairs in which a rule that names the defect gave a range."""
+    found = []
+    for row in rows:
+        finding = naming(row)
+        if finding is None or row["gain_pct"] is None:
+            continue
+        given = finding.get("uncalibrated_pct") or finding["improvement_pct"]
+        span = Span(given["low"], given["high"])
+        gain = max(row["gain_pct"]["value"], 0.0)
+        found.append(Case(row["pair"], finding["rule"], span, gain, row["part"]))
+    return found
+
+
+def naming(row: Row) -> Row | None:
+    """Return the first finding with a range that names a program's defect."""
+    for finding in shown(row):
+        if finding["rule"] in row["accepts"] and "improvement_pct" in finding:
+            return finding
+    return None
+
+
+def shown(row: Row) -> list[Row]:
+    """Return what is shown of a diagnosis, the most severe first."""
+    return [each for each in row["diagnosis"]["findings"] if "hidden_by" not in each]
+
+
+def fits_of(cases: Sequence[Case]) -> dict[str, Fit]:
+    """Return the fits of the rules with enough pairs in the part that is fitted to."""
+    found = {}
+    for rule, some in by_rule(each for each in cases if each.part == FIT).items():
+        ends = fitted([position(each.given, each.gain_pct) for each in some])
+        if ends is not None and ends[0] < ends[1]:
+            found[rule] = Fit(round(ends[0], 4), round(ends[1], 4), len(some))
+    return found
+
+
+def by_rule(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    """Return cases by their rules, in the order of these."""
+    found = defaultdict(list)
+    for each in cases:
+        found[each.rule].append(each)
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Held:
+    """How often ranges hold the gains, and how wide they are."""
+
+    inside: int
+    count: int
+    width_points: float
+
+    @classmethod
+    def of(cls, spans: Sequence[Span], gains: Sequence[float]) -> Held:
+        inside = sum(span.low <= gain <= span.high for span, gain in zip(spans, gains, strict=True))
+        return cls(inside, len(spans), median(each.width for each in spans) if spans else 0.0)
+
+    def __str__(self) -> str:
+        if not self.count:
+            return "- | -"
+        low = stats.beta.ppf(0.05, self.inside, self.count - self.inside + 1) if self.inside else 0
+        return f"{self.inside} of {self.count} (at least {low:.0%}) | {self.width_points:.0f}"
+
+
+def held(cases: Sequence[Case], fits: dict[str, Fit]) -> Held:
+    """Return how often the ranges of rules hold, those that were fitted as they are then."""
+    spans = [
+        fits[each.rule].span(each.given) if each.rule in fits else each.given for each in cases
+    ]
+    return Held.of(spans, [each.gain_pct for each in cases])
+
+
+def table(cases: Sequence[Case], fits: dict[str, Fit]) -> str:
+    """Return coverage and width on the held-out part, by rule, before and after."""
+    tried = [each for each in cases if each.part == HELD_OUT]
+    rows = by_rule(tried)
+    lines = [
+        "| rule | fitted to | as given: inside | width | fitted: inside | width |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for rule in sorted({*rows, *fits}):
+        some = rows.get(rule, [])
+        count = fits[rule].pairs if rule in fits else "too few"
+        after = held(some, fits) if rule in fits else "not calibrated |"
+        lines.append(f"| {rule} | {count} | {held(some, {})} | {after} |")
+    lines.append(f"| all | | {held(tried, {})} | {held(tried, fits)} |")
+    return "\n".join(lines)
+
+
+def scores(rows: Sequence[Row]) -> str:
+    """Return how often the first finding is right, and what healthy programs are told."""
+    defective = [row for row in rows if row["defect"] != HEALTHY]
+    costly = [row for row in defective if row["gain_pct"]["low"] >= EFFECT_PCT]
+    nameable = [row for row in costly if row["accepts"]]
+    wrong = [row for row in nameable if not is_right(row)]
+    healthy = [row for row in rows if row["defect"] == HEALTHY]
+    loud = [row for row in healthy if alarms(row)]
+    lines = [
+        f"first finding right: {len(nameable) - len(wrong)} of {len(nameable)} programs with a"
+        f" defect that costs {EFFECT_PCT:.0f} % and that some rule names"
+        f" ({len(costly) - len(nameable)} more that none names, {len(defective) - len(costly)}"
+        " that cost less)",
+        f"healthy programs with nothing above a notice: {len(healthy) - len(loud)} of"
+        f" {len(healthy)}",
+    ]
+    lines += [f"  {row['pair']}: {first(row)}; right is {row['accepts']}" for row in wrong]
+    lines += [f"  {row['pair']}: {', '.join(alarms(row))}" for row in loud]
+    return "\n".join(lines)
+
+
+def is_right(row: Row) -> bool:
+    """Say whether the first finding that is at least a notice names the defect."""
+    return first(row) in row["accepts"]
+
+
+def first(row: Row) -> str:
+    """Return the rule of the first finding, unless it is only for information."""
+    found = [each["rule"] for each in shown(row) if rank(each) >= Severity.NOTICE.rank]
+    return found[0] if found else "nothing"
+
+
+def alarms(row: Row) -> list[str]:
+    """Return the rules that say more than a notice."""
+    return [each["rule"] for each in shown(row) if rank(each) > Severity.NOTICE.rank]
+
+
+def rank(finding: Row) -> int:
+    """Return how severe a finding is."""
+    return Severity(finding["severity"]).rank
+
+
+def written(fits: dict[str, Fit], rows: Sequence[Row], cases: Sequence[Case]) -> str:
+    """Return the table of constants for the product, with what it rests on."""
+    tried = by_rule(each for each in cases if each.part == HELD_OUT)
+    rules = {}
+    for name, fit in fits.items():
+        found = held(tried.get(name, []), fits)
+        rules[name] = {
+            "low": fit.low, "high": fit.high, "pairs": fit.pairs,
+            "held_out": {"inside": found.inside, "pairs": found.count,
+                         "width_points": round(found.width_points, 1)},
+        }  # fmt: skip
+    told = {
+        "gpu": one_gpu(rows),
+        "date": max(row["date"] for row in rows)[:10],
+        "source": "benchmarks/defects/fit.py",
+        "coverage": COVERAGE,
+        "rules": rules,
+    }
+    return json.dumps(told, indent=1) + "\n"
+
+
+def one_gpu(rows: Sequence[Row]) -> str:
+    """Return the GPU on which all was measured; SystemExit where there was none, or several."""
+    names = {row["device"]["gpu"] for row in rows if row.get("device")}
+    if names == {""}:
+        raise SystemExit("these were measured on a CPU: nothing can be fitted to them")
+    if len(names) != 1:
+        raise SystemExit(f"one GPU at a time: these are of {', '.join(sorted(names)) or 'none'}")
+    return names.pop()
+
+
+def read(paths: Iterable[Path]) -> list[Row]:
+    """Return what was measured and diagnosed, the last line of each pair."""
+    found: dict[str, Row] = {}
+    for path in paths:
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            found[row["pair"]] = row
+    return [row for row in found.values() if "error" not in row]
+
+
+def main() -> None:
+    """Print the scores and the table, and write what was fitted."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--write", type=Path, help="the product's table of constants")
+    chosen = parser.parse_args()
+    rows = read(chosen.results)
+    cases = cases_of(rows)
+    fits = fits_of(cases)
+    print(f"{len(rows)} programs; ranges on the part that nothing was fitted to:\n")
+    print(table(cases, fits))
+    print(f"\n{scores([row for row in rows if row['part'] == HELD_OUT])}")
+    if chosen.write:
+        text = written(fits, rows, cases)
+        chosen.write.write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""One program of a pair, as a script that `gpuadvisor diagnose` can run.
+
+    python benchmarks/defects/program.py transformer-values_read-3 [--cured] [--device cpu]
+
+With `--serve` it takes steps whenever a line says for how many seconds, and answers with the
+milliseconds of one. Where $DEFECTS_TOKEN names a file, it uses the GPU only while it alone holds
+that file's lock, so that many may start while one is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from pairs import pair_named
+from programs import steps
+from recipes import Recipe
+
+TOKEN = "DEFECTS_TOKEN"
+CORES = "DEFECTS_CORES"
+"""Environment variable with the cores, `0,1,2`, of who uses the GPU; the others start elsewhere."""
+WARM_UP_S = 0.3
+"""Before anything is timed; and at least so many steps, in which memory and kernels are chosen."""
+WARM_UP_STEPS = 4
+UNTIMED_S = 0.05
+"""Before each timing, and at least as many steps as batches lie ready of a loader: each worker has
+made two ahead."""
+
+
+def main() -> None:
+    """Take steps for ever, or as asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("pair")
+    parser.add_argument("--cured", action="store_true")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--serve", action="store_true")
+    chosen = parser.parse_args()
+    recipe = pair_named(chosen.pair).recipe(chosen.cured)
+    if chosen.device == "cpu":
+        torch.set_num_threads(1)  # so that it is not the machine's other work that is timed
+    if chosen.serve:
+        serve(recipe, chosen.device)
+    held = take_turn()
+    for _ in steps(recipe, chosen.device):
+        pass
+    del held
+
+
+def take_turn() -> Any:
+    """Wait until nobody else uses the GPU; the lock is held until this process ends."""
+    if TOKEN not in os.environ:
+        return None
+    token = open(os.environ[TOKEN], "w")  # noqa: PTH123, SIM115
+    fcntl.lockf(token, fcntl.LOCK_EX)  # which workers of a loader do not inherit
+    keep_to_cores()
+    return token
+
+
+def keep_to_cores() -> None:
+    """Leave the cores on which others start."""
+    if os.environ.get(CORES):
+        os.sched_setaffinity(0, {int(each) for each in os.environ[CORES].split(",")})
+
+
+def serve(recipe: Recipe, device: str) -> None:
+    """Answer with the time of a step of a whole batch, whenever a line says for how long."""
+    told = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed
+    print(json.dumps("ready"), file=told, flush=True)
+    sys.stdin.readline()
+    keep_to_cores()
+    taken = steps(recipe, device)
+    ready = max(2 * recipe.workers, 1) if recipe.data == "loader" else 1
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    began = time.perf_counter()
+    for _ in range(WARM_UP_STEPS):
+        next(taken)
+    while time.perf_counter() - began < WARM_UP_S:
+        timed(taken, 1, wait)
+    step_s = timed(taken, 2, wait)
+    print(json.dumps(described(device)), file=told, flush=True)
+    for line in sys.stdin:
+        timed(taken, max(ready, int(UNTIMED_S / step_s)), wait)
+        step_s = timed(taken, max(2, int(float(line) / step_s)), wait)
+        print(json.dumps(1e3 * step_s * recipe.batch_divisor), file=told, flush=True)
+    os._exit(0)  # at once: workers and contexts need not be taken down one by one
+
+
+def timed(taken: Iterator[None], count: int, wait: Callable[[], None]) -> float:
+    """Return the seconds of a step."""
+    wait()
+    began = time.perf_counter()
+    for _ in range(count):
+        next(taken)
+    wait()
+    return (time.perf_counter() - began) / count
+
+
+def described(device: str) -> dict[str, Any]:
+    """Return on what it runs."""
+    found = {
+        "gpu": "",
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+    if device == "cuda":
+        found["gpu"] = torch.cuda.get_device_name()
+        found["cudnn"] = torch.backends.cudnn.version()
+        found["peak_bytes"] = torch.cuda.max_memory_allocated()
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""The generator of programs with one defect: `benchmarks/defects`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.domain.finding import Span
+from gpuadvisor.rules.calibration import Fit, read
+from gpuadvisor.rules.registry import load_rules
+
+FOLDER = Path(__file__).parents[3] / "benchmarks" / "defects"
+MODULES = {path.stem for path in FOLDER.glob("*.py")}
+
+
+@pytest.fixture(scope="module")
+def made():
+    """What imports a module of the generator by its name, as its scripts do."""
+    from importlib import import_module
+
+    sys.path.insert(0, str(FOLDER))
+    yield import_module
+    sys.path.remove(str(FOLDER))
+    for name in MODULES & sys.modules.keys():
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def pairs(made):
+    return list(made("pairs").all_pairs())
+
+
+def test_there_are_enough_of_each_kind(pairs, made):
+    names = [each.name for each in pairs]
+    assert len(set(names)) == len(names)
+    healthy = sum(each.defect == "healthy" for each in pairs)
+    assert healthy >= 30
+    assert len(names) - healthy >= 200
+    families = {each.family for each in pairs}
+    assert families == {*made("catalogue").ALL}
+
+
+def test_a_name_says_all_of_a_pair(pairs, made):
+    again = [made("pairs").pair_named(each.name) for each in pairs]
+    assert again == pairs
+    assert [each.recipe(True) for each in again] == [each.recipe(True) for each in pairs]
+
+
+def test_a_cure_changes_nothing_but_the_defect(pairs, made):
+    defects = made("catalogue").DEFECTS
+    for each in pairs:
+        planted, cured = (asdict(each.recipe(form)) for form in (False, True))
+        changed = {name for name in planted if planted[name] != cured[name]}
+        if each.defect == "healthy":
+            assert not changed
+        else:
+            defect = defects[each.defect]
+            assert changed
+            assert changed <= {*defect.bad, *defect.cured}, each.name
+
+
+def test_the_rules_that_name_a_defect_are_rules(made):
+    known = {rule.name for rule in load_rules()}
+    for name, defect in made("catalogue").DEFECTS.items():
+        assert set(defect.accepts) <= known, name
+
+
+def test_the_part_of_a_pair_is_decided_by_its_seed_alone(pairs, made):
+    part_of = made("pairs").part_of
+    assert all(each.part == part_of(each.seed) for each in pairs)
+    told = [part_of(seed) for seed in range(5)]
+    assert told == ["held_out", "fit", "held_out", "fit", "fit"]  # for ever
+
+
+def test_each_defect_has_three_in_five_pairs_to_fit_to(pairs, made):
+    for name, defect in made("catalogue").DEFECTS.items():
+        parts = [each.part for each in pairs if each.defect == name]
+        if defect.every == 1:
+            assert parts.count("fit") == 0.6 * len(parts)
+
+
+@pytest.mark.slow
+def test_a_programs_steps_are_those_of_its_recipe(pairs, made):
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    steps = made("programs").steps
+    tried = {each.defect: each for each in pairs if each.defect not in ("healthy", "graph_breaks")}
+    for each in tried.values():
+        for cured in (False, True):
+            recipe = each.recipe(cured)
+            recipe = type(recipe)(**{**asdict(recipe), "workers": 0, "batch_ms": 0.0, "host_ms": 0})
+            assert len(list(islice(steps(recipe, "cpu"), 2))) == 2, each.name
+    torch.set_num_threads(threads)
+
+
+def row(pair="a-b-1", part="fit", low=10.0, high=50.0, gain=30.0, rule="sync_in_loop", **more):
+    finding = {
+        "rule": rule, "severity": "warning", "improvement_pct": {"low": low, "high": high},
+    }  # fmt: skip
+    return {
+        "pair": pair, "part": part, "defect": "values_read", "accepts": ["sync_in_loop"],
+        "gain_pct": {"value": gain, "low": gain - 1, "high": gain + 1},
+        "device": {"gpu": "NVIDIA H200"}, "date": "2026-12-01T10:00:00+00:00",
+        "diagnosis": {"findings": [finding]},
+    } | more  # fmt: skip
+
+
+def recording(places=20, part="fit"):
+    """Rows whose gains lie in the lower half of the ranges, evenly."""
+    return [row(f"{part}-x-{k}", part, gain=10 + 20 * k / (places - 1)) for k in range(places)]
+
+
+@pytest.mark.parametrize(
+    ("count", "ends"), [(8, None), (9, (0.5 - 0.5, 0.5 + 0.5)), (19, (0.0, 1.0)), (39, (0.0, 1.0))]
+)
+def test_quantiles_of_so_few_are_their_extremes(made, count, ends):
+    positions = [0.0, 1.0, *([0.5] * (count - 2))]
+    found = made("fit").fitted(positions)
+    assert found == ((0.5, 0.5) if count == 39 else ends)
+
+
+def test_ranges_hold_as_much_as_they_say_of_what_was_never_seen(made):
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    fitted = made("fit").fitted
+    for count in (9, 15, 19, 30, 100):
+        covered = []
+        for _ in range(400):
+            low, high = fitted(draw.gamma(2.0, 0.2, count).tolist())
+            new = draw.gamma(2.0, 0.2, 50)
+            covered.append(float(((low <= new) & (new <= high)).mean()))
+        assert np.mean(covered) >= 0.9 - 3 * np.std(covered) / 20
+
+
+def test_what_was_held_out_changes_no_fit(made):
+    fit = made("fit")
+    rows = recording() + recording(part="held_out")
+    fits = fit.fits_of(fit.cases_of(rows))
+    assert fits == {"sync_in_loop": Fit(0.0, 0.5, 20)}
+    for each in rows:
+        if each["part"] == "held_out":
+            each["gain_pct"]["value"] = 99.0
+    cases = fit.cases_of(rows)
+    assert fit.fits_of(cases) == fits
+    tried = [each for each in cases if each.part == "held_out"]
+    assert fit.held(tried, fits).inside == 0
+
+
+def test_coverage_and_width_are_of_the_held_out_part(made):
+    fit = made("fit")
+    cases = fit.cases_of(recording() + recording(10, "held_out"))
+    table = fit.table(cases, fit.fits_of(cases))
+    assert (
+        "| sync_in_loop | 20 | 10 of 10 (at least 74%) | 40 | 10 of 10 (at least 74%) | 20 |"
+        in (table)
+    )
+
+
+def test_a_rule_with_too_few_pairs_is_not_calibrated(made):
+    fit = made("fit")
+    cases = fit.cases_of(recording(8) + recording(4, "held_out"))
+    assert "| sync_in_loop | too few | 4 of 4 (at least 47%) | 40 | not calibrated | |" in (
+        fit.table(cases, fit.fits_of(cases))
+    )
+
+
+def test_what_is_written_is_what_the_product_reads(made):
+    fit = made("fit")
+    rows = recording() + recording(10, "held_out")
+    cases = fit.cases_of(rows)
+    told = read(fit.written(fit.fits_of(cases), rows, cases))
+    assert (told.gpu, told.date, told.coverage) == ("NVIDIA H200", "2026-12-01", 0.9)
+    assert told.fits == {"sync_in_loop": Fit(0.0, 0.5, 20)}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "why"), [(("",), "on a CPU"), (("NVIDIA H200", "NVIDIA T4"), "one GPU at a time")]
+)
+def test_nothing_is_fitted_to_cpus_or_to_several_gpus(made, gpus, why):
+    rows = [row(device={"gpu": gpu}) for gpu in gpus]
+    with pytest.raises(SystemExit, match=why):
+        made("fit").written({}, rows, [])
+
+
+def test_ranges_are_those_before_the_last_calibration(made):
+    finding = {
+        "rule": "sync_in_loop", "severity": "notice", "improvement_pct": {"low": 20, "high": 30},
+        "uncalibrated_pct": {"low": 10, "high": 50},
+    }  # fmt: skip
+    (case,) = made("fit").cases_of([row(diagnosis={"findings": [finding]})])
+    assert case.given == Span(10, 50)
+
+
+def test_scores_tell_what_was_found_first_and_on_healthy_programs(made):
+    healthy = {"defect": "healthy", "accepts": [], "gain_pct": None}
+    rows = [
+        row("right"),
+        row("wrong", rule="launch_bound"),
+        row("cheap", gain=2.0, rule="launch_bound"),
+        row("unnamed", accepts=[]),
+        row("calm", **healthy, diagnosis={"findings": []}),
+        row("loud", **healthy),
+    ]
+    told = made("fit").scores(rows)
+    assert "first finding right: 1 of 2 programs" in told
+    assert "(1 more that none names, 1 that cost less)" in told
+    assert "nothing above a notice: 1 of 2" in told
+    assert "wrong: launch_bound; right is ['sync_in_loop']" in told
+    assert "loud: sync_in_loop" in told
+
+
+def test_the_last_line_of_a_pair_counts_and_failures_do_not(made, tmp_path):
+    lines = [row("a", gain=1.0), row("b"), row("a", gain=2.0), {"pair": "c", "error": "no"}]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    found = made("fit").read([tmp_path / "results.jsonl"])
+    assert [(each["pair"], each["gain_pct"]["value"]) for each in found] == [
+        ("a", 2.0),
+        ("b", 30.0),
+    ]
+
+
+def test_a_gain_has_the_interval_of_its_rounds(made):
+    gain = made("timing").Gain.of([10.0, 10.0, 10.0], [8.0, 8.0, 8.0])
+    assert (gain.value, gain.low, gain.high) == pytest.approx((20, 20, 20))
+    assert gain.is_precise
+    wide = made("timing").Gain.of([10.0, 12.0, 11.0], [8.0, 9.0, 10.0])
+    assert wide.low < wide.value < wide.high
+    assert not wide.is_precise
+
+
+def test_recording_goes_on_after_the_last_whole_line(made, tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"pair": "a"}\n{"pair": "b", "err')
+    results = made("record").Results(path)
+    assert [each["pair"] for each in results.rows] == ["a"]
+    results.add({"pair": "b"})
+    assert [each["pair"] for each in made("record").Results(path).rows] == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_a_recording_that_is_killed_goes_on(made, tmp_path):
+    """The whole way on a CPU: timed, diagnosed by the real program, killed, and gone on with."""
+    path = tmp_path / "results.jsonl"
+    words = [
+        sys.executable, str(FOLDER / "record.py"), str(path), "--device", "cpu", "--lanes", "1",
+        "--rounds", "1", "--only", "slow_python|healthy", "--home", str(tmp_path / "home"),
+    ]  # fmt: skip
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        line = first.stdout.readline()
+        time.sleep(1.0)
+        os.kill(first.pid, signal.SIGKILL)
+    assert "slow_python" in line
+    before = path.read_bytes()
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert path.read_bytes().startswith(before)
+    rows = made("fit").read([path])
+    assert sorted(each["defect"] for each in rows) == ["healthy"] * 3 + ["slow_python"], done
+    (planted,) = (each for each in rows if each["defect"] == "slow_python")
+    assert planted["gain_pct"]["low"] > 0
+    assert planted["diagnosis"]["account"] is not None
+    again = tmp_path / "again.jsonl"
+    asked = [sys.executable, str(FOLDER / "rediagnose.py"), str(path), str(tmp_path / "home")]
+    subprocess.run([*asked, str(again)], check=True)
+    told = made("fit").read([again])
+    assert [each["pair"] for each in told] == [each["pair"] for each in rows]
+    assert [each["gain_pct"] for each in told] == [each["gain_pct"] for each in rows]
