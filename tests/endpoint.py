@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from gpuadvisor.daemon.configuration import Address, Prometheus
 from gpuadvisor.daemon.exporter import Exporter
@@ -16,14 +17,16 @@ from tests.telemetry import START_S
 class Endpoint:
     """One machine, on a port of this one."""
 
-    def __init__(self, name: str = "node7", **chosen: object) -> None:
+    def __init__(self, name: str = "node7", folder: Path | None = None, **chosen: object) -> None:
+        """`folder` is the store with its past; `chosen` are keys of `[prometheus]`."""
         self.name = name
+        self._folder = folder
         self._chosen = Prometheus(address=Address("127.0.0.1:0"), **chosen)
         self._open()
 
     def _open(self) -> None:
         self.figures = Figures()
-        self.exporter = Exporter(self.figures, self._chosen)
+        self.exporter = Exporter(self.figures, self._chosen, self._folder)
         self.port = int(self.exporter.url.rpartition(":")[2].partition("/")[0])
 
     def host(self, **changes: object) -> Host:

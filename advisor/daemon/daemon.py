@@ -99,7 +99,7 @@ class Service:
 
     def run(self, source: Source, frames: Iterator[Frame], asked: Requests) -> None:
         """Work until it is asked to stop. `frames` are those of `source`, some perhaps read."""
-        self._exporter = _exporter(self._figures, self._configuration.prometheus)
+        self._exporter = self._open_exporter(self._configuration.prometheus)
         self._processes = _process_server(self._setting.folder, self._configuration)
         last_s = time.time()
         try:
@@ -195,11 +195,18 @@ class Service:
             self._exporter.close()  # before, as it may be the same address with another token
             self._exporter = None
         try:
-            self._exporter = _exporter(self._figures, chosen)
+            self._exporter = self._open_exporter(chosen)
         except AdvisorError:
             with suppress(AdvisorError):
-                self._exporter = _exporter(self._figures, self._configuration.prometheus)
+                self._exporter = self._open_exporter(self._configuration.prometheus)
             raise
+
+    def _open_exporter(self, chosen: Prometheus | None) -> Exporter | None:
+        if chosen is None:
+            return None
+        from gpuadvisor.daemon.exporter import Exporter
+
+        return Exporter(self._figures, chosen, self._setting.folder)
 
     def _is_ready(self) -> None:
         endpoint = self._exporter.url if self._exporter else None
@@ -261,14 +268,6 @@ def requests() -> Iterator[Requests]:
             yield asked
         finally:
             signal.signal(signal.SIGHUP, before)
-
-
-def _exporter(figures: Figures, chosen: Prometheus | None) -> Exporter | None:
-    if chosen is None:
-        return None
-    from gpuadvisor.daemon.exporter import Exporter
-
-    return Exporter(figures, chosen)
 
 
 def _process_server(folder: Path, chosen: Configuration) -> ProcessServer | None:

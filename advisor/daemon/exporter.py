@@ -19,18 +19,21 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client.registry import Collector
 
+from gpuadvisor.daemon import past_answer, remote_answer
 from gpuadvisor.daemon.bounded_server import REQUEST_S, BoundedServer
 from gpuadvisor.daemon.configuration import Prometheus
 from gpuadvisor.daemon.exposition import Exposition
 from gpuadvisor.daemon.exposition_text import encoder
 from gpuadvisor.daemon.figures import Figures
-from gpuadvisor.daemon.remote_answer import KIND, PATH, RemoteAnswer
+from gpuadvisor.daemon.past_answer import PastAnswer
+from gpuadvisor.daemon.remote_answer import RemoteAnswer
 from gpuadvisor.daemon.tokens import read_token
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import AdvisorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 LOG = logging.getLogger(__name__)
@@ -51,12 +54,14 @@ PLAIN = "text/plain; charset=utf-8"
 class Exporter:
     """The endpoint, open until `close`; UsageError or AdvisorError where it cannot be opened."""
 
-    def __init__(self, figures: Figures, chosen: Prometheus) -> None:
+    def __init__(self, figures: Figures, chosen: Prometheus, folder: Path | None = None) -> None:
+        """Tell `figures`, and of a store's folder what was before."""
         token = read_token(chosen.token_file, chosen.token_variable)
         self._chosen = chosen
         self._server = _open(chosen)
         self._frames = RemoteAnswer(figures, processes=chosen.processes)
-        self._endpoint = Endpoint(Exposition(figures, chosen), token, self._frames)
+        past = None if folder is None else PastAnswer(folder, withheld=self._frames.withheld)
+        self._endpoint = Endpoint(Exposition(figures, chosen), token, self._frames, past)
         self._server.set_app(self._endpoint)
         self._server.begin("exporter")
         if token is None and not ipaddress.ip_address(chosen.address.host).is_loopback:
@@ -87,11 +92,18 @@ class Exporter:
 
 
 class Endpoint:
-    """The WSGI app behind the token: /metrics, made once a second, and /watch."""
+    """The WSGI app behind the token: /metrics, made once a second, /watch and /watch/past."""
 
-    def __init__(self, collector: Collector, token: bytes | None, frames: RemoteAnswer) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        token: bytes | None,
+        frames: RemoteAnswer,
+        past: PastAnswer | None,
+    ) -> None:
         self._collector = collector
         self._frames = frames
+        self._past = past
         self.token = token
         """The bearer token that is asked for; None where everybody may read."""
         self._lock = threading.Lock()
@@ -107,10 +119,13 @@ class Endpoint:
             extra = [("WWW-Authenticate", "Bearer")]
         elif environ["PATH_INFO"] == "/metrics":
             status, (kind, body) = HTTPStatus.OK, self._answer(environ)
-        elif environ["PATH_INFO"] == PATH:
+        elif environ["PATH_INFO"] == remote_answer.PATH:
             accepted = environ.get("HTTP_ACCEPT_ENCODING", "")
             body, extra = self._frames.body(environ.get("QUERY_STRING", ""), accepted)
-            status, kind = HTTPStatus.OK, KIND
+            status, kind = HTTPStatus.OK, remote_answer.KIND
+        elif self._past and environ["PATH_INFO"] == past_answer.PATH:
+            body = self._past.body(environ.get("QUERY_STRING", ""))
+            status, kind = HTTPStatus.OK, past_answer.KIND
         elif environ["PATH_INFO"] == "/":
             status, body = HTTPStatus.OK, b"gpuadvisor: the metrics are at /metrics\n"
         else:

@@ -28,6 +28,8 @@ PATH = "/watch"
 VERSION = 1
 """Raised when an older `watch` would misread what is told."""
 KIND = "application/x-ndjson"
+LATEST_S = 253402300799.0
+"""The last second that a date of Python can have."""
 KEPT_S = 120.0
 """Seconds of frames that are told at once, so that there is a history to look at, and the rarest
 metrics, which are read once a minute, are in it. Those of eight GPUs take 1.2 MB."""
@@ -91,7 +93,7 @@ class RemoteAnswer:
         frame that is kept, those of the last seconds, after what may have been told long ago."""
         with self._lock:
             lines = list(self._lines)
-        host, withheld = socket.gethostname(), self._withheld
+        host, withheld = socket.gethostname(), self.withheld
         yield msgspec.json.encode(Header(VERSION, __version__, host, time.time(), withheld))
         if not lines:
             return
@@ -113,12 +115,13 @@ class RemoteAnswer:
     def _told(self, frame: Frame, events: Iterable[Event]) -> Frame:
         processes = frame.processes if self._with_processes else None
         if processes is not None:
-            processes = tuple(map(_told_process, processes))
-        told = tuple(each if self._with_processes else _nameless(each) for each in events)
+            processes = tuple(map(told_process, processes))
+        told = tuple(each if self._with_processes else nameless(each) for each in events)
         return replace(frame, processes=processes, events=told)
 
     @property
-    def _withheld(self) -> str | None:
+    def withheld(self) -> str | None:
+        """What is not told of processes and why, in one sentence; None: they are told."""
         if self._with_processes:
             return None
         return (
@@ -135,11 +138,12 @@ def _number(asked: Mapping[str, Sequence[str]], name: str) -> float | None:
         return None
 
 
-def _told_process(each: GpuProcess) -> GpuProcess:
+def told_process(each: GpuProcess) -> GpuProcess:
+    """Return a process without what is never told of it."""
     return replace(each, command=None, by_gpuadvisor=None)
 
 
-def _nameless(event: Event) -> Event:
+def nameless(event: Event) -> Event:
     """Return an event without the processes that it names: the one kind that names any."""
     if event.key != "shared_gpu":
         return event

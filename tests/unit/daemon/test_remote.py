@@ -14,6 +14,7 @@ from itertools import count
 import pytest
 
 from gpuadvisor.collectors.telemetry.encoding import encode
+from gpuadvisor.daemon import endpoint_client as client
 from gpuadvisor.daemon import remote as module
 from gpuadvisor.daemon.hosts import Host
 from gpuadvisor.daemon.remote import Remote
@@ -180,7 +181,7 @@ def test_a_daemon_whose_clock_is_set_back_is_followed(endpoint):
 def test_a_question_that_is_odd_gets_an_answer(endpoint, word):
     there = endpoint()
     there.take(frame(0, sample()))
-    assert module._fetched(there.host(), f"?{word}").startswith(b'{"version":1')
+    assert client.fetched(there.host(), f"/watch?{word}").startswith(b'{"version":1')
 
 
 # -- what is said of a machine that does not answer as it should -----------------------------------
@@ -253,7 +254,7 @@ def test_what_else_may_answer(name):
 
 
 def test_an_answer_without_end_does_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(module, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(client, "MAX_BYTES", 1 << 20)
     bomb = gzip.compress(b" " * (8 << 20))
     with answering(http(bomb, Content_Encoding="gzip")) as host:
         remote = Remote(host)
@@ -267,7 +268,7 @@ def test_an_answer_without_end_does_not_fill_the_memory(monkeypatch):
     ids=["says nothing", "hangs in the header", "hangs in the body", "drips"],
 )
 def test_a_machine_that_hangs_is_given_up(pieces, monkeypatch):
-    monkeypatch.setattr(module, "ANSWER_S", 0.2)
+    monkeypatch.setattr(client, "ANSWER_S", 0.2)
     with answering(*pieces, hold_s=30.0, pause_s=0.05) as host:
         remote = Remote(host)
         remote.ask()
@@ -275,7 +276,7 @@ def test_a_machine_that_hangs_is_given_up(pieces, monkeypatch):
 
 
 def test_a_slow_link_is_asked_for_less(monkeypatch):
-    monkeypatch.setattr(module, "ANSWER_S", 0.2)
+    monkeypatch.setattr(client, "ANSWER_S", 0.2)
     asked = []
     with answering(hold_s=30.0) as host:
         remote = Remote(host)

@@ -122,13 +122,14 @@ class Charts(Page):
         """Return where the past is; called in a thread, as a recording takes its time."""
         if self._kept is None:
             from gpuadvisor.daemon.past import StoreAndMemory, of_recording
+            from gpuadvisor.daemon.remote_past import RemotePast
             from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
             watched, memory = self.watched, self.watched.state.memory
             if watched.recording is not None:
                 self._kept = of_recording(watched.recording)
             elif watched.remote is not None:
-                raise StoreError(f"{watched.remote.host.name} does not tell what was before.")
+                self._kept = RemotePast(watched.remote.host)
             elif watched.store is None:
                 if memory is None:
                     raise StoreError(f"Nothing that was is kept here: `{START}` keeps 90 days.")
@@ -163,7 +164,8 @@ class Charts(Page):
             return self._window
         chart, watched = self._charts.answer, self.watched
         if watched.recording is None:
-            self._window = Window(LIVE_S if watched.store is None else STORED_S)
+            is_stored = watched.store is not None or watched.remote is not None
+            self._window = Window(STORED_S if is_stored else LIVE_S)
             return self._window
         if chart is None or chart.begins_s is None:
             return Window(LIVE_S)
@@ -233,7 +235,10 @@ class Charts(Page):
     def _instead(self) -> list[Line]:
         if self._charts.error is not None:
             return [[(str(self._charts.error), Style.WARNING)]]
-        words = "The recording is read ..." if self.watched.recording else "The store is read ..."
+        watched = self.watched
+        words = "The recording is read ..." if watched.recording else "The store is read ..."
+        if watched.remote is not None:
+            words = f"{watched.remote.host.name} is asked ..."
         return [[(words, Style.QUIET)]]
 
     def _below(self, chart: Chart, width: int, height: int) -> list[Line]:
@@ -256,7 +261,8 @@ class Charts(Page):
         if chart.begins_s is None or chart.begins_s <= since_s:
             return []
         said = f"Nothing is known of before {charting.moment_text(chart.begins_s)}."
-        if self.watched.store is None and self.watched.recording is None:
+        watched = self.watched
+        if watched.store is None and watched.recording is None and watched.remote is None:
             said += f" `{START}` keeps 90 days."
         return [[(said, Style.QUIET)]]
 

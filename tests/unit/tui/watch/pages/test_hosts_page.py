@@ -1,6 +1,7 @@
 """The page of several machines, and the others as pages of one of them, by keys."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +11,9 @@ from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.several import WatchHosts
 from tests.endpoint import Endpoint
 from tests.telemetry import START_S, frame, sample
+from tests.telemetry_store import stored
 from tests.unit.tui.watch.screens import screen_text
-from tests.unit.tui.watch.several import Machines
+from tests.unit.tui.watch.several import XID, Machines
 
 pytestmark = pytest.mark.asyncio
 PATIENCE_S = 30.0
@@ -111,3 +113,20 @@ async def test_the_clock_of_another_machine_is_said(machines):
         watched[0].remote.ahead_s = 90.0  # until it is asked again
         pilot.app.draw()
         await shown(pilot, "The clock of node7 is 1 min 30 s ahead of this machine's")
+
+
+async def test_charts_are_drawn_of_what_the_other_machine_has_stored(machines, tmp_path):
+    began_s = time.time() - 120
+    made = [replace(frame(0, sample()), time_s=began_s + at_s) for at_s in range(100)]
+    xid = replace(XID, gpu="GPU-0", began_s=began_s + 60, ended_s=began_s + 60)
+    stored(tmp_path, *made, events=(xid,))
+    there = machines.add("node7", sample(), folder=tmp_path)
+    async with Watch(there).run_test(size=(110, 30)) as pilot:
+        await shown(pilot, "7 jobs")
+        await pilot.press("3")
+        await shown(pilot, "Time in which at least one kernel ran", "GPU 1 reported Xid 79")
+        await pilot.press("e")
+        await shown(pilot, "util 97 %", "does not tell its processes:")
+        machines.lose("node7")
+        await pilot.press("left")
+        await shown(pilot, "Nothing listens on 127.0.0.1:")
