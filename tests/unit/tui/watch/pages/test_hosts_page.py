@@ -17,6 +17,8 @@ from tests.unit.tui.watch.several import XID, Machines
 
 pytestmark = pytest.mark.asyncio
 PATIENCE_S = 30.0
+SETTLED = ("never heard: ", "Xid 79", "quiet   2 GPUs")
+"""What is on the screen once all of `Machines.trouble` were asked, so that their order is final."""
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ async def shown(pilot, *texts):
 async def test_enter_opens_the_machine_that_is_chosen_and_0_returns(machines):
     watched = machines.trouble()
     async with WatchHosts(watched[0], hosts=watched).run_test(size=(110, 24)) as pilot:
-        await shown(pilot, "[0 hosts]", "3 hosts, 1 in the dark", "7 jobs", "never heard: ")
+        await shown(pilot, "[0 hosts]", "3 hosts, 1 in the dark", "7 jobs", *SETTLED)
         lines = screen_text(pilot.app).splitlines()
         assert [line.split()[0] for line in lines[1:4]] == ["gone", "broken", "0"]
         await pilot.press("up", "enter")
@@ -53,7 +55,7 @@ async def test_enter_opens_the_machine_that_is_chosen_and_0_returns(machines):
 async def test_pages_of_a_machine_stay_as_they_were_left(machines):
     watched = machines.trouble()
     async with WatchHosts(watched[1], hosts=watched).run_test(size=(110, 24)) as pilot:
-        await shown(pilot, "7 jobs", "Xid 79")
+        await shown(pilot, "7 jobs", *SETTLED)
         await pilot.press("2", "slash", *"ann", "enter")
         await shown(pilot, "with 'ann'")
         await pilot.press("0", "down", "2")
@@ -74,10 +76,12 @@ async def test_nothing_is_done_to_processes_of_another_machine(machines):
             "p": "Nothing is profiled: its processes are on node7, where `gpuadvisor watch` can",
             "u": "No study is started: its processes are on node7, where `gpuadvisor watch` can",
         }.items():
+            pilot.app.say("")
             await pilot.press(key)
             await shown(pilot, said)
         await pilot.press("2")
         for key in "TKIP":
+            pilot.app.say("")
             await pilot.press("1", "2", key)
             await shown(pilot, "No signal is sent: its processes are on node7, where")
         await pilot.press("e")
