@@ -66,11 +66,25 @@ def diagnose(
 
 
 def _found(rule: Loaded, said: RuleResult, evidence: Evidence, fitted: Calibration) -> _Found:
-    result = fitted.applied(rule.name, said, evidence.run_ns)
+    said = _held(said, evidence)
+    result = _held(fitted.applied(rule.name, said, evidence.run_ns), evidence)
     finding = _judged(rule, result, evidence)
     if said.saving is not None and result.saving != said.saving:
         finding = replace(finding, uncalibrated_pct=_worth(said.saving, evidence))
     return _Found(rule, result, finding)
+
+
+def _held(result: RuleResult, evidence: Evidence) -> RuleResult:
+    """Return a result whose saving is no more than the account has of the parts that it shortens:
+    without a profiler they may be more of the run, but then so is nothing else on the page."""
+    saving, facts = result.saving, evidence.facts
+    if saving is None or saving.of_ns is not None or facts is None or not facts.has_timeline:
+        return result
+    held = facts.account.held_ns(saving.parts)
+    if held is None or saving.high_ns <= held:
+        return result
+    low, high = min(saving.low_ns, held), min(saving.high_ns, held)
+    return replace(result, saving=replace(saving, low_ns=low, high_ns=high))
 
 
 def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import parts, saved_shares, span_ns
+from gpuadvisor.rules.estimates import idle_ns, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, large_pageable
+from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import COPIES, KERNELS, LAUNCHES, table
@@ -52,15 +53,21 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if copies.to_host
         else "Pin the memory (pin_memory=True) and copy with non_blocking=True, so that copies are"
         " faster and the next batch moves while the GPU computes.",
-        Estimate(
-            low * run, high * run, parts(high * run, {"copy/exposed": float(copies.exposed_ns)})
-        ),
+        Estimate(low * run, high * run, _parts(facts, copies, high * run)),
         "At most the run played again with these copies hidden behind kernels, as far as the link"
         " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"
         " time in which they and no kernel ran.",
         knobs=() if copies.to_host else None,
         source=facts.sources.of_work(copies.rows),
     )
+
+
+def _parts(facts: Facts, copies: Transfers, most_ns: float) -> Mapping[str, float]:
+    """Return the parts of the run that pinned memory shortens: the copies that nothing hides, and
+    the time in which the GPU is idle because the host waited in them."""
+    exposed = float(copies.exposed_ns)
+    after = min(max(most_ns - exposed, 0.0), idle_ns(facts, Cause.SYNCHRONIZING))
+    return {"copy/exposed": exposed, **({"idle/synchronizing": after} if after else {})}
 
 
 def _saved(facts: Facts, copies: Transfers) -> tuple[float, float]:

@@ -12,11 +12,10 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.estimates import idle_ns, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import RESOLUTION_NS, Cause
-from gpuadvisor.rules.facts.intervals import IntArray, covered_ns, gaps, union
-from gpuadvisor.rules.facts.launches import BLOCKING
+from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import PAUSE_NS, Host, Scenario
+from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
@@ -58,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     waits = _waits(facts)
     if waits is None or not evidence.run_ns:
         return
-    most = _emptied_ns(facts) / evidence.run_ns
+    most = idle_ns(facts, Cause.SYNCHRONIZING) / evidence.run_ns
     low, high = (min(share, most) for share in saved_shares(facts, _WITHOUT))
     if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
         return
@@ -79,8 +78,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             {"idle/synchronizing": high * evidence.run_ns},
         ),
         "At most what the run played again without these waits saves, the host at the pace that it"
-        " may have without the profiler, and no more than the GPU's idle time of up to 1 ms after"
-        " each; at least four fifths of that at the pace that saves less.",
+        " may have without the profiler, and no more than the GPU's idle time that the waits"
+        " began; at least four fifths of that at the pace that saves less.",
         source=facts.sources.of_calls(waits.calls),
     )
 
@@ -110,21 +109,6 @@ def _waits(facts: Facts) -> _Waits | None:
         len(calls),
         int(lasted.sum()),
     )
-
-
-def _emptied_ns(facts: Facts) -> float:
-    """Return how long the device was idle because the host waited for it: a wait while a kernel
-    runs costs nothing, nor does one after which the host works for long on its own."""
-    line, labelled = facts.timeline, idle_ns(facts, Cause.SYNCHRONIZING)
-    rows = dict(facts.work.lasting_by_device())
-    if line is None or line.device not in rows:
-        return labelled
-    idle = gaps(facts.work.intervals(rows[line.device]), *facts.window.span)
-    blocking = facts.host.of_kinds(BLOCKING)
-    waits = union(facts.host.begin_ns[blocking], facts.host.end_ns[blocking] + RESOLUTION_NS)
-    begun_in_wait = covered_ns(waits, idle.begin_ns, idle.begin_ns + 1) > 0
-    lasted = idle.end_ns - idle.begin_ns
-    return max(labelled, float(lasted[begun_in_wait & (lasted <= PAUSE_NS)].sum()))
 
 
 def _named(facts: Facts, call: int) -> str:

@@ -9,18 +9,18 @@ a device computes and copies or communicates counts as computing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.rules.facts.device_work import DeviceWork, Work
+from gpuadvisor.rules.facts.device_work import COMMUNICATION, DeviceWork, Work
 from gpuadvisor.rules.facts.idle import UNEXPLAINED, Cause, IdleGap, IdleTime
 from gpuadvisor.rules.facts.intervals import IntArray, numbered
 from gpuadvisor.rules.facts.kernel_families import kind_of
-from gpuadvisor.rules.facts.time_breakdown import BusyTime, TimeBreakdown, TimeCategory
+from gpuadvisor.rules.facts.time_breakdown import IDLE, BusyTime, TimeBreakdown, TimeCategory
 
 
 class EntryKind(StrEnum):
@@ -60,6 +60,25 @@ class DeviceAccount:
     def span_ns(self) -> int:
         return self.end_ns - self.begin_ns
 
+    def held_ns(self, name: str) -> int | None:
+        """Return the time of what a finding calls a part of the run: `idle/launching`,
+        `copy/exposed`, `communication/exposed`, `kernel/NAME`; None where it is no part of it."""
+        what, _, which = name.partition("/")
+        if what == "kernel" and which:
+            if COMMUNICATION.search(which):
+                return self._of(TimeCategory.COMMUNICATING)
+            return self.kernels_ns.get(which, 0)
+        if which == "exposed" and what in _EXPOSED:
+            return self._of(_EXPOSED[what])
+        return self._of(TimeCategory(which)) if what == "idle" and which in _IDLE else None
+
+    def _of(self, part: TimeCategory) -> int:
+        return sum(each.time_ns for each in self.entries if each.part is part)
+
+
+_EXPOSED = {"copy": TimeCategory.COPYING, "communication": TimeCategory.COMMUNICATING}
+_IDLE = frozenset(IDLE)
+
 
 @dataclass(frozen=True)
 class Account:
@@ -91,6 +110,15 @@ class Account:
         for device in self.devices:
             found.update(device.kernels_ns)
         return found
+
+    def held_ns(self, names: Iterable[str]) -> float | None:
+        """Return the time of some parts of the run, in the words of `DeviceAccount.held_ns`, on the
+        device that has most of it; None where one of them is no part of it."""
+        every = tuple(names)
+        held = [[device.held_ns(name) for name in every] for device in self.devices]
+        if not every or not held or None in held[0]:
+            return None
+        return float(max(sum(filter(None, each)) for each in held))
 
     def share(self, entry: Entry) -> float:
         """Return which share (0 to 1) of the time of all devices an entry is."""

@@ -13,20 +13,22 @@ and else, before that call:
 - else, in a call that allocates or frees the device's memory: `allocating`,
 - else, where that thread was in a call that waits for the device (synchronise, a blocking copy or
   free) when the gap began: `synchronizing`, for the queue ran empty because the host waited; but
-  what it does besides launching is not, where that takes longer than `HOST_PACE_NS`,
+  what it does besides launching is not, where that takes longer than `PAUSE_NS`,
+- else, where that is most of the gap before the call: `allocating` as well, while launching,
 - else, where its process is busy launching: `launching`, as the host works at its pace but the
   device is done sooner. It is busy in calls that give a device work and in the operators that make
   such calls directly, and between these where they follow each other within `HOST_PACE_NS`,
 - else `other_host`: Python and whatever else the script does between launches; `not_recorded` in
   a profile without anything of the host but its calls into CUDA;
 
-from the begin of that call to its end and the time a device needs to begin: `launching`; and after
-that `device`: what was launched did not begin, and nothing tells why. Where the call was not
-recorded it is `unknown`, or `migrating` where pages of managed memory moved: nothing launches that.
-What is no longer than a device needs to begin is neither:
-`between_kernels`. After the last work of a device the rest of the run that is not `starting` is
-`finished`. Without ranges
-(Nsight Systems without NVTX) nothing is `waiting_for_data`, which is then part of `other_host`.
+from the begin of that call to its end and the time a device needs to begin: `launching`, or
+`synchronizing` or `allocating` as before it, for else it had been launched earlier; and after that
+`device`: what was launched did not begin, and nothing tells why. Where no call was recorded it is
+`unknown`, or `migrating` where pages of managed memory moved: nothing launches that. What is no
+longer than a device needs to begin is neither: `between_kernels`. After the last work of a device
+the rest of the run is `starting` or `allocating` where a thread that launches does that, and else
+`finished`. Without ranges (Nsight Systems without NVTX) nothing is `waiting_for_data`, which is
+then part of `other_host`.
 
 The causes exclude each other and sum to the time without a kernel exactly.
 
@@ -69,6 +71,10 @@ NEVER = none()
 HOST_PACE_NS = 100_000
 """Pauses between two launches of eager PyTorch are shorter: 90 % of them below 42 to 142 us in
 traces of V100, A100, H100 and MI300X hosts, operators included."""
+PAUSE_NS = 1_000_000
+"""Longest pause between two launches that is the framework's, which a profiler makes longer as well
+(up to 0.44 ms around backward passes and optimizers under Kineto on an H200's host, of a step that
+takes 0.3 ms without it). [own]"""
 REACH_NS = 5_000
 """A kernel begins on an idle device so soon after its call returned: 95 % within 2.1 us on an H100
 and 3 us on a V100 and an A100. Other devices need longer (`reach_ns`)."""
@@ -280,6 +286,17 @@ class _Threads:
         rows = rows[np.isin(self.host.kind[rows], _ALLOCATING)]
         return union(self.host.begin_ns[rows], self.host.end_ns[rows])
 
+    def allocating_within(self, keys: IntArray, begin_ns: int, end_ns: int) -> int:
+        """Return for how long between two times a thread among some handled memory, and no process
+        did what a run does once."""
+        found, once = none(), none()
+        for key in np.unique(keys).tolist():
+            found = either(found, self.allocates(key))
+        for times in self.starting.once.values():
+            once = either(once, times)
+        left = without(found, once)
+        return int(covered_ns(left, np.array([begin_ns]), np.array([end_ns]))[0])
+
     def waits_for_device(self, key: int) -> Intervals:
         rows = self.rows[key]
         rows = rows[self.blocking[rows]]
@@ -303,16 +320,19 @@ def _of_device(
     found = _split(work, launched, threads, rows, without(no_kernel, copies), reach)
     totals = dict(zip(IDLE_CAUSES, found.causes_ns.sum(axis=0).tolist(), strict=True))
     once = threads.starting.all_within(done, span[1])
+    keys = launched.thread_key[rows[launched.known[rows]]]
+    allocating = threads.allocating_within(keys, done, span[1])
     totals[Cause.STARTING] += once
-    totals[Cause.FINISHED] += span[1] - done - once
+    totals[Cause.ALLOCATING] += allocating
+    totals[Cause.FINISHED] += span[1] - done - once - allocating
     length = found.times.end_ns - found.times.begin_ns
     listed = np.argsort(-length, kind="stable")[:MOST_GAPS].tolist()
     host = threads.host
     most = found.causes_ns.argmax(axis=0).tolist() if len(length) else []
     longest_of: dict[Cause, IdleGap] = {
         cause: _gap(work, host, launched, found, place, cause)
-        for cause, place in zip(IDLE_CAUSES, most, strict=False)
-        if totals[cause] and cause is not Cause.FINISHED
+        for number, (cause, place) in enumerate(zip(IDLE_CAUSES, most, strict=False))
+        if found.causes_ns[place][number]
     }
     return IdleTime(
         device,
@@ -382,8 +402,7 @@ def _blame(
     called = np.clip(launched.begin_ns[ended_by], begin, end)
     reached = np.clip(launched.end_ns[ended_by] + reach, called, end)
     causes[Cause.DEVICE][gap] += end - reached
-    causes[Cause.LAUNCHING][gap] += reached - called
-    rest, taken = called - begin, none()
+    rest, calling, taken = called - begin, reached - called, none()
     for cause, times_of in (
         (Cause.STARTING, threads.starts(key)),
         (Cause.PROFILER, threads.starting.profiler),
@@ -400,14 +419,17 @@ def _blame(
         if cause in (Cause.STARTING, Cause.PROFILER):
             meanwhile = covered_ns(mine, called, reached)
             causes[cause][gap] += meanwhile
-            causes[Cause.LAUNCHING][gap] -= meanwhile
+            calling = calling - meanwhile
     waited = covered_ns(threads.waits_for_device(key), begin, begin + 1) > 0
     at_work = covered_ns(without(threads.launches(key), taken), begin, called)
     other = rest - at_work
     # What a host does for long after it waited is slow for itself, not for the wait.
-    for_wait = np.where(other <= HOST_PACE_NS, rest, at_work)
-    causes[Cause.SYNCHRONIZING][gap] += np.where(waited, for_wait, 0)
-    causes[Cause.LAUNCHING][gap] += np.where(waited, 0, at_work)
+    for_wait = np.where(other <= PAUSE_NS, rest, at_work)
+    # Without the wait or the allocation, what ended the gap would have been launched before it.
+    allocated = ~waited & (2 * causes[Cause.ALLOCATING][gap] > called - begin)
+    causes[Cause.SYNCHRONIZING][gap] += np.where(waited, for_wait + calling, 0)
+    causes[Cause.ALLOCATING][gap] += np.where(allocated, at_work + calling, 0)
+    causes[Cause.LAUNCHING][gap] += np.where(waited | allocated, 0, at_work + calling)
     causes[Cause.OTHER_HOST][gap] += np.where(waited, rest - for_wait, other)
 
 

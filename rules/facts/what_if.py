@@ -24,7 +24,13 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, RESOLUTION_NS, launching_at
+from gpuadvisor.rules.facts.idle import (
+    HOST_PACE_NS,
+    PAUSE_NS,
+    REACH_NS,
+    RESOLUTION_NS,
+    launching_at,
+)
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     FloatArray,
@@ -184,10 +190,6 @@ class Timeline:
 FETCH_BYTES = 1 << 20
 """Most bytes of a copy to the host (`.item()`, predictions) whose wait is what costs, not the copy
 itself, which takes 0.1 ms at the most."""
-PAUSE_NS = 1_000_000
-"""Longest pause between two launches that is the framework's, which a profiler makes longer as well
-(up to 0.44 ms around backward passes and optimizers under Kineto on an H200's host, of a step that
-takes 0.3 ms without it). [own]"""
 _CALLS = {
     Host.SYNCHRONIZING: (CallKind.SYNCHRONIZE,),
     Host.ALLOCATING: (CallKind.ALLOCATE, CallKind.FREE),

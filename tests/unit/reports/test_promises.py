@@ -2,15 +2,20 @@
 
 import re
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.profile import CallKind, DeviceLimits, Range
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.account_wording import near_bound_ns
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import kind_of, short_name
+from gpuadvisor.rules.registry import load_rules
 from tests.profiles import Made
 from tests.unit.reports.test_account_wording import said
+from tests.unit.rules.facts.test_account import REAL, facts_of
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"
 PRODUCT = {"shapes": "[[4096, 4096], [4096, 4096]]", "types": '["c10::BFloat16", "c10::BFloat16"]'}
@@ -151,3 +156,30 @@ def test_what_would_tell_fits_what_recorded():
     assert "--trace" not in text and "gpuadvisor profile SCRIPT records" in text
     _, text = said(made_up(QUIET))
     assert "ncu --set full -k my_kernel -c 3 -o counted PROGRAM" in text
+
+
+def within_the_account(facts, diagnosis):
+    """No finding saves more of a run than its account has of what the finding shortens."""
+    account, idle = facts.account, [1 - each.busy_share for each in facts.time_breakdowns.values()]
+    for finding in diagnosis.findings:
+        if finding.improvement_pct is None:
+            continue
+        held = account.held_ns(finding.parts)
+        assert held is not None, finding.rule
+        saved = finding.improvement_pct.high / 100 * facts.window.run_ns
+        assert saved <= held * (1 + 1e-9) + 1, (finding.rule, finding.improvement_pct)
+        for figure in finding.evidence:
+            if figure.metric.startswith("gpu_idle"):
+                assert figure.value <= 100 * max(idle) + 0.06, (finding.rule, figure)
+
+
+@given(runs)
+def test_no_finding_saves_more_than_the_account_has(run):
+    found, _ = said(made_up(run))
+    within_the_account(found.profile.facts, found.diagnosis)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_no_finding_of_a_real_trace_saves_more_than_the_account_has(name):
+    facts = facts_of(name)
+    within_the_account(facts, diagnose(Evidence(facts), load_rules()))

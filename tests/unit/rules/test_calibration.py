@@ -23,7 +23,7 @@ FITTED = Calibration("NVIDIA H200", "2026-12-01", 0.9, {"slow": Fit(0.25, 0.5, 3
 
 
 def said(low=0.1, high=0.5, method="In words."):
-    saving = Estimate(low * RUN_NS, high * RUN_NS, {"idle/launching": RUN_NS})
+    saving = Estimate(low * RUN_NS, high * RUN_NS, {"kernel/kernel": RUN_NS})
     return RuleResult("It is so", (Figure("time", 1.0, "ms"),), "Do this.", saving, method)
 
 

@@ -102,7 +102,7 @@ def test_the_queue_ran_empty_because_the_host_waited():
     first_kernel(made)
     made.call("cudaStreamSynchronize", (20, 85), CallKind.SYNCHRONIZE)
     made.launched("second", call=(150, 5), runs=(158, 10))
-    assert causes(made) == {Cause.SYNCHRONIZING: 50, Cause.LAUNCHING: 8}
+    assert causes(made) == {Cause.SYNCHRONIZING: 50 + 8}
 
 
 def test_a_batch_that_is_waited_for_after_synchronizing_is_data():
@@ -112,9 +112,8 @@ def test_a_batch_that_is_waited_for_after_synchronizing_is_data():
     made.range("enumerate(DataLoader)#_Iter.__next__", (110, 30), Range.LOADER)
     made.launched("second", call=(150, 5), runs=(158, 10))
     assert causes(made) == {
-        Cause.SYNCHRONIZING: 20,
+        Cause.SYNCHRONIZING: 20 + 8,
         Cause.WAITING_FOR_DATA: 30,
-        Cause.LAUNCHING: 8,
     }
 
 
@@ -238,7 +237,17 @@ def test_memory_that_is_allocated():
     first_kernel(made)
     made.call("cudaMalloc", (105, 300), CallKind.ALLOCATE)
     made.launched("second", call=(420, 5), runs=(428, 10))
-    assert causes(made)[Cause.ALLOCATING] == 300
+    assert causes(made)[Cause.ALLOCATING] == 300 + 8  # else it had been launched in time
+
+
+def test_memory_that_is_freed_when_all_work_is_done():
+    made = Made()
+    first_kernel(made)
+    made.range("ProfilerStep#0", (0, 500), Range.STEP)
+    made.call("cudaFree", (105, 300), CallKind.FREE)
+    made.call("cudaFree", (105, 300), CallKind.FREE, thread=2)
+    found = Facts(made.profile()).idle[0].causes_ns
+    assert (found[Cause.ALLOCATING], found[Cause.FINISHED]) == (300 * US, 100 * US)
 
 
 def test_a_device_whose_work_is_done_has_nothing_to_do():
