@@ -123,7 +123,7 @@ def test_what_was_printed_before_a_crash_is_kept(run):
 def test_floods_of_output_are_drained(run):
     began = time.monotonic()
     outcome = run("for _ in range(50): print('x' * 1_000_000)\nprint('end')")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < runs.PATIENT.idle_s
     assert len(outcome.output) <= 64 * 1024
     assert outcome.output.endswith("end")
 
@@ -166,7 +166,7 @@ def test_cancelling(tmp_path):
     request = replace(runs.request(command), cancelled=lambda: time.monotonic() - began > 0.3)
     outcome = run_script(request)
     assert outcome.state is TrialState.PRUNED
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50  # it would have slept for a minute
 
 
 def test_an_interpreter_that_is_not_there(tmp_path):

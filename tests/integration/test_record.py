@@ -82,12 +82,11 @@ def test_without_a_driver_it_says_so_in_one_sentence(record, tmp_path):
 
 
 def test_a_command_is_begun_while_the_driver_hangs(record, tmp_path):
-    command = [sys.executable, "-c", "import time; print(time.time()); exit(7)"]
-    began_s = time.time()
+    """It ends before the driver has been waited for so long that this is said as well."""
+    command = [sys.executable, "-c", "print('begun'); exit(7)"]
     process = record("--", *command, FAKE_NVML_HANG="nvmlInitWithFlags")
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 7
-    assert float(out) - began_s < 5
+    assert (process.returncode, out) == (7, "begun\n")
     (line,) = err.splitlines()
     assert line.startswith("gpuadvisor: nothing is recorded: ")
     assert not (tmp_path / "run.gpr").exists()

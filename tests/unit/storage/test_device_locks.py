@@ -164,7 +164,7 @@ def test_a_foreign_socket_of_that_name_is_said_at_once(device, taken):
         began = time.monotonic()
         with pytest.raises(UsageError) as refused, reserved([gpu(device)]):
             pass
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # and not when the other one ends
     assert "(its process is not known)" in str(refused.value)
     assert f"`ss -xap | grep gpuadvisor-device-{device}`" in str(refused.value)
 
