@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gpuadvisor.daemon.hosts import Host
     from gpuadvisor.daemon.sources import Source
@@ -132,11 +132,14 @@ def _hosts(args: argparse.Namespace) -> int:
 
     if args.host is None:
         raise UsageError("--token-file is for other machines: add --host")
-    for name, given in (("--replay", args.replay), ("--at", args.at)):
-        if given is not None:
-            raise UsageError(f"--host shows machines as they are now: leave out {name}")
+    if args.replay is not None:
+        raise UsageError(
+            "--host shows machines, and --replay a recording: leave out one of the two"
+        )
     chosen = hosts.chosen(args.host, configuration.read(None).hosts, args.token_file)
     warnings = hosts.warnings(chosen)
+    if args.at is not None:
+        return _hosts_at(chosen, args)
     watched = [_watched(each, args) for each in chosen]
     if not _is_once(args) and not args.json:
         from gpuadvisor.tui.watch import app
@@ -157,6 +160,30 @@ def _hosts(args: argparse.Namespace) -> int:
     else:
         _print(plain_hosts.lines(watched, _width()))
     return status
+
+
+def _hosts_at(chosen: Sequence[Host], args: argparse.Namespace) -> int:
+    """Print what was at a moment on other machines; 7 where one does not tell, 1 where nothing was
+    measured on any."""
+    import json
+    import time
+
+    from gpuadvisor.daemon import history
+    from gpuadvisor.errors import SilentError, UsageError
+    from gpuadvisor.tui.watch import plain_hosts
+
+    now_s = time.time()
+    at_s = history.moment("--at", args.at, now_s)
+    if at_s > now_s:
+        raise UsageError(f"--at {args.at} is after the end: choose a time before")
+    told = plain_hosts.moments(chosen, at_s)
+    if args.json:
+        print(json.dumps(plain_hosts.moments_document(told, at_s)))
+    else:
+        _print(plain_hosts.moments_lines(told, _width(), now_s))
+    if any(isinstance(found, str) for _, found in told):
+        return SilentError.exit_code
+    return 0 if any(not isinstance(found, str) and found.is_known for _, found in told) else 1
 
 
 def _watched(host: Host, args: argparse.Namespace) -> Watched:

@@ -155,6 +155,10 @@ def test_a_day_in_the_life(machine):
 
     seen = json.loads(machine.run("watch", "--once", "--json").stdout)
     assert (seen["source"], len(seen["gpus"]), seen["problem"]) == ("daemon", 2, None)
+    there = ("watch", "--host", f"127.0.0.1:{machine.port}")
+    (seen,) = json.loads(machine.run(*there, "--once", "--json").stdout)["hosts"]
+    assert (seen["answers"], len(seen["gpus"]), seen["problem"]) == (True, 2, None)
+    assert "GPU 1  util 95 %" in machine.run(*there, "--at", "0s").stdout
 
     found = machine.scrape()
     assert found["gpuadvisor_gpu_utilization_ratio"] == {"0": 1.0, "1": 0.95}

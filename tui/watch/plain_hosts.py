@@ -5,15 +5,66 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from gpuadvisor.tui.watch import hosts, plain, table
+from gpuadvisor.daemon.endpoint_client import RemoteError
+from gpuadvisor.daemon.hosts import Host
+from gpuadvisor.domain.moment import Moment
+from gpuadvisor.tui.watch import hosts, plain, table, then
 from gpuadvisor.tui.watch.feed import Feed
 from gpuadvisor.tui.watch.watched import Watched
 
 EVERY_S = 1.0
 """Seconds between two lines of JSON."""
+
+
+def moments(chosen: Sequence[Host], at_s: float) -> list[tuple[Host, Moment | str]]:
+    """Ask all at once what was at a Unix time: of each that, or a sentence why it does not tell."""
+    from gpuadvisor.daemon.remote_past import RemotePast
+
+    told: dict[int, Moment | str] = {}
+
+    def ask(place: int, host: Host) -> None:
+        try:
+            told[place] = RemotePast(host).moment(at_s)
+        except RemoteError as error:
+            told[place] = str(error)
+
+    _each_in_a_thread(ask, list(enumerate(chosen)))
+    return [(host, told[place]) for place, host in enumerate(chosen)]
+
+
+def moments_lines(
+    told: Sequence[tuple[Host, Moment | str]], width: int, now_s: float
+) -> Iterator[str]:
+    """Yield what was on each machine."""
+    for place, (host, found) in enumerate(told):
+        if place:
+            yield ""
+        if isinstance(found, str):
+            yield f"{host.name}: {found}"
+        else:
+            yield f"{host.name}:"
+            yield from then.printed(found, width, now_s)
+
+
+def moments_document(told: Sequence[tuple[Host, Moment | str]], at_s: float) -> dict[str, Any]:
+    """Return what was on each machine as an object for programs."""
+    hosts = [
+        {"name": host.name, "address": host.place, "answers": not isinstance(found, str)}
+        | ({"problem": found} if isinstance(found, str) else then.document(found))
+        for host, found in told
+    ]
+    return {"version": plain.VERSION, "time_s": at_s, "hosts": hosts}
+
+
+def _each_in_a_thread(do: Callable[..., None], arguments: Iterable[tuple[Any, ...]]) -> None:
+    threads = [threading.Thread(target=do, args=each, daemon=True) for each in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def once(watched: Sequence[Watched]) -> bool:
@@ -25,11 +76,7 @@ def once(watched: Sequence[Watched]) -> bool:
             each.state.update(frame)
         each.state.withheld = each.remote.withheld
 
-    threads = [threading.Thread(target=ask, args=(each,), daemon=True) for each in watched]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _each_in_a_thread(ask, [(each,) for each in watched])
     return all(hosts.problem(each) is None for each in watched)
 
 

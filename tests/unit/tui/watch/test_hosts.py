@@ -8,7 +8,8 @@ from gpuadvisor.daemon import remote as remote_module
 from gpuadvisor.tui.watch import hosts, plain_hosts
 from gpuadvisor.tui.watch.cells import Style
 from gpuadvisor.tui.watch.table import text_of
-from tests.telemetry import frame, sample
+from tests.telemetry import START_S, frame, sample
+from tests.telemetry_store import stored
 from tests.unit.tui.watch.several import IDLE, Machines
 
 
@@ -112,6 +113,22 @@ def test_as_json(machines):
     quiet = plain_hosts.document(watched)["hosts"][0]
     value = quiet["gpus"][0]["metrics"]["gpu_utilization_pct"]
     assert (quiet["answers"], value["value"], value["state"]) == (False, None, "stale")
+
+
+def test_what_was_at_a_moment(machines, tmp_path):
+    stored(tmp_path, frame(0, sample()), frame(1, sample(power_w=300.0)))
+    there = machines.add("node7", IDLE, folder=tmp_path)
+    gone = machines.add("gone")
+    told = plain_hosts.moments([there.remote.host, gone.remote.host], START_S + 1.5)
+    lines = [*plain_hosts.moments_lines(told, 200, START_S + 60)]
+    assert lines[0] == "node7:"
+    assert any(line.startswith("GPU 0  util 97 %") and "300.0 W" in line for line in lines)
+    assert lines[-1].startswith("gone: Nothing listens on 127.0.0.1:")
+    made = plain_hosts.moments_document(told, START_S + 1.5)
+    seven, other = made["hosts"]
+    assert seven["gpus"][0]["metrics"]["power_w"] == {"value": 300.0, "state": "ok"}
+    assert (seven["answers"], seven["problem"], other["answers"]) == (True, None, False)
+    assert other["problem"].startswith("Nothing listens on")
 
 
 def test_as_text(machines):
