@@ -7,7 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from gpuadvisor.domain.finding import RUN, Diagnosis, Finding, NotMeasured, Scope, Span
+from gpuadvisor.domain.finding import (
+    RUN,
+    Category,
+    Diagnosis,
+    Finding,
+    NotMeasured,
+    Place,
+    Scope,
+    ScopeKind,
+    Span,
+)
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.calibration import UNFITTED, Calibration
 from gpuadvisor.rules.evidence import Evidence
@@ -93,6 +103,7 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
     saving_ms = None
     if worth is not None and result.saving is not None:
         saving_ms = (result.saving.low_ns + result.saving.high_ns) / 2 / NS_PER_MS
+    source, place = _place(rule, result, evidence)
     return Finding(
         rule.name,
         rule.rule.category,
@@ -105,10 +116,31 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
         result.method,
         result.advice,
         rule.rule.knobs if result.knobs is None else result.knobs,
-        result.source,
+        source,
         parts=() if result.saving is None else tuple(result.saving.parts),
         captured_pct=_captured(result.saving, evidence),
+        place=place,
     )
+
+
+def _place(rule: Loaded, result: RuleResult, evidence: Evidence) -> tuple[str | None, Place | None]:
+    """Return the source line that a result comes from, and what else is known of its place."""
+    facts, saving = evidence.facts, result.saving
+    elsewhere = (ScopeKind.GPU, ScopeKind.RANK)
+    if facts is None or not facts.has_timeline or result.scope.kind in elsewhere:
+        return None, None
+    work = result.work if result.work is not None or saving is None else saving.work
+    if result.calls is not None:
+        return facts.places.of_calls(result.calls)
+    if work is not None:
+        return facts.places.of_work(work)
+    if result.scope.kind is ScopeKind.KERNEL:
+        return facts.places.of_parts([f"kernel/{result.scope.name}"])
+    if saving is not None and saving.parts:
+        return facts.places.of_parts(saving.parts)
+    if rule.rule.category is Category.MEMORY_CAPACITY and facts.memory:
+        return facts.places.of_memory()
+    return facts.places.of_run()
 
 
 def _severity(worth: Span | None) -> Severity:

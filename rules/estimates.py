@@ -190,9 +190,10 @@ def row_saving(
     run_ns = facts.window.run_ns
     least, most = min(shares) * run_ns, min(MARGIN * max(shares), MOST) * run_ns
     rows = [np.asarray(each.rows, np.int64) for each in gains]
-    times_ns = facts.work.kernel_times_ns(np.concatenate(rows)) if rows else {}
+    work = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    times_ns = facts.work.kernel_times_ns(work)
     shortened = {f"kernel/{name}": float(time) for name, time in times_ns.items()}
-    return Estimate(least, most, parts(most, shortened))
+    return Estimate(least, most, parts(most, shortened), work=work)
 
 
 def launching(facts: Facts, groups: Iterable[IntArray]) -> Intervals:

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from gpuadvisor.domain.finding import RUN, Category, Figure, Scope
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import Requirement
+
+if TYPE_CHECKING:  # it loads numpy, which the daemon does without
+    from gpuadvisor.rules.facts.intervals import IntArray
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Estimate:
     `kernel/NAME`. Two savings of the same part share what is left of it."""
     of_ns: float | None = None
     """The time that it is compared with; that of the run where it is None."""
+    work: IntArray | None = field(default=None, compare=False)
+    """Rows of the devices' work that get shorter; None where it is none of some work."""
 
     @classmethod
     def of_part(cls, name: str, time_ns: float, low: float, high: float) -> Estimate:
@@ -63,7 +68,11 @@ class RuleResult:
     """Severity where it is no matter of time, or matters less than its time; else None."""
     knobs: tuple[str, ...] | None = None
     """Knobs where the rule's own do not fit this result; else None."""
-    source: str | None = None
+    work: IntArray | None = field(default=None, compare=False)
+    """Rows of the devices' work that it is about, where the saving does not tell them: its place in
+    the program is where they were launched (`facts.places`)."""
+    calls: IntArray | None = field(default=None, compare=False)
+    """Rows of the calls into CUDA that it is about."""
 
 
 def percent(metric: str, share: float, threshold: float | None = None, unit: str = "%") -> Figure:

@@ -194,9 +194,11 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
     if not args.json and args.markdown is None:
         _print(report, everything=args.all)
     if args.sarif is not None:
+        from gpuadvisor.profiling.project_files import project_files
         from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif
 
-        write(args.sarif, diagnosis_sarif(report), said_on)
+        script = args.script if is_script(args) and not args.is_module else None
+        write(args.sarif, diagnosis_sarif(report, project_files(script=script)), said_on)
 
 
 def _print(report: DiagnosisReport, *, everything: bool) -> None:

@@ -109,6 +109,28 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where in the program most of what a finding is about comes from, besides its line: what is
+    not known is empty. Shares are of the finding's time (0 to 1), or of its bytes."""
+
+    source_share: float = 0.0
+    """Share that comes from the finding's source line."""
+    function: str = ""
+    """Function of the source line."""
+    module: str = ""
+    """Path of the innermost `nn.Module` with at least half of it, in the profiler's names:
+    `Net_0.Sequential_1.Linear_2`."""
+    module_share: float = 0.0
+    region: str = ""
+    """Range that the program marked (`record_function`, NVTX)."""
+    operator: str = ""
+    """Operator with most of it, such as `aten::mm`."""
+    shapes: str = ""
+    """Shapes of that operator's inputs, as the profiler writes them."""
+    operator_share: float = 0.0
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing that is wrong, what it costs, and what to do."""
 
@@ -142,6 +164,8 @@ class Finding:
     counted; None where the improvement is the run's."""
     uncalibrated_pct: Span | None = None
     """The improvement as the rule gives it, before measured cures moved it; None where none did."""
+    place: Place | None = None
+    """What is known besides its source line of where it comes from; None where nothing is."""
 
 
 @dataclass(frozen=True)

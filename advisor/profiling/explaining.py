@@ -9,7 +9,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +23,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.errors import AdvisorError, Interrupted
 from gpuadvisor.profiling.agreeing import agreed
 from gpuadvisor.profiling.evidence import evidence_of
+from gpuadvisor.profiling.project_files import project_files
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.profiling.recording import RecordOptions, record
 from gpuadvisor.profiling.resolving import ResolvedProfile
@@ -35,7 +35,6 @@ from gpuadvisor.rules.facts.functions import (
     FunctionTimes,
     function_times,
 )
-from gpuadvisor.rules.facts.sources import INSTALLED
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.arguments import applied, with_arguments
@@ -165,39 +164,19 @@ def _profiled(
     if cancelled():
         raise Interrupted("interrupted")
     evidence = evidence_of(ResolvedProfile(command.script, "", profile))
-    place = project_files(side, whole=options.folders is None)
+    place = _project_files(side, whole=options.folders is None)
     times_of = function_times(profile, place)
     return Profiled(
         evidence.known_facts, times_of, engine.diagnose(evidence), place, recorded.disturbance
     )
 
 
-def project_files(side: Side, whole: bool) -> Callable[[str], str | None]:
-    """Return a function from a file as a profile names it to its path in the side's project.
-
-    That is from the top of the repository with `whole`, else from the side's folder. The function
-    returns None for a file that is not in it, or in an environment there. Profiles cut off what is
-    on `sys.path`.
-    """
+def _project_files(side: Side, whole: bool) -> Callable[[str], str | None]:
+    """Return `project_files` of a side: of the whole repository, or of the side's folder."""
     command = side.command
-    folder = Path(os.path.realpath(command.folder or "."))
-    tops = [each for each in (folder, *folder.parents) if (each / ".git").exists()]
-    top = tops[0] if whole and tops else folder
-    script = folder if command.is_module else Path(os.path.realpath(folder / command.script)).parent
     given = {**os.environ, **side.environment}.get("PYTHONPATH", "").split(os.pathsep)
-    roots = [script, folder, top, top / "src", *(folder / each for each in given if each)]
-
-    @cache
-    def place(file: str) -> str | None:
-        if INSTALLED.search(file):
-            return None
-        for root in roots:
-            path = Path(os.path.realpath(root / file))
-            if path.is_relative_to(top) and path.is_file():
-                return path.relative_to(top).as_posix()
-        return None
-
-    return place
+    script = None if command.is_module else command.script
+    return project_files(command.folder, script, [each for each in given if each], whole)
 
 
 def explanation_of(base: Profiled, head: Profiled, slower_ms: float | None) -> Explanation:
@@ -284,7 +263,7 @@ def _launched_at(profiled: Profiled, kind: CauseKind, name: str) -> str | None:
     if kind is not CauseKind.KERNEL or name not in texts:
         return None
     rows = np.flatnonzero(facts.work.is_kernel & (facts.work.name == texts.index(name)))
-    return _placed(facts.sources.of_work(rows), profiled.place)
+    return _placed(facts.places.of_work(rows)[0], profiled.place)
 
 
 def _placed(source: str | None, place: Callable[[str], str | None]) -> str | None:

@@ -5,12 +5,12 @@ Standard: OASIS, Static Analysis Results Interchange Format 2.1.0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from gpuadvisor.domain.finding import Finding
+from gpuadvisor.domain.finding import Finding, Place
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
 from gpuadvisor.reports import strict_json
@@ -27,12 +27,18 @@ LEVELS = {
 Json = dict[str, Any]
 
 
-def diagnosis_sarif(report: DiagnosisReport) -> str:
-    """Return the document; findings without a source line, and symptoms, are not in it."""
+def diagnosis_sarif(
+    report: DiagnosisReport, in_repository: Callable[[str], str | None] = lambda _: None
+) -> str:
+    """Return the document; findings without a source line, and symptoms, are not in it.
+
+    `in_repository` returns the path from the top of the repository of a file as the profile names
+    it, which is what code hosts look for; None where it is not in one.
+    """
     found = [each for each in report.diagnosis.shown if place_of(each) is not None]
     used = list(dict.fromkeys(each.rule for each in found))
     rules = {rule.name: rule for rule in report.rules}
-    results = [_result(report, each, used.index(each.rule)) for each in found]
+    results = [_result(report, each, used.index(each.rule), in_repository) for each in found]
     return sarif_text(report.version, [_rule(name, rules) for name in used], results)
 
 
@@ -73,16 +79,33 @@ def _rule(name: str, rules: Mapping[str, Loaded]) -> Json:
     }
 
 
-def _result(report: DiagnosisReport, finding: Finding, index: int) -> Json:
+def _result(
+    report: DiagnosisReport,
+    finding: Finding,
+    index: int,
+    in_repository: Callable[[str], str | None],
+) -> Json:
     worth = wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
     worth = f" Worth {worth}." if worth else ""
     file, line = place_of(finding) or ("", 1)
-    location = {"artifactLocation": {"uri": uri_of(file)}, "region": {"startLine": line}}
+    uri = uri_of(in_repository(file) or file)
+    physical = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
+    location: Json = {"physicalLocation": physical}
+    if logical := _logical(finding.place):
+        location["logicalLocations"] = logical
     return {
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": LEVELS[finding.severity],
         "message": {"text": f"{wording.sentence(finding.summary)}{worth} {finding.advice}"},
-        "locations": [{"physicalLocation": location}],
+        "locations": [location],
         "properties": {"scope": str(finding.scope), "method": finding.method},
     }
+
+
+def _logical(place: Place | None) -> list[Json]:
+    """Return the function and the module of a place, as far as they are known."""
+    if place is None:
+        return []
+    named = (("function", place.function), ("module", place.module))
+    return [{"fullyQualifiedName": name, "kind": kind} for kind, name in named if name]

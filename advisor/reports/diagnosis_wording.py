@@ -6,11 +6,20 @@ import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gpuadvisor.domain.finding import Diagnosis, Figure, Finding, NotMeasured, ScopeKind, Span
+from gpuadvisor.domain.finding import (
+    Diagnosis,
+    Figure,
+    Finding,
+    NotMeasured,
+    Place,
+    ScopeKind,
+    Span,
+)
 from gpuadvisor.reports import account_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.engine import SEVERITIES
+from gpuadvisor.rules.facts import roofline
 from gpuadvisor.rules.facts.account import Entry
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
@@ -27,6 +36,9 @@ LEAST_GAIN = SEVERITIES[-1][0]
 """Percent from which on a gain is worth a notice."""
 ALL = 0.995
 """Share of the captured time from which on a kernel's own time is as good as all of it."""
+LEAST_NAMED = 0.2
+"""Share of a finding from which on an operator is named beside its line: of one with less the name
+tells where a fifth is at most. [own]"""
 _LONGEST = 200
 """Characters of a kernel's name: some have thousands."""
 SOURCES = {"kineto": "the torch profiler", "nsys": "Nsight Systems", "ncu": "Nsight Compute"}
@@ -198,7 +210,42 @@ def where(finding: Finding) -> str:
         word = {ScopeKind.GPU: "GPU"}.get(scope.kind, scope.kind.value)
         is_named = scope.name.lower().startswith(word.lower())
         place = scope.name if is_named else f"{word} {scope.name}"
-    return f"{place}, {finding.source}" if finding.source else place
+    return f"{place}, {_line(finding)}" if finding.source else place
+
+
+def _line(finding: Finding) -> str:
+    """Return `train.py:12 in main (83 % of it)`."""
+    place = finding.place or Place(source_share=1.0)
+    function = f" in {place.function}" if place.function and place.function != "<module>" else ""
+    return f"{finding.source}{function}{_of_it(place.source_share)}"
+
+
+def comes_from(finding: Finding) -> str:
+    """Return `module Net_0.Linear_2; aten::addmm of 128, 32x64, 64x128 (33 % of it)`; empty where
+    nothing is known."""
+    place, parts = finding.place, []
+    if place is None:
+        return ""
+    if place.module:
+        parts.append(f"module {place.module}{_of_it(place.module_share)}")
+    if place.region:
+        parts.append(f"range {place.region}")
+    if place.operator and place.operator_share >= LEAST_NAMED:
+        sizes = shapes(place.shapes)
+        operator = f"{place.operator} of {sizes}" if sizes else place.operator
+        parts.append(f"{operator}{_of_it(place.operator_share)}")
+    return "; ".join(each[:_LONGEST] for each in parts)
+
+
+def _of_it(share: float) -> str:
+    return "" if share >= ALL else f" ({figures.percent(share)} of it)"
+
+
+def shapes(told: str) -> str:
+    """Return an operator's shapes as `32x64, 64x128`; what is no tensor is left out."""
+    listed = [each for each in roofline.listed(told) if isinstance(each, list) and each]
+    flat = [each for each in listed if all(isinstance(size, int) for size in each)]
+    return ", ".join("x".join(map(str, each)) for each in flat)
 
 
 def figure(each: Figure) -> str:

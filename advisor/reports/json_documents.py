@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuadvisor.domain.device import Device
-    from gpuadvisor.domain.finding import Diagnosis, Finding
+    from gpuadvisor.domain.finding import Diagnosis, Finding, Place
     from gpuadvisor.domain.measurement import Measurement
     from gpuadvisor.domain.profile import DeviceLimits
     from gpuadvisor.domain.study import Expectation, Problem, Rehearsal, StudyResult, Trial
@@ -445,7 +445,15 @@ def finding_json(found: Finding) -> Json:
         **_fields(found, "saving_ms method advice knobs source hidden_by"),
         "captured_pct": captured and _fields(captured, "low high"),
         **({"uncalibrated_pct": _fields(given, "low high")} if given else {}),
+        "place": found.place and _place(found.place),
     }
+
+
+def _place(place: Place) -> Json:
+    """Return a place; what is not known of it is null."""
+    names = ("source", "module", "operator")
+    shares = {f"{name}_pct": round(100 * getattr(place, f"{name}_share"), 1) for name in names}
+    return {**_fields(place, "function? module? region? operator? shapes?"), **shares}
 
 
 # -- comparisons ---------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         ),
         "The run played again without these calls, and without the host waiting in those that free;"
         " at least 80 % of the lower figure.",
-        source=facts.sources.of_calls(calls),
+        calls=calls,
     )
 
 

@@ -45,5 +45,5 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         Estimate(LEAST_HIDDEN * hidden, hidden, {"copy/exposed": exposed}),
         "At most all of the time in which copies and no kernel ran, as far as there are kernels to"
         " hide it; at least half.",
-        source=facts.sources.of_work(copies.rows),
+        work=copies.rows,
     )

@@ -63,7 +63,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "At most this idle time and that in which the host launches, both by playing the run again"
         f" without them; at least {LEAST_SAVED:.0%} of the first by our own choice: the work may"
         " only become faster.",
-        source=_line(facts),
     )
 
 
@@ -86,15 +85,3 @@ def _operator(facts: Facts) -> str:
     # Of operators that call each other the inner one says more.
     inner = [n for n in np.argsort(-by_name) if by_name[n] >= MOSTLY * times.total_ns]
     return facts.profile.header.texts[inner[-1]] if inner else ""
-
-
-def _line(facts: Facts) -> str | None:
-    """Return the line of the user's own that ran in the middle of the longest of these times."""
-    times, line, host = facts.host_idle.other_times, facts.timeline, facts.host
-    if line is None or not len(times):
-        return None
-    place = int((times.end_ns - times.begin_ns).argmax())
-    middle = (times.begin_ns[[place]] + times.end_ns[[place]]) // 2
-    row = facts.launched.call[line.rows[facts.launched.known[line.rows]][:1]]
-    number = int(facts.sources.at(middle, host.process[row], host.thread[row])[0])
-    return facts.sources.lines[number] if number >= 0 else None

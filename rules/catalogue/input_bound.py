@@ -126,7 +126,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
         "At most all of the time in which the GPU was idle before these copies; at least what 4"
         " processes that prepare batches would save.",
         knobs=(),
-        source=facts.sources.of_calls(found.preparing_calls),
+        calls=found.preparing_calls,
     )
 
 

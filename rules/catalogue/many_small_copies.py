@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         Estimate(LEAST_SAVED * idle, idle, shortened),
         "At most all of the time in which these copies or the calls that make them ran and no"
         " kernel did; at least half.",
-        source=facts.sources.of_work(copies.rows),
+        work=copies.rows,
     )
 
 

@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"
         " time in which they and no kernel ran.",
         knobs=() if copies.to_host else None,
-        source=facts.sources.of_work(copies.rows),
+        work=copies.rows,
     )
 
 

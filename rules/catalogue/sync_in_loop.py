@@ -80,7 +80,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "At most what the run played again without these waits saves, the host at the pace that it"
         " may have without the profiler, and no more than the GPU's idle time that the waits"
         " began; at least four fifths of that at the pace that saves less.",
-        source=facts.sources.of_calls(waits.calls),
+        calls=waits.calls,
     )
 
 

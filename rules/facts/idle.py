@@ -155,14 +155,16 @@ class IdleTime:
 
 
 @dataclass(frozen=True, eq=False)
-class _Gaps:
-    """The gaps of a device and how long each had which cause, in the order of `IDLE_CAUSES`."""
+class Gaps:
+    """The gaps of a device and how long each had which cause."""
 
     times: Intervals
     before: IntArray
     """Row of the work that ended last; UNKNOWN where nothing had run."""
     after: IntArray
+    """Row of the work that began then, if possible one of known call."""
     causes_ns: npt.NDArray[np.int64]
+    """A row for each gap, a column for each of `IDLE_CAUSES`."""
 
 
 def launching_times(
@@ -241,14 +243,31 @@ def idle_gaps(
 
     They are described one by one, as they are asked for: a profile may have a million.
     """
+    parts = work, host, launched, launching, waits, starting, host_recorded, begin_ns
+    for device, found in split_gaps(*parts):
+        places = np.flatnonzero(found.times.end_ns - found.times.begin_ns >= shortest_ns)
+        described = (_gap(work, host, launched, found, place) for place in places.tolist())
+        yield device, len(found.times) - len(places), described
+
+
+def split_gaps(
+    work: DeviceWork,
+    host: Calls,
+    launched: LaunchingCalls,
+    launching: Operators,
+    waits: Waits,
+    starting: Starting,
+    host_recorded: bool,
+    begin_ns: int,
+) -> Iterator[tuple[int, Gaps]]:
+    """Yield each device's number and its gaps with their causes, from the run's begin to the
+    device's last work."""
     threads = _Threads(host, launching_times(host, launching), waits, starting, host_recorded)
     reach = reach_ns(work, launched)
     for device, rows in work.lasting_by_device():
         ran = work.intervals(rows)
-        found = _split(work, launched, threads, rows, gaps(ran, begin_ns, ran.span[1]), reach)
-        places = np.flatnonzero(found.times.end_ns - found.times.begin_ns >= shortest_ns)
-        described = (_gap(work, host, launched, found, place) for place in places.tolist())
-        yield device, len(found.times) - len(places), described
+        times = gaps(ran, begin_ns, ran.span[1])
+        yield device, _split(work, launched, threads, rows, times, reach)
 
 
 class _Threads:
@@ -351,7 +370,7 @@ def _split(
     rows: IntArray,
     times: Intervals,
     reach: int,
-) -> _Gaps:
+) -> Gaps:
     before, after = _neighbours(work, launched, rows, times)
     all_causes = np.zeros((len(IDLE_CAUSES), len(times)), np.int64)
     causes: dict[Cause, IntArray] = dict(zip(IDLE_CAUSES, all_causes, strict=True))
@@ -370,7 +389,7 @@ def _split(
         short = causes[cause] <= reach
         causes[Cause.BETWEEN_KERNELS] += np.where(short, causes[cause], 0)
         causes[cause][short] = 0
-    return _Gaps(times, before, after, all_causes.T)
+    return Gaps(times, before, after, all_causes.T)
 
 
 def _neighbours(
@@ -437,7 +456,7 @@ def _gap(
     work: DeviceWork,
     host: Calls,
     launched: LaunchingCalls,
-    found: _Gaps,
+    found: Gaps,
     place: int,
     cause: Cause | None = None,
 ) -> IdleGap:

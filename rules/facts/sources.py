@@ -1,12 +1,8 @@
-"""The line of the user's own code that something comes from, as `train.py:12`.
+"""The lines of the user's own code that ran when, as `train.py:12`.
 
-    facts.sources.of_work(rows)     rows of `facts.work`
-    facts.sources.of_calls(rows)    rows of `facts.host`
-
-Each returns the line with most of the time, or None: the profile has no stacks, or no line of them
-is the user's own. Python functions that a trace has as ranges tell where the function begins;
-stacks of operators tell the line that was running. What PyTorch's backward pass launches from its
-own threads has no line.
+Python functions that a trace has as ranges tell where the function begins; stacks of operators tell
+the line that was running. What PyTorch's backward pass launches from its own threads has no line.
+`facts.places` says which of them something comes from.
 """
 
 from __future__ import annotations
@@ -15,16 +11,15 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Profile, Range
-from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import IntArray, ends
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
-from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 
-_FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): ")
+_FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): (?P<function>.*)")
 """PyTorch's way to write a frame: `train.py(12): main`."""
 INSTALLED = re.compile(r"(^|/)(site-packages|dist-packages|lib/python\d[\d.]*)/|^/usr/lib/")
 _OURS = "collectors/script/child/"
@@ -41,6 +36,15 @@ PACKAGES = frozenset(
 installed file looks like the user's own."""
 
 
+class Line(NamedTuple):
+    """A line of the user's own code."""
+
+    source: str
+    """`file:line`."""
+    function: str
+    """The function that it is in."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sources:
     """Times in which code of the user's own ran, or an operator that it called."""
@@ -51,29 +55,7 @@ class Sources:
     thread: IntArray
     line: IntArray
     """The number of its line in `lines`."""
-    lines: tuple[str, ...]
-    work: DeviceWork
-    host: Calls
-    launched: LaunchingCalls
-
-    def of_work(self, rows: IntArray) -> str | None:
-        """Return the line that launched most of the time of some rows of the device's work."""
-        call = self.launched.call[rows]
-        known = call != UNKNOWN
-        return self._most(call[known], self.work.duration_ns[rows[known]])
-
-    def of_calls(self, rows: IntArray) -> str | None:
-        """Return the line that made those of some calls into CUDA that took most of their time."""
-        return self._most(rows, self.host.end_ns[rows] - self.host.begin_ns[rows])
-
-    def _most(self, calls: IntArray, weight: IntArray) -> str | None:
-        host = self.host
-        line = self.at(host.begin_ns[calls], host.process[calls], host.thread[calls])
-        known = line != UNKNOWN
-        if not known.any():
-            return None
-        summed = np.bincount(line[known], weight[known].astype(np.float64))
-        return self.lines[int(summed.argmax())]
+    lines: tuple[Line, ...]
 
     def at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
         """Return the number of the line that was running, for each time on its thread."""
@@ -85,20 +67,21 @@ class Sources:
         return found
 
 
-def own_line(frame: str) -> str | None:
-    """Return `file:line` of a frame in the user's own code; None for any other."""
+def own_line(frame: str) -> Line | None:
+    """Return the line of a frame in the user's own code; None for any other."""
     found = _FRAME.match(frame)
     if found is None or INSTALLED.search(found["file"]) or _OURS in found["file"]:
         return None
     top = found["file"].removeprefix("./").partition("/")[0].removesuffix(".py")
     if top in sys.stdlib_module_names or top in PACKAGES:
         return None
-    return f"{found['file']}:{max(int(found['line']), 1)}"  # a module begins at 0
+    line = max(int(found["line"]), 1)  # a module begins at 0
+    return Line(f"{found['file']}:{line}", found["function"])
 
 
-def sources(profile: Profile, work: DeviceWork, host: Calls, launched: LaunchingCalls) -> Sources:
+def sources(profile: Profile) -> Sources:
     """Return what a profile tells of the user's own code."""
-    numbers: dict[str, int] = {}
+    numbers: dict[Line, int] = {}
     parts = (
         _running(profile, "ranges", "name", own_line, numbers),
         _running(profile, "operators", "stack", _of_stack, numbers),
@@ -107,15 +90,15 @@ def sources(profile: Profile, work: DeviceWork, host: Calls, launched: Launching
         np.concatenate(each) for each in zip(*parts, strict=True)
     )
     times = ends(begin, duration)
-    return Sources(*times, process, thread, line, tuple(numbers), work, host, launched)
+    return Sources(*times, process, thread, line, tuple(numbers))
 
 
 def _running(
     profile: Profile,
     table: str,
     column: str,
-    line_of: Callable[[str], str | None],
-    numbers: dict[str, int],
+    line_of: Callable[[str], Line | None],
+    numbers: dict[Line, int],
 ) -> tuple[IntArray, ...]:
     """Return the rows of a table that are of the user's own code, and number their lines."""
     columns = profile.columns(table, ("begin_ns", "duration_ns", "process", "thread", column))
@@ -134,6 +117,6 @@ def _running(
     return (*timed, of_row[rows])
 
 
-def _of_stack(stack: str) -> str | None:
+def _of_stack(stack: str) -> Line | None:
     """Return the innermost line of a stack that is the user's own."""
     return next((line for frame in stack.split("\n") if (line := own_line(frame))), None)

@@ -36,6 +36,7 @@ from gpuadvisor.rules.facts.loading import Loading, Waits, loader_waits, loading
 from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
+from gpuadvisor.rules.facts.places import Places
 from gpuadvisor.rules.facts.roofline import CeilingValues, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
 from gpuadvisor.rules.facts.starting import Starting, starting
@@ -258,7 +259,12 @@ class Facts:
     @cached_property
     def sources(self) -> Sources:
         """When code of the user's own ran."""
-        return sources(self.profile, self.work, self.host, self.launched)
+        return sources(self.profile)
+
+    @cached_property
+    def places(self) -> Places:
+        """Where in the program something comes from."""
+        return Places(self)
 
     @cached_property
     def memory(self) -> tuple[MemoryUse, ...]:

@@ -24,7 +24,8 @@ def rank(number, late_us, told=True, kind="allreduce", size=RANKS, steps=20, clo
         leaves = begin + 400 + max(late) + PASSES_US
         made.launched("gemm", call=(begin, 5), runs=(begin, 400 + late[number]))
         correlation = made.correlation()
-        made.kernel(NAME, (arrives, leaves - arrives), correlation=correlation, stream=9)
+        runs = (arrives, leaves - arrives)
+        made.launched(NAME, (begin + 6, 5), runs, correlation=correlation, stream=9)
         if told:
             made.row(
                 "collectives",

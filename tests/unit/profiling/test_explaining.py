@@ -16,7 +16,8 @@ from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.profiling import explaining
 from gpuadvisor.profiling.agreeing import agreed
-from gpuadvisor.profiling.explaining import Profiled, explain, explanation_of, project_files
+from gpuadvisor.profiling.explaining import Profiled, explain, explanation_of
+from gpuadvisor.profiling.project_files import project_files
 from gpuadvisor.reports.gate.explanation import cause_sentence, lead
 from gpuadvisor.rules.facts.functions import function_times
 from gpuadvisor.rules.facts.summary import Facts
@@ -177,15 +178,16 @@ def test_files_of_the_project_are_told_from_others(tmp_path):
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).touch()
     (top / ".git").touch()
-    command = Command("python", "train.py", folder=str(top / "examples"))
-    place = project_files(Side(command, CPU), whole=True)
+    folder = top / "examples"
+    place = project_files(folder, "train.py")
     assert place("train.py") == "examples/train.py"
     assert place("timm/model.py") == "src/timm/model.py"  # as `sys.path` cut it off
     assert place(str(top / "src/timm/model.py")) == "src/timm/model.py"
     assert place(str(top / ".venv/lib/python3.11/site-packages/x.py")) is None
     assert place("torch/nn/functional.py") is None
     assert place(__file__) is None
-    assert project_files(Side(command, CPU), whole=False)("train.py") == "train.py"
+    assert project_files(folder, "train.py", whole=False)("train.py") == "train.py"
+    assert project_files(top, "examples/train.py")("train.py") == "examples/train.py"
 
 
 class Silent:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.domain.finding import Scope, ScopeKind
+from gpuadvisor.domain.finding import Place, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
+from gpuadvisor.reports import diagnosis_wording as wording
 from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
 from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
@@ -27,7 +28,7 @@ from tests.profile_reports import HOSTILE, report, whole
 from tests.rules.cases.straggler_rank import always, ranks
 
 FIELDS = documented("A diagnosis as JSON")
-ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|\w+_pct)\."
+ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|\w+_pct|place)\."
                             r"|not_measured\[\]\.|failed\[\]\.|together_pct\."
                             r"|account\[\]\.")  # fmt: skip
 """Fields of objects that are explained in the row of their object."""
@@ -192,6 +193,31 @@ def test_only_what_has_a_source_line_and_is_no_symptom_is_in_it():
 def test_every_severity_has_a_level(severity):
     found = replace(DIAGNOSIS, findings=(replace(INPUT, severity=severity),))
     assert len(sarif(of(found))["runs"][0]["results"]) == 1
+
+
+def test_files_are_named_from_the_top_of_the_repository_with_function_and_module():
+    place = Place(function="forward", module="Net_0.Linear_1")
+    found = replace(DIAGNOSIS, findings=(replace(INPUT, source="net.py:7", place=place),))
+    document = json.loads(diagnosis_sarif(of(found), {"net.py": "src/net.py"}.get))
+    (location,) = document["runs"][0]["results"][0]["locations"]
+    assert location["physicalLocation"] == {
+        "artifactLocation": {"uri": "src/net.py"}, "region": {"startLine": 7},
+    }  # fmt: skip
+    assert location["logicalLocations"] == [
+        {"fullyQualifiedName": "forward", "kind": "function"},
+        {"fullyQualifiedName": "Net_0.Linear_1", "kind": "module"},
+    ]
+
+
+def test_where_says_how_much_of_it():
+    place = Place(0.4, "forward", "Net_0", 0.75, "head", "aten::mm", "[[2, 3], [3, 4], []]", 0.3)
+    found = replace(INPUT, source="net.py:7", place=place)
+    assert wording.where(found) == "the whole run, net.py:7 in forward (40.0 % of it)"
+    assert wording.comes_from(found) == (
+        "module Net_0 (75.0 % of it); range head; aten::mm of 2x3, 3x4 (30.0 % of it)"
+    )
+    small = replace(place, operator_share=0.1, module="", region="")
+    assert wording.comes_from(replace(found, place=small)) == ""
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ SITE = "/opt/envs/a/lib/python3.11/site-packages/"
     ],
 )
 def test_which_frames_are_the_users_own(frame, line):
-    assert own_line(frame) == line
+    assert own_line(frame) == (line and (line, frame.partition(": ")[2]))
 
 
 def made():
@@ -52,14 +52,14 @@ def made():
 def line_of_kernel(facts, name):
     """The line that launched most of what kernels of this name took."""
     rows = [row for row in range(len(facts.work)) if facts.work.describe(row) == name]
-    return facts.sources.of_work(np.array(rows, np.int64))
+    return facts.places.of_work(np.array(rows, np.int64))[0]
 
 
 def test_the_innermost_of_the_users_functions_with_most_of_the_time():
     facts = Facts(made().profile())
     assert line_of_kernel(facts, "gemm") == "net.py:5"
-    assert facts.sources.of_work(np.array([1])) == "train.py:1"
-    assert facts.sources.of_calls(np.array([0])) == "net.py:5"
+    assert facts.places.of_work(np.array([1]))[0] == "train.py:1"
+    assert facts.places.of_calls(np.array([0]))[0] == "net.py:5"
 
 
 def test_another_threads_work_has_no_line():

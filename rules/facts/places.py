@@ -1,0 +1,360 @@
+"""Where in the program something comes from: line, module, range, operator and shapes.
+
+    facts.places.of_work(rows)            rows of `facts.work`
+    facts.places.of_calls(rows)           rows of `facts.host`
+    facts.places.of_parts(names)          parts of the run, as estimates name them
+    facts.places.of_memory()              what the program allocates
+    facts.places.of_run()
+
+Each returns the line with most of it, and what else is known, or None for each: the profile has no
+stacks, no shapes, or nothing in them that is the user's own. Work of a device is placed where the
+host launched it, idle time where the thread was that ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuadvisor.domain.finding import Place
+from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Range
+from gpuadvisor.rules.facts.device_work import Work
+from gpuadvisor.rules.facts.idle import IDLE_CAUSES, Cause, Gaps, split_gaps
+from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped, union
+from gpuadvisor.rules.facts.joins import enclosing, thread_keys
+from gpuadvisor.rules.facts.modules import Modules, modules
+
+if TYPE_CHECKING:
+    from gpuadvisor.rules.facts.summary import Facts
+
+MOSTLY = 0.5
+"""Share of a finding from which on a module is said to be its place: of one with less, the module
+that holds it is. [own]"""
+MOMENTS = 1000
+"""In so many moments of idle time, or of a run, is looked what the host did: what has a tenth of it
+is then known to within 2 points. [own]"""
+
+MOST_ROWS = 5000
+"""Rows that are looked at where there are no stacks; more are represented by so many. [own]"""
+
+Columns: TypeAlias = npt.NDArray[np.int64]
+"""Line, module and range, a row each."""
+Found: TypeAlias = tuple[str | None, Place | None]
+"""A source line, and what else is known."""
+NOWHERE: Found = (None, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """What a thread was doing at some times, by numbers; UNKNOWN where nothing tells."""
+
+    weight: FloatArray
+    """Time, or bytes, that each moment stands for."""
+    line: IntArray
+    module: IntArray
+    region: IntArray
+    operator: IntArray
+    """Row of the operators."""
+
+
+def _moments(weight: FloatArray | IntArray, of_calls: Columns, operator: IntArray) -> _Moments:
+    line, module, region = of_calls
+    return _Moments(weight.astype(np.float64), line, module, region, operator)
+
+
+class Places:
+    """The places of a profile's facts."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def of_work(self, rows: IntArray) -> Found:
+        """Return where most of the time of some rows of the device's work was launched."""
+        return self._most(self._launching(rows))
+
+    def of_calls(self, rows: IntArray) -> Found:
+        """Return where those of some calls into CUDA were made that took most of their time."""
+        host = self._facts.host
+        return self._most(self._calling(rows, host.end_ns[rows] - host.begin_ns[rows]))
+
+    def of_parts(self, names: Iterable[str]) -> Found:
+        """Return where parts of the run come from, such as `idle/launching`."""
+        found = [each for name in names for each in self._part(*name.split("/", 1))]
+        return self._most(_joined(found)) if found else NOWHERE
+
+    def of_memory(self) -> Found:
+        """Return where most of what is allocated at the peak came from; where addresses do not tell
+        which allocations that were, where most was allocated."""
+        alive = [each for device in self._facts.memory for each in device.alive_at_peak]
+        time = np.array([each.time_ns for each in alive], np.int64)
+        size = np.array([each.bytes for each in alive], np.int64)
+        if not len(time):
+            columns = self._facts.profile.columns("memory", ("time_ns", "bytes", "device"))
+            rows = np.flatnonzero((columns["bytes"] > 0) & (columns["device"] != UNKNOWN))
+            time, size = columns["time_ns"][rows], columns["bytes"][rows]
+        process, thread = self._main
+        at = self._at(time, np.full(len(time), process), np.full(len(time), thread))
+        peak = sum(each.peak_allocated_bytes for each in self._facts.memory) if alive else 0.0
+        return self._most(_Moments(size.astype(np.float64), *at), peak)
+
+    def of_run(self) -> Found:
+        """Return where most of the run comes from: of the device's work, else of the host's."""
+        facts = self._facts
+        whole = self._launching(np.arange(facts.work.kernels)) if facts.work.kernels else None
+        if whole is None or not (whole.line.max() >= 0 or whole.operator.max() >= 0):
+            whole = self._on_host()
+        return self._most(whole)
+
+    @property
+    def are_none(self) -> bool:
+        """Whether no stack, module or range tells what the host did at a time."""
+        return not any(len(each) for each in (self._facts.sources.begin_ns, self._modules.begin_ns,
+                                              self._regions.rows))  # fmt: skip
+
+    @cached_property
+    def _modules(self) -> Modules:
+        return modules(self._facts.profile)
+
+    @cached_property
+    def _regions(self) -> _Regions:
+        return _Regions(self._facts)
+
+    @cached_property
+    def _has_stacks(self) -> bool:
+        return len(self._facts.sources.begin_ns) > 0 or len(self._modules.begin_ns) > 0
+
+    @cached_property
+    def _of_all_calls(self) -> Columns:
+        host = self._facts.host
+        return np.stack(self._host_at(host.begin_ns, host.process, host.thread))
+
+    def _of_calls(self, rows: IntArray) -> Columns:
+        """Return line, module and range of some calls."""
+        if self._has_stacks:
+            found: Columns = self._of_all_calls[:, rows]
+            return found
+        host = self._facts.host
+        return np.stack(self._host_at(host.begin_ns[rows], host.process[rows], host.thread[rows]))
+
+    @cached_property
+    def _kinds(self) -> IntArray:
+        """The number of each operator's name and shapes together."""
+        columns = self._facts.profile.columns("operators", ("name", "shapes"))
+        return grouped(columns["name"], columns["shapes"])
+
+    @cached_property
+    def _gaps(self) -> Sequence[tuple[int, Gaps]]:
+        facts = self._facts
+        parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
+        when = facts.starting, facts.host_recorded, facts.window.begin_ns
+        return list(split_gaps(*parts, *when))
+
+    @cached_property
+    def _main(self) -> tuple[int, int]:
+        """Process and thread on which most Python functions, else most operators ran."""
+        facts = self._facts
+        process, thread = facts.sources.process, facts.sources.thread
+        if not len(process):
+            columns = facts.profile.columns("operators", ("process", "thread"))
+            process, thread = columns["process"], columns["thread"]
+        if not len(process):
+            return UNKNOWN, UNKNOWN
+        number, _ = thread_keys(process, thread, process[:0], thread[:0])
+        row = int(np.flatnonzero(number == np.bincount(number).argmax())[0])
+        return int(process[row]), int(thread[row])
+
+    def _host_at(
+        self, time_ns: IntArray, process: IntArray, thread: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        where = time_ns, process, thread
+        return self._facts.sources.at(*where), self._modules.at(*where), self._regions.at(*where)
+
+    def _at(
+        self, time_ns: IntArray, process: IntArray, thread: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        operator = np.full(len(time_ns), UNKNOWN, np.int64)
+        if self._has_stacks:  # else what an operator takes of idle time tells little
+            ran = self._facts.launching
+            columns = self._facts.profile.columns("operators", ("process", "thread"))
+            own, asked = thread_keys(columns["process"], columns["thread"], process, thread)
+            operator = enclosing(ran.begin_ns, ran.end_ns, own, time_ns, asked)
+        return (*self._host_at(time_ns, process, thread), operator)
+
+    def _calling(self, rows: IntArray, weight: IntArray) -> _Moments:
+        rows, weight = self._some(rows, weight)
+        operator = self._facts.launching.of_call[rows]
+        return _moments(weight, self._of_calls(rows), operator)
+
+    def _launching(self, rows: IntArray) -> _Moments:
+        facts = self._facts
+        rows = np.asarray(rows, np.int64)
+        rows, weight = self._some(rows, facts.work.duration_ns[rows])
+        call = facts.launched.call[rows]
+        known = call != UNKNOWN
+        made = np.full((3, len(rows)), UNKNOWN, np.int64)
+        made[:, known] = self._of_calls(call[known])
+        operator = facts.launching.of_like_work[rows]
+        return _moments(weight, made, operator)
+
+    def _some(self, rows: IntArray, weight: IntArray) -> tuple[IntArray, IntArray]:
+        """Return rows with their weights: of very many, of which no stack tells anything, some that
+        stand for all, so that this takes little of a diagnosis."""
+        if self._has_stacks or len(rows) <= MOST_ROWS or not weight.sum():
+            return rows, weight
+        chosen, _ = _spread(weight, MOST_ROWS)
+        return rows[chosen], np.full(MOST_ROWS, weight.sum() / MOST_ROWS)
+
+    def _part(self, kind: str, name: str = "") -> Iterator[_Moments]:
+        work = self._facts.work
+        if kind == "kernel":
+            named = np.array([n for n, text in enumerate(work.texts) if text == name], np.int64)
+            yield self._launching(np.flatnonzero(np.isin(work.name, named) & work.is_kernel))
+        elif kind == "copy":
+            yield self._launching(np.arange(work.kernels, len(work)))
+        elif kind == "communication":
+            yield self._launching(np.flatnonzero(work.kind == Work.COMMUNICATION))
+        elif name == Cause.WAITING_FOR_DATA:
+            yield from self._loading()
+        elif kind == "idle" and not self.are_none:
+            yield from self._idle(Cause(name))
+
+    def _loading(self) -> Iterator[_Moments]:
+        for (process, thread), waits in self._facts.loader_waits.items():
+            lasted = waits.end_ns - waits.begin_ns
+            if not waits.total_ns:
+                continue
+            wait, part = _spread(lasted)
+            time = (waits.begin_ns[wait] + part * lasted[wait]).astype(np.int64)
+            weight = np.full(MOMENTS, waits.total_ns / MOMENTS)
+            here = np.full(MOMENTS, process), np.full(MOMENTS, thread)
+            yield _Moments(weight, *self._at(time, *here))
+
+    def _idle(self, cause: Cause) -> Iterator[_Moments]:
+        """Yield what the threads did that ended the gaps of a cause."""
+        host, launched = self._facts.host, self._facts.launched
+        for _, found in self._gaps:
+            lost = found.causes_ns[:, IDLE_CAUSES.index(cause)]
+            at = np.flatnonzero((lost > 0) & launched.known[found.after])
+            if not len(at):
+                continue
+            begin, call = found.times.begin_ns[at], launched.call[found.after[at]]
+            until = np.clip(host.begin_ns[call], begin, found.times.end_ns[at])
+            gap, part = _spread(lost[at])
+            if cause is Cause.SYNCHRONIZING:
+                part = np.zeros_like(part)  # the wait in which it began
+            time = (begin[gap] + part * (until - begin)[gap]).astype(np.int64)
+            weight = np.full(len(gap), float(lost[at].sum()) / len(gap))
+            yield _Moments(weight, *self._at(time, host.process[call][gap], host.thread[call][gap]))
+
+    def _on_host(self) -> _Moments:
+        """Return what the main thread did in the run."""
+        facts, (process, thread) = self._facts, self._main
+        ran, columns = facts.launching, facts.profile.columns("operators", ("process", "thread"))
+        mine = np.flatnonzero((columns["process"] == process) & (columns["thread"] == thread))
+        begin, end = facts.window.begin_ns, facts.window.end_ns
+        if len(mine) and end <= begin:
+            begin, end = union(ran.begin_ns[mine], ran.end_ns[mine]).span
+        if end <= begin:
+            begin, end = 0, facts.profile.header.duration_ns
+        time = np.linspace(begin, end, MOMENTS).astype(np.int64)
+        here = np.full(MOMENTS, process), np.full(MOMENTS, thread)
+        return _Moments(np.ones(MOMENTS), *self._at(time, *here))
+
+    def _most(self, found: _Moments, of: float = 0.0) -> Found:
+        """Return where most of it is; shares are of the whole, which may be more."""
+        total = max(float(found.weight.sum()), of)
+        if not len(found.weight) or total <= 0:
+            return NOWHERE
+        facts, texts = self._facts, self._facts.profile.header.texts
+        line, share = _largest(found.line, found.weight, total)
+        source, function = facts.sources.lines[line] if line != UNKNOWN else (None, "")
+        module, module_share = self._module(found, total)
+        region, region_share = _largest(found.region, found.weight, total)
+        if region_share < MOSTLY:
+            region = UNKNOWN
+        known = found.operator != UNKNOWN
+        kinds = np.full(len(known), UNKNOWN, np.int64)
+        kinds[known] = self._kinds[found.operator[known]]
+        kind, operator_share = _largest(kinds, found.weight, total)
+        operator = shapes = ""
+        if kind != UNKNOWN:
+            row = int(found.operator[np.flatnonzero(kinds == kind)[0]])
+            columns = facts.profile.columns("operators", ("name", "shapes"))
+            operator, shapes = (_text(texts, int(columns[n][row])) for n in ("name", "shapes"))
+        place = Place(
+            share,
+            function,
+            self._modules.path(module),
+            module_share,
+            _text(texts, region),
+            operator,
+            shapes,
+            operator_share,
+        )
+        return source, None if source is None and place == Place() else place
+
+    def _module(self, found: _Moments, total: float) -> tuple[int, float]:
+        """Return the innermost module that has most of the weight, and its share."""
+        known = found.module != UNKNOWN
+        if not known.any():
+            return UNKNOWN, 0.0
+        own = np.bincount(found.module[known], found.weight[known], len(self._modules.names))
+        held = self._modules.with_held(own)
+        much = np.flatnonzero(held >= MOSTLY * total)
+        if not len(much):
+            return UNKNOWN, 0.0
+        inner = int(much[-1])  # what holds a module comes before it
+        return inner, float(held[inner]) / total
+
+
+class _Regions:
+    """Ranges that the program marked."""
+
+    def __init__(self, facts: Facts) -> None:
+        columns = facts.profile.columns("ranges")
+        self.rows = np.flatnonzero((columns["kind"] == Range.USER) & (columns["name"] > NO_TEXT))
+        self._columns = {name: column[self.rows] for name, column in columns.items()}
+
+    def at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
+        """Return the text of the innermost range at each time on its thread."""
+        mine = self._columns
+        if not len(self.rows) or not len(time_ns):
+            return np.full(len(time_ns), UNKNOWN, np.int64)
+        keys = thread_keys(mine["process"], mine["thread"], process, thread)
+        times = ends(mine["begin_ns"], mine["duration_ns"])
+        row = enclosing(*times, keys[0], time_ns, keys[1])
+        found: IntArray = np.where(row == UNKNOWN, UNKNOWN, mine["name"][np.maximum(row, 0)])
+        return found
+
+
+def _spread(lengths: IntArray, count: int = MOMENTS) -> tuple[IntArray, FloatArray]:
+    """Return moments that are spread evenly over intervals of some lengths, as if one followed the
+    other: the number of its interval, and how far in it each is (0 to 1)."""
+    until = np.cumsum(lengths)
+    moments = (np.arange(count) + 0.5) / count * until[-1]
+    place = np.minimum(np.searchsorted(until, moments, "right"), len(lengths) - 1)
+    part = (moments - (until - lengths)[place]) / lengths[place]
+    return place, np.clip(part, 0.0, 1.0)
+
+
+def _largest(numbers: IntArray, weight: FloatArray, total: float) -> tuple[int, float]:
+    """Return the number with most of a weight, and its share of the total."""
+    known = numbers != UNKNOWN
+    if not known.any():
+        return UNKNOWN, 0.0
+    summed = np.bincount(numbers[known], weight[known])
+    return int(summed.argmax()), float(summed.max()) / total
+
+
+def _joined(found: Sequence[_Moments]) -> _Moments:
+    names = ("weight", "line", "module", "region", "operator")
+    return _Moments(*(np.concatenate([getattr(e, n) for e in found]) for n in names))
+
+
+def _text(texts: Sequence[str], number: int) -> str:
+    return texts[number] if 0 <= number < len(texts) else ""
