@@ -106,9 +106,11 @@ def test_blocks_in_the_order_that_was_asked_for(live):
 
 
 def test_a_script_that_ends_is_started_again(live):
-    told = live(asked([Block({}, 0.1)] * 3), steps=24)
-    assert len(told) == 3
+    lines = []
+    told = live(asked([Block({}, 0.3)] * 2), steps=24, on_output=lines.append)
+    assert len(told) == 2
     assert all(each.step_ms >= 20 for each in told)
+    assert b"".join(lines).decode().splitlines().count("0 []") == 2
 
 
 def test_what_fails_is_told_and_the_others_go_on(live):

@@ -289,7 +289,7 @@ def named(text):
     ("limit", "run_s", "machine"),
     [
         ("5m", 12.0, {"gains": GAINS}),
-        ("8m", 18.0, {}),
+        pytest.param("8m", 18.0, {}, marks=pytest.mark.slow),
         ("10m", 20.0, {"gains": {"tf32": 1.3}, "spread": 0.03}),
         pytest.param("8m", 24.0, {"gains": GAINS, "spread": 0.05}, marks=pytest.mark.slow),
         pytest.param("2m", 5.0, {"gains": GAINS, "spread": 0.03}, marks=pytest.mark.slow),
