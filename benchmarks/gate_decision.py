@@ -15,7 +15,7 @@ import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,6 +44,10 @@ POWER = 0.01
 SLOWER = (0.0, 0.01, 0.02, 0.03, 0.05, 1.5)
 VISIBLE = 0.8
 """Part of a clock's effect that the sampled clocks show."""
+MEASURED_S, BLOCK_S, SETTLED_S = 4.0, 0.1, 0.02
+"""Time for which a run is measured, of the blocks of it where runs take turns, and between two."""
+BLOCK_NOISE = 0.01
+"""Relative standard deviation of blocks of one process, beside a neighbour that does not change."""
 PARTS = {"first": 1, "short": WINDOWS // 2}
 """Windows of runs that are measured for a short time."""
 
@@ -171,6 +175,83 @@ class Beside:
         return GateRun(side, trial, None, place)
 
 
+# Pairs that take turns. -----------------------------------------------------------------------
+
+
+@dataclass
+class SessionInTurns:
+    """Both versions of a gate on simulated noise, their pairs in turns on one machine.
+
+    What a machine does to steps, it does to those of both, one after the other as they come; what
+    is a process's own differs from process to process, as where one runs alone.
+    """
+
+    alone: Session
+    noise: Noise
+    generator: np.random.Generator
+
+    def run(self, side: str, place: str) -> GateRun:
+        return self.alone.run(side, place)
+
+    def both(self, sides: Sequence[str], place: str) -> dict[str, GateRun]:
+        blocks = round(MEASURED_S / BLOCK_S * _windows(place) / WINDOWS)
+        each = 1 + STEPS * round(BLOCK_S * 1e3) // round(MEASURED_S * 1e3)  # one settles
+        shared = replace(self.noise, process=0.0, mode_share=0.0, drift=0.0)
+        steps = runs(shared, self.generator, 1, 2 * blocks * each)[0][0].reshape(-1, each)[:, 1:]
+        own = replace(self.noise, step=0.0, cap=0.0, stalls=0.0, drift=0.0)
+        levels = 50 * runs(own, self.generator, 2, 1)[0][:, 0]
+        return _in_turns(sides, place, levels, steps.mean(axis=1), self.generator, self)
+
+    @property
+    def slower(self) -> float:
+        return self.alone.slower
+
+
+@dataclass
+class BesideInTurns:
+    """Both versions of a gate beside a neighbour, their pairs in turns and without delays."""
+
+    alone: Beside
+    generator: np.random.Generator
+
+    def run(self, side: str, place: str) -> GateRun:
+        return self.alone.run(side, place)
+
+    def both(self, sides: Sequence[str], place: str) -> dict[str, GateRun]:
+        noise = self.alone.noise
+        blocks = max(8, round(noise.measure_s / BLOCK_S * _windows(place) / WINDOWS))
+        levels = 50 * np.exp(self.generator.normal(0, noise.between, 2))
+        factors = np.array(noise.blocks(2 * blocks, BLOCK_S, SETTLED_S))
+        factors *= np.exp(self.generator.normal(0, BLOCK_NOISE, len(factors)))
+        return _in_turns(sides, place, levels, factors, self.generator, self)
+
+    @property
+    def slower(self) -> float:
+        return self.alone.slower
+
+
+def _in_turns(
+    sides: Sequence[str],
+    place: str,
+    levels_ms: np.ndarray,
+    factors: np.ndarray,
+    generator: np.random.Generator,
+    of: SessionInTurns | BesideInTurns,
+) -> dict[str, GateRun]:
+    """Return the runs of a pair, of which each pair of blocks has an order by chance."""
+    of_pairs = factors.reshape(-1, 2)
+    swapped = generator.random(len(of_pairs)) < 0.5
+    of_pairs[swapped] = of_pairs[swapped][:, ::-1]
+    made = {}
+    for number, side in enumerate(sides):
+        cost_ms = levels_ms[number] * (1 + of.slower if side == "head" else 1.0)
+        blocks_ms = tuple(float(each) for each in cost_ms * of_pairs[:, number])
+        trial = Trial(0, {}, "proof", TrialState.COMPLETE)
+        trial = replace(trial, measurement=simulation.measurement(list(blocks_ms)))
+        made[side] = GateRun(side, trial, None, place, blocks_ms=blocks_ms)
+    return made
+
+
 def _windows(place: str) -> int:
     """Return how many windows a run is measured for."""
     return PARTS.get("short" if place.endswith(SHORT) else place, WINDOWS)
@@ -215,20 +296,36 @@ def interval(count: int, of: int) -> tuple[float, float]:
     return low, float(betaincinv(count + 1, of - count, 0.975)) if count < of else 1.0
 
 
-def gated(make: Callable[[int], Session | Beside], gates: int) -> Rates:
+def _same(value: Any) -> Any:
+    return value
+
+
+AnySession = Session | Beside | SessionInTurns | BesideInTurns
+
+
+def gated(make: Callable[[int], AnySession], gates: int) -> Rates:
     """Run so many gates."""
     failed, passed, pairs, starts, early = [], 0, 0, 0, 0
     by_metric: Counter[str] = Counter()
     for number in range(gates):
         session = make(number)
 
-        def run(side: str, place: str, session: Session | Beside = session) -> GateRun:
+        def run(side: str, place: str, session: AnySession = session) -> GateRun:
             nonlocal starts
             starts += 1
             return session.run(side, place)
 
+        def both(
+            sides: Sequence[str], place: str, session: AnySession = session
+        ) -> dict[str, GateRun]:
+            nonlocal starts
+            starts += 2
+            return session.both(sides, place)
+
         first = [run(side, "first") for side in ("base", "head")]
-        found = Comparing(run, first, seed=str(number)).go()
+        pairs_run = both if isinstance(session, (SessionInTurns, BesideInTurns)) else None
+        in_turns = partial(_same, pairs_run)
+        found = Comparing(run, first, seed=str(number), in_turns=in_turns).go()
         pairs += found.pairs
         early += found.hopeless
         passed += found.verdict is GateVerdict.PASS
@@ -257,6 +354,18 @@ def beside(period_s: float, slower: float, number: int, guarded: bool = False) -
     noise = neighbour(generator, period_s)
     noise.pause(generator.uniform(0, 600))
     return Beside(noise, Delay(str(number)), slower, guarded)
+
+
+def session_in_turns(name: str, slower: float, number: int) -> SessionInTurns:
+    """Return a session of a named noise whose pairs take turns."""
+    generator = np.random.default_rng([number, 1])
+    return SessionInTurns(session(name, slower, False, number), NOISES[name], generator)
+
+
+def beside_in_turns(period_s: float, slower: float, number: int) -> BesideInTurns:
+    """Return a session beside a neighbour that nobody notices, with pairs that take turns."""
+    generator = np.random.default_rng([number, 2])
+    return BesideInTurns(beside(period_s, slower, number), generator)
 
 
 # Rules of other tools, of the steps (runs x steps) of eight runs of each version. -----------------
@@ -354,6 +463,26 @@ def _neighbour_row(gates: int, period_s: float) -> list[str]:
     ]
 
 
+def _turns_row(gates: int, of: str | float) -> list[str]:
+    make = partial(session_in_turns if isinstance(of, str) else beside_in_turns, of)
+    none, one, three, five = (
+        gated(partial(make, slower), count)
+        for slower, count in ((0.0, gates), (0.01, gates), (0.03, gates // 5), (0.05, gates // 5))
+    )
+    return [
+        of if isinstance(of, str) else f"beside a neighbour of {of} s",
+        none.fails,
+        f"{none.passed / gates:.1%}",
+        f"{none.pairs:.1f}",
+        f"{none.starts:.1f}",
+        one.fails,
+        f"{three.failed():.0%}",
+        f"{five.failed():.0%}",
+        f"{five.passed / five.gates:.1%}",
+        f"{five.pairs:.1f}",
+    ]
+
+
 def _guards_row(gates: int, of: str | float) -> list[str]:
     if isinstance(of, str):
         found = gated(lambda number: session(of, 0.0, True, number, guarded=True), gates)
@@ -396,6 +525,12 @@ TABLES: Mapping[str, tuple[str, Row, Iterable[Any]]] = {
         _neighbour_row,
         PERIODS_S,
     ),
+    "turns": (
+        "pairs in turns of 0.1 s | unchanged: fails | passes | pairs | starts | 1 % slower: fails "
+        "| 3 %: fails | 5 %: fails | passes | pairs",
+        _turns_row,
+        (*NOISES, *PERIODS_S),
+    ),
     "others": (
         "noise | slower by | fixed 5 % | Welch, 1 % | pytest-benchmark, min:5% | asv, 1.1",
         _other_row,
@@ -409,9 +544,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=1, help="processes that work side by side")
-    parser.add_argument(
-        "--tables", default=",".join(TABLES), help="some of noise, guards, neighbours, others"
-    )
+    parser.add_argument("--tables", default=",".join(TABLES), help=f"some of {', '.join(TABLES)}")
     chosen = parser.parse_args()
     print(f"{chosen.studies} gates each, with the default tolerance (1 %) and limit (3 %);")
     print("in brackets the upper end of the 95 % interval.")

@@ -172,6 +172,21 @@ class Neighbour:
         self.wall_s = self._now_s - started_s
         return factors
 
+    def blocks(self, count: int, block_s: float, settled_s: float) -> list[float]:
+        """Return the factors of so many blocks of two runs that start now and take turns.
+
+        Steps settle before each of them.
+        """
+        started_s, factors = self._now_s, []
+        self._start_up(self.startup_s + self.head_startup_s)
+        for _ in range(count):
+            self._now_s += settled_s
+            busy_s = self._busy_s(self._now_s, self._now_s + block_s)
+            self._now_s += block_s
+            factors.append(block_s / (block_s - busy_s * (1 - 1 / self.slower)))
+        self.disturbance, self.wall_s = "", self._now_s - started_s
+        return factors
+
     def _start_up(self, work_s: float) -> None:
         """Pass the time in which so much undisturbed work is done."""
         while work_s > 1e-9:

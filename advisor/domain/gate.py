@@ -110,6 +110,9 @@ class GateRun:
     counted_steps: tuple[int, int] | None = None
     """First and last step of the script, of which the first is 1, that was counted after those that
     were measured; None where none was."""
+    blocks_ms: tuple[float, ...] = ()
+    """Mean step time of each block, where the runs of a pair took turns: the other run's block of
+    the same place was measured right before or after it. Empty for a run that was alone."""
 
     @property
     def problem(self) -> str:

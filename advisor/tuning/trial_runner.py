@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutc
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.collectors.script.templates import Template
+from gpuadvisor.collectors.script.turns import Seat, Turns
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application, Settings
 from gpuadvisor.domain.loader_supply import Supplied
@@ -173,11 +175,43 @@ class TrialRunner:
         outcome, in_turns = self._outcome(request, side, turning, number)
         if self.cancelled():
             raise Interrupted("interrupted")
+        trial, outcome = self._validated(number, phase, side, outcome)
+        trial = replace(trial, in_turns=in_turns)
+        self.record(trial)
+        return trial, outcome
+
+    def run_both(self, sides: Sequence[Side], turns: Turns) -> list[tuple[Trial, RunOutcome]]:
+        """Run two sides of a proof at the same time, in turns, and return each as `run` does.
+
+        How long they are measured, `turns` decides; `schedule.window_s` is the time of a block.
+        Energy is not read, as it is that of both.
+        """
+        loads = [LoadMeter(side.device) for side in sides]  # both before either is there
+        with ThreadPoolExecutor(len(sides)) as pool:
+            runs = [
+                pool.submit(self._run_seated, side, seat, load)
+                for side, seat, load in zip(sides, turns.seats, loads, strict=True)
+            ]
+        return [run.result() for run in runs]
+
+    def _run_seated(self, side: Side, seat: Seat, load: LoadMeter) -> tuple[Trial, RunOutcome]:
+        try:
+            number = next(self._numbers)
+            self.progress.on_trial_start(number, side.settings, "proof")
+            request = replace(self.request(side, "proof", number=number), seat=seat)
+            outcome = run_script(request, lambda: None, load)
+        finally:
+            seat.leave()
+        if self.cancelled():
+            raise Interrupted("interrupted")
+        return self._validated(number, "proof", side, outcome)
+
+    def _validated(
+        self, number: int, phase: str, side: Side, outcome: RunOutcome
+    ) -> tuple[Trial, RunOutcome]:
         trial = self.validator.validate(number, phase, side.settings, side.device, outcome)
         if outcome.forked:
             trial = replace(trial, start_saved_s=self.start_saved_s)
-        trial = replace(trial, in_turns=in_turns)
-        self.record(trial)
         return trial, replace(outcome, measurement=trial.measurement)
 
     def _outcome(

@@ -30,6 +30,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _lock = threading.RLock()
 _runs: dict[str, int] = {}
 """Run to its first process, for those that were not ended yet."""
+_forked_from: dict[str, str] = {}
+"""Run to the identity of the template that it was forked from, for those of them that were."""
 _children_before: set[int] = set()
 """Children of this process that were there before the oldest of these runs."""
 
@@ -55,8 +57,6 @@ class RunProcesses:
         """
         global _children_before
         self._run = uuid.uuid4().hex
-        self._identities = {self._run}
-        """What its processes may carry in their environment, as the kernel shows it."""
         self.first: subprocess.Popen[bytes] | Forked
         environment = {**environment, RUN_VARIABLE: self._run}
         with _lock:  # so that no run that ends meanwhile takes it for an orphan
@@ -94,9 +94,19 @@ class RunProcesses:
             forked = template.fork(environment, argv, folder)
         except NoTemplateError:
             return None
-        # The kernel shows the environment with which a process was started, not forked.
-        self._identities.add(template.run)
+        _forked_from[self._run] = template.run
         return forked
+
+    def _identities(self) -> set[str]:
+        """Return what its processes may carry in their environment, as the kernel shows it.
+
+        That is the environment with which a process was started, not forked. Of runs side by side
+        that were forked from one template, nobody can tell whose a process with its identity is, so
+        this is left to the last of them.
+        """
+        template = _forked_from.get(self._run)
+        others = {of for run, of in list(_forked_from.items()) if run != self._run}
+        return {self._run} if template is None or template in others else {self._run, template}
 
     def end(self) -> list[int]:
         """Kill the first process, its group, and all that descends from it.
@@ -111,6 +121,7 @@ class RunProcesses:
                 self.first.wait(timeout=GRACE_S)
             with _lock:
                 _runs.pop(self._run, None)
+                _forked_from.pop(self._run, None)
                 if not _runs:
                     left += _end_orphans()
                     _adopt_orphans(False)
@@ -151,7 +162,7 @@ class RunProcesses:
 
     def _alive(self, known: Iterable[psutil.Process]) -> list[psutil.Process]:
         """Return the run's living processes, those that are known and those that can be found."""
-        found = {*known, *_belonging_to(self._identities), *_orphans(self.first.pid)}
+        found = {*known, *_belonging_to(self._identities()), *_orphans(self.first.pid)}
         return list(filter(_is_alive, found))
 
 

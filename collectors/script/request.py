@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.collectors.script.templates import Template
@@ -13,6 +13,9 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.rehearsal import WrittenFile
 from gpuadvisor.domain.study import TrialState
+
+if TYPE_CHECKING:
+    from gpuadvisor.collectors.script.turns import Seat  # psutil is for who runs something
 
 Event = Mapping[str, Any]
 """One event from the script's process: `event`, `pid`, and what that kind of event carries."""
@@ -80,6 +83,9 @@ class RunRequest:
     is nothing to measure, and the run ends."""
     template: Template | None = None
     """Fork the run from this process if it begins as that did, else start a fresh one."""
+    seat: Seat | None = None
+    """Where the run takes turns with another one that lives at the same time; None if it is
+    alone."""
     on_event: Callable[[Event], None] | None = None
     """Told of every event as it comes, for progress; and of `waiting`, once, where the first step
     takes long: `seconds` since the start, `torch` if it was imported, and `limit_s`, the seconds

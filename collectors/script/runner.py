@@ -235,11 +235,15 @@ class _Run:
         self._specification = replace(request.specification, events=str(pipe), parent=os.getpid())
         # Read and write, so that the pipe has a writer, and no end, for as long as we live.
         self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        if request.seat is not None:
+            turns = str(request.seat.open(folder))
+            self._specification = replace(self._specification, turns=turns)
         self._rest = b""
         self._told = False
         """Whether it was said that there is no step yet."""
 
     def go(self) -> RunOutcome:
+        failed = True
         try:
             processes = self._start()
             process = processes.first
@@ -257,6 +261,7 @@ class _Run:
             outcome = conclude(
                 self._request, self._recorder, ending, process.returncode, output, wall_s, stuck
             )
+            failed = outcome.measurement is None
             return replace(
                 outcome,
                 read=tuple(dict.fromkeys(self._recorder.read)),
@@ -265,6 +270,8 @@ class _Run:
             )
         finally:
             os.close(self._pipe)
+            if self._request.seat is not None:
+                self._request.seat.leave(failed)
 
     def _start(self) -> RunProcesses:
         request = self._request
@@ -278,6 +285,8 @@ class _Run:
     def _watch(self, process: subprocess.Popen[bytes] | Forked) -> Ending:
         """Follow the run until there is a reason to end it."""
         self._recorder.main = process.pid
+        if self._request.seat is not None:
+            self._request.seat.started(process.pid)
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
             while True:
@@ -308,6 +317,12 @@ class _Run:
         request, now = self._request, time.monotonic()
         if request.cancelled is not None and request.cancelled():
             return Ending.CANCELLED
+        if request.seat is not None:
+            if request.seat.is_abandoned:
+                return Ending.CANCELLED
+            if request.seat.waits:  # it is the other one that may be stuck
+                self._heard_s = now
+            now -= request.seat.waited_s
         if self._too_slow():
             return Ending.TOO_SLOW
         if request.needed and self._recorder.warm and not self._has_effect():
@@ -363,6 +378,8 @@ class _Run:
                 self._tell_owner()
             if self._request.on_event is not None:
                 self._request.on_event(event)
+            if self._request.seat is not None and event.get("pid", owner) == self._recorder.owner:
+                self._request.seat.take(event)  # last: what follows is the other one's time
 
     def _tell_owner(self) -> None:
         """Let the script's processes know whose steps count; the others go on undisturbed."""

@@ -85,6 +85,9 @@ class Specification:
     samples_per_step: float | None = None
     """Given by the user; else it is read from the loader's batches or the root's input."""
     schedule: Schedule = field(default_factory=Schedule)
+    turns: str | None = None
+    """Path of the named pipe through which the process gets its turns where another run is measured
+    at the same time, each in blocks of `schedule.window_s`; None where it is alone."""
     stay: bool = False
     """Let the script go on to its own end when there is enough."""
 

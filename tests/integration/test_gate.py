@@ -71,11 +71,13 @@ def test_a_new_version_that_is_broken(repo):
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_nothing(repo):
+@pytest.mark.parametrize("begun", ["base  does it run", "pair 1"])
+def test_ctrl_c_leaves_nothing(repo, begun):
     running = program.Running(repo.parent, "gate", "--base", "HEAD", "train.py", folder=repo)
-    running.wait_for("base  does it run")
+    running.wait_for(begun)
     time.sleep(1.0)
     children = running.children()
+    assert children
     running.process.send_signal(signal.SIGINT)
     answer = running.end()
     assert answer.status == 130

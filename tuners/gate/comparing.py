@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.gate import Difference, GateRun, GateVerdict, MetricRole
@@ -57,6 +57,10 @@ FUTILE = 0.05
 0.1 that is 19 %, and one in a hundred that are 5 % slower is not found any more."""
 FUTILE_FROM = 10
 """Pairs from which that is looked at: with fewer, nobody knows how much runs differ."""
+
+
+RunBoth = Callable[[Sequence[str], str], Mapping[str, GateRun]]
+"""Called with both sides, that which begins first, and what the runs are for."""
 
 
 @dataclass
@@ -124,8 +128,13 @@ class Comparing:
     """Part of one gate's error that it may make, where several gates make it together."""
     same_steps: bool = False
     """Whether runs are counted in the same steps of the script."""
+    in_turns: Callable[[], RunBoth | None] = lambda: None
+    """Asked before each pair for what runs both versions at the same time, in turns; None where
+    they are to run one after the other."""
+    disturbs: Callable[[GateRun], str] = lambda run: run.trial.disturbance
+    """Returns what disturbed a run so that its pair has to be run again; empty where nothing."""
     known: list[GateRun] = field(default_factory=list, init=False)
-    """Runs of the base that are no part of a pair."""
+    """Runs of the base that are no part of a pair; where some are given, no others are made."""
     _pairs: list[tuple[GateRun, GateRun, bool]] = field(default_factory=list, init=False)
     """Base, head, and whether the base came first."""
     _counted: list[GateRun] = field(default_factory=list, init=False)
@@ -157,8 +166,7 @@ class Comparing:
                 base_first = not self._pairs[-1][2]
             again = None
             place = f"pair {len(self._pairs) + 1}{SHORT if hurry else ''}"
-            sides = ("base", "head") if base_first else ("head", "base")
-            runs = {side: self.run(side, place) for side in sides}
+            runs = self._run_both(base_first, place)
             failed = next((run for run in runs.values() if measured(run) is None), None)
             if failed is not None:
                 failures += 1
@@ -166,9 +174,7 @@ class Comparing:
                     return replace(found, failed=failed)
                 again = base_first
                 continue
-            disturbance = next(
-                (r.trial.disturbance for r in runs.values() if r.trial.disturbance), ""
-            )
+            disturbance = next(filter(None, map(self.disturbs, runs.values())), "")
             if disturbance:
                 hurry = False  # what is obvious has to be so on a quiet machine
                 may = repeated < (MAX_REPEATED if most is None else most)
@@ -192,6 +198,14 @@ class Comparing:
         if found.verdict is GateVerdict.INCONCLUSIVE and found.differences:
             return replace(found, obstacle=self._obstacle())
         return found
+
+    def _run_both(self, base_first: bool, place: str) -> Mapping[str, GateRun]:
+        """Run both versions, in turns where that can be done, else one after the other."""
+        sides = ("base", "head") if base_first else ("head", "base")
+        in_turns = self.in_turns() if self._has_time else None
+        if in_turns is not None:
+            return in_turns(sides, place)
+        return {side: self.run(side, place) for side in sides}
 
     def _obstacle(self) -> str:
         return obstacle(self._evidence()) if self._has_time else ""
@@ -229,7 +243,7 @@ class Comparing:
 
         Where most runs are disturbed, to run a pair again would change nothing.
         """
-        runs = [self.run("base", "known") for _ in range(KNOWN)]
+        runs = self.known or [self.run("base", "known") for _ in range(KNOWN)]
         self.known = [run for run in runs if run.trial.state is TrialState.COMPLETE]
         evidence = self._evidence()
         for metric in self._metrics if evidence.base else ():
@@ -255,7 +269,7 @@ class Comparing:
         """Say whether the head is slower by so much that a second job can hardly pass for it."""
         base, head = self._firsts()
         base, head = base + [each[0] for each in self._pairs], head + [p[1] for p in self._pairs]
-        quiet = not any(run.trial.disturbance for run in (*base, *head))
+        quiet = not any(map(self.disturbs, (*base, *head)))
         return quiet and self._is_slower(base, head) and _are_apart(base, head)
 
     def _obviously(self, found: Compared) -> Compared:

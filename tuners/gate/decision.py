@@ -74,6 +74,9 @@ class RunPair:
     base: Run
     head: Run
     base_first: bool = True
+    ratio: float | None = None
+    """The head's cost over the base's where both took turns, and what each cost says nothing of
+    that; None where they ran one after the other."""
 
 
 @dataclass(frozen=True)
@@ -177,10 +180,11 @@ def _judged(
     bounds: Bounds,
     widened: float,
 ) -> Difference:
-    costs = [Pair(pair.base.cost, pair.head.cost, pair.base_first) for pair in pairs]
-    known = [run.cost for run in known_base]
+    costs = [_costs(pair) for pair in pairs]
+    in_turns = any(pair.ratio for pair in pairs)
+    known = [] if in_turns else [run.cost for run in known_base]
     wide, sure, strict = (
-        proven_ratio(costs, known, error=2 * error)
+        proven_ratio(costs, known, error=2 * error, is_clear=in_turns)
         for error in (
             _at(LOOK_ERRORS, len(pairs)) * bounds.error_share,
             _at(PASS_ERRORS, len(pairs)),
@@ -209,6 +213,17 @@ def _judged(
     return Difference(metric, verdict, ratio, low, high, ratio, bounds.tolerance, bounds.limit)
 
 
+def _costs(pair: RunPair) -> Pair:
+    """Return what the runs of a pair cost; where they took turns, as multiples of the base's.
+
+    Beside such a pair nothing can slow down one side alone, so that few pairs may show something,
+    and what the machine did meanwhile is no part of how much runs differ.
+    """
+    if pair.ratio is None:
+        return Pair(pair.base.cost, pair.head.cost, pair.base_first)
+    return Pair(1.0, pair.ratio, pair.base_first)
+
+
 def _at(errors: Mapping[int, float], pairs: int) -> float:
     """Return the error that a look at so many pairs may use up: that of the next one if between."""
     return next((error for look, error in errors.items() if look >= pairs), min(errors.values()))
@@ -222,8 +237,8 @@ def _clock_differences(pairs: Sequence[RunPair]) -> list[float] | None:
     """Return each pair's log ratio of clocks, head over base; None where one is not known."""
     found = []
     for pair in pairs:
-        if not pair.base.clock or not pair.head.clock:
-            return None
+        if not pair.base.clock or not pair.head.clock or pair.ratio is not None:
+            return None  # in turns both had the same clock
         found.append(math.log(pair.head.clock / pair.base.clock))
     return found
 

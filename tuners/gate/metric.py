@@ -129,7 +129,8 @@ class Statistical(Metric):
             return Run(value, run.sm_clock_mhz if self.follows_clock else None)
 
         pairs = [
-            RunPair(cost_of(base), cost_of(head), first) for base, head, first in evidence.pairs
+            RunPair(cost_of(base), cost_of(head), first, self.ratio(base, head))
+            for base, head, first in evidence.pairs
         ]
         bounds = self.bounds(evidence, median(pair.base.cost for pair in pairs), share)
         found = compare(self.name, pairs, [cost_of(run) for run in evidence.known], bounds)
@@ -141,6 +142,13 @@ class Statistical(Metric):
             head=tuple(pair.head.cost for pair in pairs),
             role=self.role,
         )
+
+    def ratio(self, base: GateRun, head: GateRun) -> float | None:
+        """Return the head's figure over the base's from blocks of runs that took turns.
+
+        None where they took none, and for what is no figure of a block.
+        """
+        return None
 
     def bounds(self, evidence: Evidence, base: float, share: float) -> Bounds:
         """Return what is no regression, and what has to be ruled out, for such a base."""

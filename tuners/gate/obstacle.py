@@ -57,6 +57,8 @@ def obstacle(evidence: Evidence) -> str:
     """
     read = METRIC.reader(evidence.all)
     base, head = ([read(run) or 1.0 for run in side] for side in (evidence.base, evidence.head))
+    if ratios := [r for old, new, _ in evidence.pairs if (r := METRIC.ratio(old, new))]:
+        base, head = [1.0] * len(ratios), ratios
     found = scattered(base, head, evidence.tolerance, evidence.limit)
     if found is None:
         return ""

@@ -47,8 +47,9 @@ EPILOG = """examples:
   gpuadvisor gate --head-plan train.plan.toml train.py -- --epochs 1
   gpuadvisor gate --base-cmd "python train.py" --head-cmd "TF32=1 python train.py --compile"
 
-Both versions run in turns, in fresh processes of random order on the same device, from work trees
-of their own that are removed afterwards. With --base, the commit where --head left it is compared,
+Both versions run in pairs of fresh processes on the same device, from work trees of their own that
+are removed afterwards. Where other work would blur the times, both processes of a pair live at the
+same time and take turns. With --base, the commit where --head left it is compared,
 so that what the base got since does not count. The head is the work tree as it is, new files too,
 unless --head names a commit.
 
@@ -83,7 +84,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     add_folders(group)
     add_only(add_bounds(parser))
-    add_measuring(parser).add_argument(
+    how = add_measuring(parser)
+    how.add_argument(
+        "--no-turns",
+        action="store_true",
+        help="run the versions of a pair one after the other, never both at the same time",
+    )
+    how.add_argument(
         "--no-explain",
         action="store_true",
         help="do not profile both versions where a time failed, to say why",
@@ -207,6 +214,7 @@ def _options(args: argparse.Namespace, command: Command, values: Mapping[str, An
         folders=folders if all(folders) else None,
         setup=setup if args.base or any(folders) else None,
         own=owned(command, pythons, plans, lines),
+        in_turns=not args.no_turns,
     )
 
 

@@ -286,6 +286,7 @@ def _run(run: GateRun) -> dict[str, Any]:
         "mean_step_ms": measured and measured.mean_step_ms,
         "step_ms": list(measured.step_ms) if measured else None,
         "window_step_ms": list(measured.window_step_ms) if measured else None,
+        "blocks_ms": list(run.blocks_ms) or None,
         "samples_per_step": measured and measured.samples_per_step,
         "data_wait_share": measured and measured.data_wait_share,
         "peak_memory_bytes": measured and measured.peak_memory_bytes,

@@ -23,8 +23,9 @@ from gpuadvisor.tuners.gate.metrics import check_names, chosen
 from gpuadvisor.tuners.gate.obstacle import left_open
 from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import DependsError
+from gpuadvisor.tuning.gate.in_turns import STARTUP, InTurns
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.gate.runs import GateProgress, Runs
+from gpuadvisor.tuning.gate.runs import ApartError, GateProgress, Runs
 from gpuadvisor.tuning.gate.setting_up import SetUp, SetUps
 from gpuadvisor.tuning.gate.sides import (
     ReadySide,
@@ -42,8 +43,6 @@ from gpuadvisor.tuning.preparation import (
 from gpuadvisor.tuning.trial_runner import Side
 
 SIDES = ("base", "head")
-STARTUP = "startup"
-"""Name of the metric that only fresh processes have."""
 Explain = Callable[[Side, Side, GateOptions, GateResult], Explanation]
 """Says why the head of a gate that failed is slower than its base, while both are still there."""
 
@@ -105,6 +104,15 @@ def gates(
                 yield result if explain is None else made.explained(result, explain)
             except (RefusedError, ScriptError) as error:
                 yield error
+
+
+def _without_startup(compared: Compared, why: str) -> Compared:
+    """Return what was found without what only a process that starts by itself has."""
+    rest = tuple(each for each in compared.differences if each.metric != STARTUP)
+    if len(rest) == len(compared.differences):
+        return compared
+    why = f"{why}: --metric {STARTUP} has fresh ones measured, one after the other"
+    return replace(compared, differences=rest, unmeasured=(*compared.unmeasured, (STARTUP, why)))
 
 
 def _common_device(pythons: Sequence[TargetPython]) -> Device:
@@ -180,26 +188,38 @@ class _Gate:
             except NoTemplateError as error:
                 self._said.append(f"each run imports anew: {error}")
         try:
-            compared = self._comparing(first).go()
+            compared = self._pairs(first)
         except DependsError as error:
             self._runs.end_forks()
             why = f"each run imports anew: in a process that had imported before, {error}"
             self._said.append(why)
             self.progress.on_message(why)
-            return self._comparing(first).go()
+            return self._pairs(first)
         if not (forked := self._runs.how_forked):
             return compared
         self._said.append(forked)
         # Of forked runs it lacks what was imported before.
-        rest = tuple(each for each in compared.differences if each.metric != STARTUP)
-        if len(rest) == len(compared.differences):
-            return compared
-        why = f"runs were forked: --metric {STARTUP} has fresh ones measured"
-        return replace(
-            compared, differences=rest, unmeasured=(*compared.unmeasured, (STARTUP, why))
-        )
+        return _without_startup(compared, "runs were forked")
 
-    def _comparing(self, first: Mapping[str, GateRun]) -> Comparing:
+    def _pairs(self, first: Mapping[str, GateRun]) -> Compared:
+        """Return what pairs of runs show: in turns, unless that is found not to do."""
+        folders = self.base.side.folder, self.head.side.folder
+        turns = InTurns(self.options, self.device, self._runs, folders, first, self._run_pair)
+        comparing = self._comparing(first, turns)
+        try:
+            compared = comparing.go()
+        except ApartError as error:
+            turns.give_up(f"{error}, when both were alive and took turns")
+            self.progress.on_message(turns.told)
+            known, comparing = comparing.known, self._comparing(first, turns)
+            comparing.known = known
+            compared = comparing.go()
+        self._said += filter(None, [turns.told])
+        if turns.were_taken:
+            compared = _without_startup(compared, "both versions started at the same time")
+        return compared
+
+    def _comparing(self, first: Mapping[str, GateRun], turns: InTurns | None = None) -> Comparing:
         return Comparing(
             self._run,
             tuple(first.values()),
@@ -212,6 +232,7 @@ class _Gate:
             self.options.only,
             self.options.error_share,
             self._runs.same_steps,
+            *((turns.both, turns.disturbs) if turns is not None else ()),
         )
 
     def explained(self, result: GateResult, explain: Explain) -> GateResult:
@@ -225,6 +246,9 @@ class _Gate:
 
     def _run(self, side: str, place: str) -> GateRun:
         return self._runs.run(self._side(side), side, place)
+
+    def _run_pair(self, sides: Sequence[str], place: str) -> Mapping[str, GateRun]:
+        return self._runs.run_both({side: self._side(side) for side in sides}, sides, place)
 
     def _side(self, side: str) -> Side:
         version = self.base if side == "base" else self.head

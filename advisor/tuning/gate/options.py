@@ -70,6 +70,8 @@ class GateOptions:
     timeout_s: float = TIMEOUT_S
     """Longest wait for the first step of the base."""
     measure_s: float = MEASURE_S
+    in_turns: bool = True
+    """Whether both versions may live at the same time and take turns, where that tells more."""
     setup: str | None = None
     """A shell command that is run in each version's folder before its first run."""
     error_share: float = 1.0

@@ -12,6 +12,7 @@ from gpuadvisor.collectors.gpu_errors import GpuErrors
 from gpuadvisor.collectors.script.request import Event, RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import Schedule
+from gpuadvisor.collectors.script.turns import BLOCK_S, BUSY, FEWEST_BLOCKS, Turns
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Settings
@@ -88,6 +89,9 @@ class Runs:
         listen: Callable[[GateProgress, ClockSampler], _Ears] = _Ears
         self._ears = listen(self.progress, self._clock)
         self._is_steady = False
+        self._is_in_turns = False
+        """Whether the runs that begin now take turns: they have no delay, as nothing can be in step
+        with one of them."""
         self.only_counts = are_counts(chosen(self.options.metrics, self.options.only))
         self._runner = TrialRunner(
             self._knobs,
@@ -104,7 +108,7 @@ class Runs:
 
     def _delay_s(self) -> float:
         """Return how much later than usual the next run is measured."""
-        if self.only_counts:
+        if self.only_counts or self._is_in_turns:
             return 0.0
         apart = ("first", COUNTED)  # they differ anyway
         return self._delay.next_s([run.trial for run in self.all if run.place not in apart])
@@ -122,6 +126,11 @@ class Runs:
     def same_steps(self) -> bool:
         """Whether runs are counted in the same steps of the script."""
         return self.only_counts and self.options.measure_s == MEASURE_S
+
+    @property
+    def counts_pairs(self) -> bool:
+        """Whether the runs of pairs are counted, too."""
+        return self.counting is not None and self.counting.wants("pair", self.all)
 
     @property
     def how_forked(self) -> str:
@@ -148,8 +157,67 @@ class Runs:
             self._forks.before(side, place)
         # The phase is one in which delays are drawn.
         trial, outcome = self._run(version, place)
+        self._take_errors()
+        run = self._kept(side, place, trial, outcome, self._clock.end())
+        if self._forks is not None and not self._forks.after(side, place, outcome):
+            self.progress.on_message("a step of a forked run cost something else: it is run again")
+            return self.run(version, side, place)
+        if place == "known" and trial.measurement is not None:
+            self._is_steady |= self.saves and self._is_enough(trial.measurement)
+        return run
+
+    def run_both(
+        self, versions: Mapping[str, Side], sides: Sequence[str], place: str
+    ) -> dict[str, GateRun]:
+        """Run both versions at the same time, in turns; otherwise as `run`.
+
+        ApartError where one of them ended too early, or works while it waits: whether that is its
+        own doing, runs that are alone have to show.
+        """
+        for side in sides:
+            self.progress.on_run_start(side, place)
+        self._clock.end()
+        schedule = self._schedule(place)
+        self._runner.schedule = replace(schedule, window_s=BLOCK_S)
+        if self._forks is not None:
+            self._forks.before(sides[0], place)  # of pairs, both sides begin alike
+        turns = Turns(
+            schedule.measure_s,
+            schedule.min_steps,
+            schedule.max_measure_s,
+            f"{self.options.seed} {len(self.all)}",
+        )
+        self._is_in_turns = True
+        try:
+            ended = self._runner.run_both([versions[side] for side in sides], turns)
+        finally:
+            self._is_in_turns = False
+        clock = self._clock.end()
+        self._take_errors()
+        _check_turns(sides, turns, [outcome for _, outcome in ended])
+        found = {
+            side: self._kept(side, place, trial, outcome, clock, blocks_ms)
+            for side, (trial, outcome), blocks_ms in zip(sides, ended, turns.blocks_ms, strict=True)
+        }
+        for side, (_, outcome) in zip(sides, ended, strict=True):
+            if self._forks is not None and not self._forks.after(side, place, outcome):
+                return self.run_both(versions, sides, place)
+        return found
+
+    def _take_errors(self) -> None:
         for error in self.errors.take() if self.errors is not None else ():
             raise RefusedError(f"{error.rstrip('.')}; nothing can be compared on it now")
+
+    def _kept(
+        self,
+        side: str,
+        place: str,
+        trial: Trial,
+        outcome: RunOutcome,
+        clock: float | None,
+        blocks_ms: tuple[float, ...] = (),
+    ) -> GateRun:
+        """Return a run that has ended, noted as one of the gate's."""
         self.outputs[side] = outcome.output
         if trial.measurement is not None:  # a plan's results and headroom are for `verify`
             trial = replace(trial, state=TrialState.COMPLETE, reason="")
@@ -157,14 +225,9 @@ class Runs:
         trial = replace(trial, settings={} if side == "base" else {"version": "head"})
         if self._validator.baseline is None and side == "base" and trial.measurement is not None:
             self._validator.baseline = trial.measurement  # limits of all further runs
-        run = GateRun(side, trial, self._clock.end(), place, self._counted_steps(trial))
+        run = GateRun(side, trial, clock, place, self._counted_steps(trial), blocks_ms)
         self.all.append(run)
         self.progress.on_run_end(run)
-        if self._forks is not None and not self._forks.after(side, place, outcome):
-            self.progress.on_message("a step of a forked run cost something else: it is run again")
-            return self.run(version, side, place)
-        if place == "known" and trial.measurement is not None:
-            self._is_steady |= self.saves and self._is_enough(trial.measurement)
         return run
 
     def _run(self, version: Side, place: str) -> tuple[Trial, RunOutcome]:
@@ -234,6 +297,22 @@ class Runs:
                 f"{disturbance}, also when runs were repeated: versions cannot be compared so; "
                 "wait until the GPU is free and cool, or choose another one"
             )
+
+
+class ApartError(Exception):
+    """Why two versions cannot be measured in turns, as a clause."""
+
+
+def _check_turns(sides: Sequence[str], turns: Turns, ended: Sequence[RunOutcome]) -> None:
+    """Raise ApartError where runs that took turns are no pair to compare."""
+    for side, seat, outcome in zip(sides, turns.seats, ended, strict=True):
+        if seat.broke and outcome.measurement is None:
+            raise ApartError(f"the {side} could not be measured ({outcome.reason})")
+    if len(turns.blocks_ms[0]) < FEWEST_BLOCKS or any(each.measurement is None for each in ended):
+        raise ApartError("they ended before each had had its turn a few times")
+    for side, seat in zip(sides, turns.seats, strict=True):
+        if seat.busy > BUSY:
+            raise ApartError(f"the {side} keeps {seat.busy:.1f} CPU cores busy while it waits")
 
 
 def _schedule(measure_s: float) -> Schedule:

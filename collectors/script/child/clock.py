@@ -17,6 +17,7 @@ from gpuadvisor.collectors.script.child.counters import (
     is_settled,
     nothing,
 )
+from gpuadvisor.collectors.script.child.turns import Turns
 from gpuadvisor.collectors.script.child.windows import HostTimer, Timer, Windows
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.target import StepTaker
@@ -96,8 +97,12 @@ class StepClock:
         finish: Callable[[], None],
         handover: StepHandover | None = None,
         later: StepHandover | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        """`handover` gets the steps of the warm script, `later` those after what is measured."""
+        """`handover` gets the steps of the warm script, `later` those after what is measured.
+
+        With `turns`, what is measured are blocks of steps between which the script waits.
+        """
         self._schedule = schedule
         self._channel = channel
         self._counters = counters
@@ -105,6 +110,7 @@ class StepClock:
         self._finish = finish
         self._handover = handover
         self._later = later
+        self._turns = turns
         self.stopped = False
         self.on_warm: Callable[[], None] = lambda: None
         """Called before the first counted step."""
@@ -137,6 +143,9 @@ class StepClock:
         self._interruptions = self._counters.interruptions
         self._interrupted = 0
         """Steps with an interruption in them, but for those of the open window."""
+        self._block_step_s = math.inf
+        """Step time of the last block, where the script takes turns."""
+        self._said_warm = False
         self._ready: int | None = None
         """Batches that the loader had ready when counting began."""
         self._drains = 0
@@ -245,14 +254,46 @@ class StepClock:
             if self.windows is None:
                 window_s = self._schedule.window_s
                 self.windows = Windows(timer, self._channel, self._counters, window_s)
+            if self._turns is not None and not self._turns.mine:
+                self._join(self._turns)
+                return
             self.windows.start(self._recent_step_s())
             self._ready = self._counters.ready()
         self._measuring = True
+        self._say_warm()
+
+    def _say_warm(self) -> None:
+        if self._turns is not None and self._said_warm:
+            return  # it is so before each block
+        self._said_warm = True
         self.on_warm()
         self._channel.send("warm", steps=self.steps, compiles=self._compiled)
 
+    def _join(self, turns: Turns) -> None:
+        """Wait for the first turn; the first step after that settles."""
+        self._say_warm()
+        went = turns.join()
+        if went is None:
+            self.stop()
+        elif not went:
+            self._finish()
+
+    def _end_block(self, windows: Windows, turns: Turns) -> None:
+        """Hand the turn on once the device has passed the block, and begin another one after."""
+        self._leave_windows()
+        steps, seconds = windows.end_block()
+        self._block_step_s = seconds / steps if steps else math.inf
+        if not turns.hand_on(steps, seconds):
+            self._end_measurement(windows)
+            return
+        self._history.clear()  # it would go on after a gap
+        if 2 * self._block_step_s > self._schedule.window_s:
+            self._begin()  # what is cold after the wait makes no matter in so long a step
+
     def _recent_step_s(self) -> float:
         """Return the time of the last steps; infinity where that is not known."""
+        if self._turns is not None and math.isfinite(self._block_step_s):
+            return self._block_step_s
         recent = self._history[-RECENT_STEPS:]
         if len(recent) < RECENT_STEPS or self._history[-1][-1] != self._counters.number:
             return math.inf
@@ -296,6 +337,9 @@ class StepClock:
             return
         self._compiled = compiled
         windows.close()
+        if self._turns is not None:
+            self._end_block(windows, self._turns)
+            return
         if not windows.enough(self._schedule, 2 * self._counters.workers):
             return
         ready = self._counters.ready()
@@ -305,7 +349,11 @@ class StepClock:
             self._drains += 1
             self._ready = ready
             windows.drop_all()
-        elif self._later is None:
+        else:
+            self._end_measurement(windows)
+
+    def _end_measurement(self, windows: Windows) -> None:
+        if self._later is None:
             self._finish()
         else:
             self._hand_over(windows, self._later)

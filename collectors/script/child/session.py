@@ -24,6 +24,7 @@ from gpuadvisor.collectors.script.child.registry import Registry
 from gpuadvisor.collectors.script.child.roots import Roots
 from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
 from gpuadvisor.collectors.script.child.trace import TraceRecorder
+from gpuadvisor.collectors.script.child.turns import Turns
 from gpuadvisor.collectors.script.child.windows import HostTimer, timer_for
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.target import StepTaker
@@ -80,6 +81,7 @@ class Session:
             self._finish,
             self._handover(registry.step_taker),
             self._handover(registry.later_taker),
+            self._turns(channel),
         )
         clock.on_measured = self._measured
         clock.on_warm = stop_watching
@@ -105,6 +107,10 @@ class Session:
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._script_ended)
         self._at_process_exit()
+
+    def _turns(self, channel: Channel) -> Turns | None:
+        path = self._specification.turns
+        return Turns(path, channel, self._is_owner) if path is not None else None
 
     def _handover(self, taker: StepTaker | None) -> StepHandover | None:
         return StepHandover(taker, self._is_owner) if taker is not None else None
@@ -227,7 +233,14 @@ class SessionWithoutTorch(Session):
     def install(self) -> None:
         assert self._channel is not None  # without one nothing is observed
         schedule, counters = self._specification.schedule, Counters()
-        self._clock = StepClock(schedule, self._channel, counters, HostTimer, self._finish)
+        self._clock = StepClock(
+            schedule,
+            self._channel,
+            counters,
+            HostTimer,
+            self._finish,
+            turns=self._turns(self._channel),
+        )
         self._clock.on_warm = stop_watching
         steps.listen(self.step)
         os.register_at_fork(after_in_child=self._forked)

@@ -125,6 +125,8 @@ class Windows:
         self._open = counters.open = []
         self._closed: list[list[Step]] = []
         self._means: list[tuple[int, float]] = []
+        self._told = 0, 0.0
+        """Steps and seconds of the window that was told of last."""
         self._began_s = 0.0
         self._seen = 0
         self._extensions = 0
@@ -151,6 +153,7 @@ class Windows:
     def start(self, step_s: float = math.inf) -> None:
         """Begin to count steps of about this time; the device is idle now."""
         counters = self._counters
+        self._told = 0, 0.0
         counters.distance, counters.unmarked = 1, 0
         counters.mark_some(self._window_s / step_s)
         self._open[:] = [counters.step(self._timer.mark())]
@@ -193,6 +196,15 @@ class Windows:
         self._closed.append(self._open[:])
         del self._open[:-1]
         self.flush()
+
+    def end_block(self) -> tuple[int, float]:
+        """Return the steps that count of the window that was closed, and their seconds.
+
+        The device has passed it then. Both are 0 where no step counts.
+        """
+        self.flush(wait=True)
+        self._open.clear()
+        return self._told
 
     def enough(self, schedule: Schedule, burst_steps: int) -> bool:
         """Say whether the measurement can end: long enough, and steady.
@@ -239,6 +251,7 @@ class Windows:
             return
         seconds = sum(times_s[i] for i in counted)
         count = sum(lengths[i] for i in counted)
+        self._told = count, seconds
         self._means.append((count, seconds))
         alone = [round(1e3 * times_s[i], 6) for i in counted if lengths[i] == 1]
         self._channel.send_list("steps", alone)

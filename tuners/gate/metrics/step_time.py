@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from gpuadvisor.domain.gate import MetricRole
+from gpuadvisor.domain.gate import GateRun, MetricRole
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.tuners.gate.metric import Read, Statistical
+from gpuadvisor.tuners.gate.metric import Read, Statistical, measured
+from gpuadvisor.tuners.gate.turns import ratio_of_blocks
 
 WAITS = 0.02
 """Share of a run's time in which it waits for its loaders, from which the mean of all steps counts:
@@ -31,6 +32,15 @@ class StepTime(Statistical):
         # In ms of a step of usual size, as people know it.
         samples = 1.0 if by_step else median(run.samples_per_step or 1.0 for run in runs)
         return lambda run: time_of(run, by_mean, by_step) * samples
+
+    def ratio(self, base: GateRun, head: GateRun) -> float | None:
+        if not (base.blocks_ms and head.blocks_ms):
+            return None
+        ratio = ratio_of_blocks(base.blocks_ms, head.blocks_ms)
+        old, new = measured(base), measured(head)
+        if old is None or new is None or old.samples_source != new.samples_source:
+            return ratio
+        return ratio * (old.samples_per_step or 1.0) / (new.samples_per_step or 1.0)
 
 
 def time_of(measurement: Measurement, by_mean: bool, by_step: bool) -> float:

@@ -1,0 +1,103 @@
+"""Two real processes that take turns: one works, the other waits, and neither for who is gone."""
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from gpuadvisor.collectors.script.request import Command, Limits
+from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.specification import Schedule
+from gpuadvisor.collectors.script.turns import BUSY, LEAST_BLOCKS, Turns
+from gpuadvisor.domain.study import TrialState
+from tests.integration import runs
+
+SCHEDULE = Schedule(warmup_s=0.0, window_s=0.01)
+PATIENT = Limits(startup_s=120, idle_s=60, total_s=180)
+
+
+@pytest.fixture
+def both(tmp_path):
+    """Run the script twice at the same time, with these faults; returns turns and outcomes."""
+
+    def both(*faults, limits=PATIENT, cancelled=None, measure_s=0.1):
+        turns = Turns(measure_s, 20, 60.0, "seed")
+
+        def run(number):
+            args = str(tmp_path / str(number)), faults[number]
+            command = Command(sys.executable, "turns.py", args, folder=str(runs.SCRIPTS))
+            request = runs.request(command, SCHEDULE, limits)
+            try:
+                return run_script(replace(request, seat=turns.seats[number], cancelled=cancelled))
+            finally:
+                turns.seats[number].leave()
+
+        with ThreadPoolExecutor(2) as pool:
+            outcomes = list(pool.map(run, range(2)))
+        assert not [p for p in psutil.Process().children() if "turns.py" in str(p.cmdline())]
+        return turns, outcomes
+
+    return both
+
+
+def steps_of(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_one_of_both_works_at_a_time(both, tmp_path):
+    turns, outcomes = both("", "")
+    assert [each.state for each in outcomes] == [TrialState.COMPLETE] * 2
+    first, second = turns.blocks_ms
+    assert len(first) == len(second) >= LEAST_BLOCKS
+    assert [each.measurement.steps >= 20 for each in outcomes] == [True, True]
+    one, two = (steps_of(tmp_path / str(number)) for number in range(2))
+    for in_turns, others in ((one[-20:], two), (two[-20:], one)):
+        for began, ended in in_turns:  # 20 of each were measured, so these were in turns
+            assert not [b for b, e in others if b < ended and e > began]
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"), [("crash", "ValueError: no"), ("kill", "killed by SIGKILL")]
+)
+def test_one_that_dies_leaves_no_other_waiting(both, fault, words):
+    turns, (left, died) = both("", fault, measure_s=1e6)
+    assert died.state is TrialState.CRASHED
+    assert words in died.reason
+    assert left.state is TrialState.PRUNED
+    assert [seat.broke for seat in turns.seats] == [False, True]
+
+
+@pytest.mark.slow
+def test_one_that_hangs_leaves_no_other_waiting(both):
+    limits = replace(PATIENT, idle_s=10)
+    turns, (hung, left) = both("hang", "", limits=limits, measure_s=1e6)
+    assert hung.state is TrialState.HUNG
+    assert "no sign of life for 10 s" in hung.reason
+    assert left.state is TrialState.PRUNED
+    assert [seat.broke for seat in turns.seats] == [True, False]
+
+
+def test_one_that_ends_by_itself_lets_the_other_report(both):
+    _, outcomes = both("end", "", measure_s=1e6)
+    assert [each.state for each in outcomes] == [TrialState.COMPLETE] * 2
+
+
+def test_ctrl_c_ends_both(both):
+    asked = []
+
+    def cancelled():
+        asked.append(True)
+        return len(asked) > 4
+
+    _, outcomes = both("", "", cancelled=cancelled, measure_s=1e6)
+    assert [each.state for each in outcomes] == [TrialState.PRUNED] * 2
+
+
+@pytest.mark.slow
+def test_what_goes_on_while_it_waits_is_seen(both):
+    turns, _ = both("busy", "", measure_s=1.0)
+    busy, quiet = (seat.busy for seat in turns.seats)
+    assert busy > BUSY > quiet

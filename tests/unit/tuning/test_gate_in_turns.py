@@ -1,0 +1,192 @@
+"""Gates whose pairs take turns, on simulated scripts: where they do, and where they do not."""
+
+import json
+import math
+import random
+import threading
+from collections import namedtuple
+from dataclasses import replace
+from select import select
+
+import psutil
+import pytest
+
+from gpuadvisor.collectors.script.child.turns import BLOCK, GO, WARM
+from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuning.gate import comparison
+from tests.unit.tuning import test_gate
+from tests.unit.tuning.test_gate import commit, git, write
+
+machine, gated = test_gate.machine, test_gate.gated
+CPU = Device("cpu", 0, "a CPU", memory_bytes=1 << 40, cores=2)
+STEPS = 10
+"""Steps of a block."""
+
+
+class Player:
+    """Plays the runs of a machine whose speed changes all the time, alone or in turns."""
+
+    def __init__(self, machine, folder):
+        self.plain, self.folder = machine.run, folder
+        self.level = random.Random(5)
+        self.noise = random.Random(6)
+        self.facts = ScriptFacts()
+        self.fault = lambda side, blocks: None
+        self.in_turns = 0
+        self._lock = threading.Lock()
+
+    def run(self, request, *meters):
+        outcome = self.plain(request, *meters)
+        if outcome.measurement is None:
+            return outcome
+        factor = math.exp(self.level.gauss(0, 0.3))
+        measured = replace(outcome.measurement, facts=self.facts)
+        windows = tuple(replace(w, seconds=w.seconds * factor) for w in measured.windows)
+        outcome = replace(outcome, measurement=replace(measured, windows=windows))
+        if request.seat is None:
+            return outcome
+        side = "base" if "base" in request.command.folder else "head"
+        problem = self._play(request.seat, side, float(outcome.measurement.mean_step_ms) / factor)
+        return problem or outcome
+
+    def _play(self, seat, side, step_ms):
+        with self._lock:
+            self.in_turns += 1
+            folder = self.folder / f"run {self.in_turns}"
+            folder.mkdir()
+        blocks = 0
+        with seat.open(folder).open("r+b", buffering=0) as orders:
+            seat.take({"event": WARM})
+            while True:
+                while not select([orders], [], [], 0.02)[0]:
+                    if seat.is_abandoned:
+                        return RunOutcome(TrialState.PRUNED, "stopped", None, "", 1.0)
+                if orders.read(99).decode().strip() != GO:
+                    return None
+                if (problem := self.fault(side, blocks)) is not None:
+                    return problem
+                blocks += 1
+                ms = step_ms * self._now()
+                seat.take({"event": BLOCK, "steps": STEPS, "seconds": STEPS * ms / 1e3})
+
+    def _now(self):
+        """Return how slow the machine is, and how a block of it differs from the next."""
+        with self._lock:
+            return math.exp(self.noise.gauss(0.5, 0.02))
+
+
+@pytest.fixture
+def player(machine, monkeypatch, tmp_path):
+    made = Player(machine, tmp_path)
+    monkeypatch.setattr(test_gate.trial_runner, "run_script", made.run)
+    monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [CPU])
+    commit("100 1000")
+    return made
+
+
+@pytest.fixture
+def found(player, gated):
+    """Gate a head that takes so long; returns the status, the document and its notes."""
+
+    def found(*words, head="100 1000"):
+        write(head)
+        status, out, _ = gated("--base", "HEAD", "--json", *words)
+        assert git("worktree", "list").count("\n") == 0
+        document = json.loads(out)
+        return status, document, " ".join(document["notes"])
+
+    return found
+
+
+@pytest.mark.parametrize(("head", "status"), [("100 1000", 0), ("105 1000", 4)])
+def test_they_tell_what_runs_one_after_the_other_do_not(found, head, status):
+    told, document, notes = found(head=head)
+    assert told == status
+    assert "took turns" in notes
+    paired = [run for run in document["runs"] if run["place"].startswith("pair")]
+    assert all(len(run["blocks_ms"]) >= 8 for run in paired)
+    alone = [run for run in document["runs"] if run not in paired]
+    assert [run["blocks_ms"] for run in alone] == [None] * 4
+    assert "startup" in {each["metric"] for each in document["unmeasured"]}
+    assert found("--no-turns", head=head)[0] == 6
+
+
+def many_workers(player):
+    player.facts = ScriptFacts(loaders=(LoaderFacts(8, 2, False, False, 2),))
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "sentence"),
+    [
+        ((), many_workers, "its loaders' workers would read ahead"),
+        (("--metric", "startup"), None, "of two that live at the same time nobody knows the start"),
+        (("--no-turns",), None, ""),
+    ],
+)
+def test_where_they_do_not_they_follow_one_another(found, player, words, change, sentence):
+    if change is not None:
+        change(player)
+    _, _, notes = found(*words)
+    assert player.in_turns == 0
+    assert "took turns" not in notes
+    assert sentence in notes
+
+
+def test_both_have_to_fit_into_the_memory(found, player, monkeypatch):
+    free = namedtuple("free", "available")(1 << 30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    _, _, notes = found()
+    assert player.in_turns == 0
+    assert "both together need 2.0 of 1.0 GiB of memory" in notes
+
+
+def test_two_sides_in_one_folder_follow_one_another(gated, player):
+    commands = "--base-cmd", "A=1 python train.py", "--head-cmd", "A=2 python train.py"
+    _, out, _ = gated("--json", *commands, script="")
+    assert player.in_turns == 0
+    assert "each would find what the other one writes" in " ".join(json.loads(out)["notes"])
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_one_that_fails_beside_the_other_is_run_alone(found, player, by_itself):
+    crashed = RunOutcome(TrialState.CRASHED, "the port is in use", None, "", 1.0)
+    player.fault = lambda side, blocks: crashed if side == "head" and blocks == 3 else None
+    if not by_itself:
+        player.plain = _alone_too(player.plain, crashed)
+    status, document, notes = found("--no-explain")
+    assert player.in_turns == 2
+    if by_itself:
+        assert "the head could not be measured (the port is in use), when both were" in notes
+        assert status == 6
+        assert len([run for run in document["runs"] if run["place"] == "known"]) == 2
+    else:
+        assert status == 4
+        assert document["broken"] == "head"
+        assert "the port is in use" in document["reason"]
+
+
+def _alone_too(plain, crashed):
+    """Return what lets the head's first run end well, and no other one of it."""
+    seen = []
+
+    def run(request, *meters):
+        outcome = plain(request, *meters)
+        if "head" not in request.command.folder or request.seat is not None:
+            return outcome
+        seen.append(request)
+        return outcome if len(seen) == 1 else crashed
+
+    return run
+
+
+def test_one_that_works_while_it_waits_is_run_alone(found, player, monkeypatch):
+    seat = "gpuadvisor.collectors.script.turns.Seat.busy"
+    monkeypatch.setattr(seat, property(lambda self: 0.8))
+    _, _, notes = found()
+    assert player.in_turns == 2
+    assert "the base keeps 0.8 CPU cores busy while it waits" in notes or (
+        "the head keeps 0.8 CPU cores busy while it waits" in notes
+    )
