@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import overload
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -15,6 +16,34 @@ from textual.strip import Strip
 
 from gpuadvisor.tui.watch.cells import Line
 from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL
+
+
+class MadeLines(Sequence[Line]):
+    """Lines of which each is made when it is looked at first: those on the screen."""
+
+    def __init__(self, make: Callable[[int], Line], count: int) -> None:
+        """`make` returns the line of a number below `count`."""
+        self._make = make
+        self._count = count
+        self._made: dict[int, Line] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> Line: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Line]: ...
+
+    def __getitem__(self, number: int | slice) -> Line | Sequence[Line]:
+        places = range(self._count)[number]
+        if isinstance(places, range):
+            return [self[place] for place in places]
+        if places not in self._made:
+            self._made[places] = self._make(places)
+        return self._made[places]
+
 
 CLICKS = "@click"
 """What Textual calls the action of a text that is clicked on."""
@@ -45,7 +74,7 @@ class Lines(ScrollView, can_focus=False):
     def __init__(self, name: str) -> None:
         """Take the name that it has in CSS, its id."""
         super().__init__(id=name)
-        self._lines: list[Line] = []
+        self._lines: Sequence[Line] = []
         self._cursor: int | None = None
         self._clicks: dict[tuple[int, int], str] = {}
         """Actions by the line and the place of a text in it."""
@@ -60,17 +89,18 @@ class Lines(ScrollView, can_focus=False):
 
         `clicks` are Textual's actions for texts, by their line and their place in it.
         """
-        before, self._lines = self._lines, list(lines)
+        before, self._lines = self._lines, lines if isinstance(lines, MadeLines) else list(lines)
         last, self._cursor = self._cursor, cursor
         self._clicks = clicks or {}
         if len(before) != len(self._lines) or self.virtual_size.width != self.size.width:
             self.virtual_size = Size(self.size.width, len(self._lines))
             if len(before) != len(self._lines):
                 self.refresh(layout=True)
-        for number, (old, new) in enumerate(zip(before, self._lines, strict=False)):
+        top = self.scroll_offset.y
+        for number in range(top, min(top + self.size.height, len(before), len(self._lines))):
             if (number == last) != (number == cursor):
                 self._redraw(number, 0, self.size.width)
-            elif old != new:
+            elif (old := before[number]) != (new := self._lines[number]):
                 self._redraw(number, *_changed(old, new, self.size.width))
         if cursor is not None and cursor != last:
             self.bring_into_view(cursor)

@@ -252,19 +252,29 @@ TAG = "*"
 """Stands before a process that is selected."""
 
 
-def lines(
-    rows: Sequence[Row], state: WatchState, width: int, selected: frozenset[Identity] = frozenset()
-) -> list[Line]:
+def lines(rows: Sequence[Row], state: WatchState, width: int) -> list[Line]:
     """Return the titles and a line for each row."""
+    titles, make = made_lines(rows, state, width)
+    return [titles, *map(make, range(len(rows)))]
+
+
+def made_lines(
+    rows: Sequence[Row], state: WatchState, width: int, selected: frozenset[Identity] = frozenset()
+) -> tuple[Line, Callable[[int], Line]]:
+    """Return the titles, and what makes the line of a row by its number."""
     columns = [c for c in COLUMNS if c is not BY_CONTAINER or _has_containers(rows)]
     room = width - len(TAG) if selected else width
     placed = table.chosen(columns, rows, state, room)
-    found: list[Line] = [table.titles(placed, state)]
-    found += [table.row(placed, state, each) for each in rows]
+    titles = table.titles(placed, state)
     if not selected:
-        return found
-    tags = [" ", *(TAG if each.identity in selected else " " for each in rows)]
-    return [[(tag, Style.WARNING), *line] for tag, line in zip(tags, found, strict=True)]
+        return titles, lambda number: table.row(placed, state, rows[number])
+
+    def tagged(number: int) -> Line:
+        row = rows[number]
+        tag = TAG if row.identity in selected else " "
+        return [(tag, Style.WARNING), *table.row(placed, state, row)]
+
+    return [(" ", Style.WARNING), *titles], tagged
 
 
 def _has_containers(rows: Iterable[Row]) -> bool:

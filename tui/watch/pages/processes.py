@@ -17,7 +17,7 @@ from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.curing import CURES, Curing
 from gpuadvisor.tui.watch.curves import Identity
 from gpuadvisor.tui.watch.dialogs import Question, Reading
-from gpuadvisor.tui.watch.lines import Lines
+from gpuadvisor.tui.watch.lines import Lines, MadeLines
 from gpuadvisor.tui.watch.processes import ORDERS, Row, View
 
 MOST_ASKED = 10
@@ -128,14 +128,19 @@ class Processes(Curing):
         body = self.query_one("#processes", Lines)
         if not body.size.width:
             return
-        known = {each.identity for each in processes.listed(state)}
-        self._view = replace(self._view, selected=self._view.selected & known)
+        if self._view.selected:
+            known = {each.identity for each in processes.listed(state)}
+            self._view = replace(self._view, selected=self._view.selected & known)
         self._rows = processes.listed(state, self._view)
         self._follow()
-        lines = processes.lines(self._rows, state, body.size.width, self._view.selected)
+        selected = self._view.selected
+        titles, make = processes.made_lines(self._rows, state, body.size.width, selected)
         self.query_one("#about", Lines).show(self._about())
-        self.query_one("#titles", Lines).show(lines[:1])
-        body.show(lines[1:] or self._nothing(), self._place if self._rows else None)
+        self.query_one("#titles", Lines).show([titles])
+        if self._rows:
+            body.show(MadeLines(make, len(self._rows)), self._place)
+        else:
+            body.show(self._nothing())
 
     # -- what is shown -----------------------------------------------------------------------------
 
