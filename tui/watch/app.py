@@ -212,6 +212,8 @@ class Watch(App[int]):
     def draw(self) -> None:
         """Draw the page that is shown; something else may lie over it."""
         self._drawn_s = time.monotonic()
+        if not self.is_running:  # it ends, and the page has lost its widgets
+            return
         for screen in reversed(self.screen_stack):
             if isinstance(screen, Page):
                 screen.redraw()

@@ -440,3 +440,19 @@ async def test_a_long_recording_read_at_once_is_shown_to_its_end():
     async with app.run_test() as pilot:
         await until(pilot, lambda: app.state.has_ended)
         assert app.state.frames == 1000
+
+
+@pytest.mark.asyncio
+async def test_a_page_that_is_taken_down_is_not_drawn_any_more(monkeypatch):
+    app = page(Made(frame(0, sample())))
+    prune, drawn = app._prune, []
+
+    async def pruned(*nodes, **more):  # a timer may come just then
+        await prune(*nodes, **more)
+        app.draw()
+        drawn.append(nodes)
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await taken(1)(pilot)
+        monkeypatch.setattr(app, "_prune", pruned)
+    assert drawn
