@@ -42,8 +42,9 @@ SAID_FOR_S, LETTERS_A_S = 6.0, 15.0
 """How long what a key did is told: a short sentence, and how fast a long one is read."""
 SEVERAL_S = 0.25
 """With several machines, whose frames come at any time, the page is drawn no more often. [own]"""
-LATE_S = 0.5
-"""An age is drawn again only where no values came in this part of the time."""
+LATE_S = 1.25
+"""Ages are drawn only where no values came for so long: values come each second, and are drawn with
+all ages. [own]"""
 
 CSS = """
 Screen { overflow: hidden; background: $background; color: $foreground; }
@@ -135,7 +136,7 @@ class Watch(App[int]):
         self.failure: Exception | None = None
         """What is to be said once the page is gone."""
         self._said = ("", 0.0)
-        self._drawn_s = 0.0
+        self._drawn_s = self._heard_s = 0.0
         self._is_due = False
         """Whether it is to be drawn soon."""
 
@@ -171,6 +172,7 @@ class Watch(App[int]):
 
     def on_news(self) -> None:
         """Take in what has come, and draw it."""
+        self._heard_s = time.monotonic()
         for watched, feed in zip(self.hosts, self.feeds, strict=True):
             error = self._taken(watched, feed)
             if error is not None:
@@ -206,7 +208,7 @@ class Watch(App[int]):
 
     def get_older(self) -> None:
         """Draw ages, where no values have just come."""
-        if time.monotonic() - self._drawn_s >= LATE_S * AGES_EVERY_S:
+        if time.monotonic() - self._heard_s >= LATE_S:
             self.draw()
 
     def draw(self) -> None:

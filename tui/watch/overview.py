@@ -22,6 +22,9 @@ LEAST_EVENTS, LEAST_PROCESSES = 3, 4
 WHY_SHARE = 3
 """The sentences take at most this part of what is left below the GPUs."""
 BAR = 10
+AGES_S = 10.0
+"""Seconds after which the ages of processes are told anew, where none are listed: they are told in
+minutes."""
 
 
 @dataclass
@@ -236,26 +239,40 @@ def _bottom(state: WatchState, width: int, height: int, chosen: Gpu | None) -> l
     if width >= SIDE_BY_SIDE:
         left = width * 3 // 5
         return table.beside(
-            _processes(state, left - 2, height, chosen), _events(state, width - left, height), left
+            _processes(state, left - 2, height, chosen),
+            _events(_event_lines(state, width - left, height - 1), width - left),
+            left,
         )
-    count = sum(1 for _ in _event_lines(state, width, height))
+    told = _event_lines(state, width, height)
+    count = len(told)
     events = min(count + 1, max(height // 3, LEAST_EVENTS)) if count else 0
     if height - events < LEAST_PROCESSES:
         events = height
     above = _processes(state, width, height - events, chosen) if events < height else []
     above += [[]] * (height - events - len(above))
-    return [*above, *(_events(state, width, events) if events else [])]
+    return [*above, *(_events(told[: events - 1], width) if events else [])]
 
 
 def _processes(state: WatchState, width: int, height: int, chosen: Gpu | None) -> list[Line]:
-    """Return the processes of the chosen GPU, those with most memory first, then of the others."""
+    """Return the processes of the chosen GPU, those with most memory first, then of the others.
+
+    They are listed every five seconds, and made into lines as often.
+    """
+    age = int(state.now_s / AGES_S)
+    note = processes.note(state)
+    of = (state.latest.processes, state.gpus, note, width, height, chosen, age)
+    return state.kept("processes", of, lambda: _made_processes(state, width, height, chosen, note))
+
+
+def _made_processes(
+    state: WatchState, width: int, height: int, chosen: Gpu | None, note: str
+) -> list[Line]:
     every = processes.listed(state, processes.View(order=processes.ORDERS["g"]))
     first = [row for row in every if chosen is not None and row.process.gpu == chosen.uuid]
     others = [row for row in every if chosen is None or row.process.gpu != chosen.uuid]
     where = f"GPU {state.labels[chosen.uuid]}" if chosen is not None else "all GPUs"
     title = f"processes of {where} first, by memory" if others and first else "processes"
     found: list[Line] = [table.rule(title, width)]
-    note = processes.note(state)
     if note:
         found.append([(cells.fit([note], width), Style.WARNING)])
     room = height - len(found) - 1
@@ -271,11 +288,15 @@ def _processes(state: WatchState, width: int, height: int, chosen: Gpu | None) -
     return found[:height]
 
 
-def _events(state: WatchState, width: int, height: int) -> list[Line]:
-    found: list[Line] = [table.rule("events", width), *_event_lines(state, width, height - 1)]
-    return found if len(found) > 1 else [*found, [("None so far.", Style.QUIET)]]
+def _events(told: Sequence[Line], width: int) -> list[Line]:
+    return [table.rule("events", width), *(told or [[("None so far.", Style.QUIET)]])]
 
 
 def _event_lines(state: WatchState, width: int, height: int) -> list[Line]:
-    lines = state.log.lines(state.labels, width, max(height, 0))
-    return [[(text, SEVERITY_STYLES[severity])] for text, severity in islice(lines, max(height, 0))]
+    most = max(height, 0)
+
+    def made() -> list[Line]:
+        lines = islice(state.log.lines(state.labels, width, most), most)
+        return [[(text, SEVERITY_STYLES[severity])] for text, severity in lines]
+
+    return state.kept("events", (state.log.changes, state.gpus, width, most), made)

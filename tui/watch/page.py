@@ -93,8 +93,8 @@ class Page(Screen[None]):
 
     def redraw(self) -> None:
         """Draw the head, the notice, the page and the keys line."""
-        if not self.is_mounted:
-            return
+        if not (self.is_mounted and self.app.is_running and self.display):
+            return  # it has not begun, or its widgets are being taken away
         head, clicks = self._head()
         self.query_one("#head", Lines).show([head], clicks=clicks)
         notice = self._watch.said or self.notice

@@ -6,6 +6,7 @@ import math
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar, cast
 
 from gpuadvisor.daemon.past import Memory
 from gpuadvisor.domain.accumulators import Latest, Reading
@@ -17,6 +18,7 @@ from gpuadvisor.tui.watch.curves import Curves
 from gpuadvisor.tui.watch.history import SPARKLINES, History, Sparkline
 from gpuadvisor.tui.watch.why import Why, why
 
+T = TypeVar("T")
 SILENT_AFTER_S = 3.0
 """A source that says nothing for so long is said to; each gives a frame a second."""
 
@@ -69,6 +71,7 @@ class WatchState:
         self.latest = Latest() if self._conditions is None else self._conditions.latest
         self._whys: dict[str, Why] = {}
         self._whys_of: object = None
+        self._kept: dict[str, tuple[object, object]] = {}
         self._is_past = is_past
         self._rate = rate if math.isfinite(rate) else 0.0
         self._clock = clock
@@ -123,6 +126,13 @@ class WatchState:
         if gpu.uuid not in self._whys:
             self._whys[gpu.uuid] = why(self, gpu)
         return self._whys[gpu.uuid]
+
+    def kept(self, name: str, of: object, make: Callable[[], T]) -> T:
+        """Return what was made under a name last time if it was `of` the same, else make it."""
+        found = self._kept.get(name)
+        if found is None or found[0] != of:
+            found = self._kept[name] = (of, make())
+        return cast("T", found[1])
 
     def is_known(self, metric: str) -> bool:
         """Return whether any GPU has that metric."""
@@ -179,10 +189,13 @@ class EventLog:
 
     def __init__(self) -> None:
         self._events: dict[tuple[str, str | None, str, float], Event] = {}
+        self.changes = 0
+        """How often an event has come, or come again."""
 
     def add(self, events: Iterable[Event]) -> None:
         for event in events:
             self._events[event.identity] = event
+            self.changes += 1
         while len(self._events) > KEPT_EVENTS:
             del self._events[min(self._events, key=lambda identity: identity[-1])]
 

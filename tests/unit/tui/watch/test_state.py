@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -316,3 +317,23 @@ def test_what_a_daemon_has_looked_at_is_not_looked_at_again():
     }
     assert kinds == {True: ["made"], False: ["made", "memory_full"]}
     assert watched[True].latest.value("GPU-0", "memory_used_bytes") == 80 * 2**30
+
+
+def test_what_was_made_is_kept_until_what_it_is_of_changes():
+    state = WatchState("live")
+    made = []
+
+    def of(number):
+        return state.kept("part", number, lambda: made.append(number) or [number])
+
+    assert [of(1), of(1), of(2), of(1)] == [[1], [1], [2], [1]]
+    assert made == [1, 2, 1]
+
+
+def test_each_event_changes_the_log_also_one_that_comes_again():
+    state = WatchState("live", has_all_events=True)
+    began = Event("xid", START_S, "An error.")
+    state.log.add([began])
+    before = state.log.changes
+    state.log.add([replace(began, ended_s=START_S + 1)])
+    assert state.log.changes != before
