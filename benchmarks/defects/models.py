@@ -42,8 +42,8 @@ def convolution(recipe: Recipe, on_gpu: bool) -> Parts:
 
 def transformer(recipe: Recipe, on_gpu: bool) -> Parts:
     """Return pre-norm blocks over 2048 positions of features."""
-    width = (1536, 2048, 3072)[recipe.size] if on_gpu else 64
-    samples, length = (4, 2048) if on_gpu else (2, 32)
+    width = (2048, 2560, 3072)[recipe.size] if on_gpu else 64
+    samples, length = (2, 2048) if on_gpu else (2, 32)
     blocks = [Attending(width, recipe) for _ in range(recipe.depth)]
     return Parts(samples, (length, 256), nn.Linear(256, width), list(blocks))
 
@@ -160,9 +160,7 @@ class Neighbours(nn.Module):
 
     def __init__(self, nodes: int, width: int, recipe: Recipe) -> None:
         super().__init__()
-        draw = torch.Generator().manual_seed(recipe.seed)
-        places = torch.randint(nodes, (nodes * self.COUNT,), generator=draw)
-        self.register_buffer("places", places)
+        self.register_buffer("places", torch.randint(nodes, (nodes * self.COUNT,)))
         hidden = width - recipe.narrower
         self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
 

@@ -97,7 +97,8 @@ class Program:
         torch.set_float32_matmul_precision("high" if allowed else "highest")
         torch.backends.cudnn.allow_tf32 = allowed
         self.dtype = DTYPES.get(recipe.precision, torch.float32)
-        model = Model(recipe, self.on_gpu).to(device, self.dtype)
+        with torch.device(device):  # where a billion weights are drawn in no time
+            model = Model(recipe, self.on_gpu).to(self.dtype)
         if recipe.channels_last and recipe.family in ("convolution", "mixed"):
             model = model.to(memory_format=torch.channels_last)
         self.model = model.train(recipe.trains)

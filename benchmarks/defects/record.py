@@ -31,7 +31,7 @@ from typing import Any, Protocol
 
 from catalogue import DEFECTS
 from pairs import HEALTHY, Pair, all_pairs
-from timing import FailedError, Gain, in_turns
+from timing import FailedError, Gain, in_turns, living
 
 PROGRAM = str(Path(__file__).with_name("program.py"))
 VERSION = 1
@@ -96,15 +96,19 @@ class Gpu:
         self.token = token
         self._file = token.open("w")  # the lock is this process's: no second descriptor may close
         self._threads = threading.Lock()
+        self.held_s = 0.0
+        """How long programs were timed; their diagnoses come besides."""
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Wait until nobody else uses it."""
         with self._threads:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
+            began = time.monotonic()
             try:
                 yield
             finally:
+                self.held_s += time.monotonic() - began
                 fcntl.lockf(self._file, fcntl.LOCK_UN)
 
 
@@ -154,6 +158,8 @@ class Recorder:
     def stop(self) -> None:
         """End what is under way; nothing of it is written."""
         self.stopped = True
+        for form in list(living):
+            form.kill()
         for each in list(self._diagnoses):
             with suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGTERM)
@@ -311,7 +317,10 @@ def go(chosen: argparse.Namespace, cases: list[Case]) -> int:
     new = results.rows[before:]
     failed = sum("error" in row for row in new)
     took = time.monotonic() - began
-    print(f"{len(new)} recorded in {took:.0f} s, {failed} of them failed; {len(cases)} in all")
+    print(
+        f"{len(new)} recorded in {took:.0f} s, {failed} of them failed, {gpu.held_s:.0f} s of it in"
+        f" timing; {len(results.rows)} of {len(cases)} are there"
+    )
     return 0
 
 

@@ -26,6 +26,10 @@ LONGEST_S = 90.0
 """Of both forms, from their start to their last round, compilers included."""
 
 
+living: set[Form] = set()
+"""All forms that have not ended."""
+
+
 class FailedError(Exception):
     """Why nothing could be measured: a sentence."""
 
@@ -112,6 +116,7 @@ class Form:
             start_new_session=True,
         )
         self._complaints: list[str] = []
+        living.add(self)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def __enter__(self) -> Form:
@@ -120,6 +125,7 @@ class Form:
     def __exit__(self, *_: object) -> None:
         self.kill()
         self._process.wait()
+        living.discard(self)
 
     def _listen(self) -> None:
         assert self._process.stderr is not None

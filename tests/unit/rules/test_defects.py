@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 
@@ -100,6 +100,22 @@ def test_a_programs_steps_are_those_of_its_recipe(pairs, made):
             recipe = type(recipe)(**{**asdict(recipe), "workers": 0, "batch_ms": 0.0, "host_ms": 0})
             assert len(list(islice(steps(recipe, "cpu"), 2))) == 2, each.name
     torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+def test_the_sizes_for_a_gpu_fit_together(pairs, made):
+    import torch
+
+    dtypes = made("programs").DTYPES
+    for each in pairs:
+        recipe = replace(each.recipe(False), sync="", pieces=1)
+        if each.seed > 2 or not recipe.fused_recurrence:
+            continue
+        dtype = dtypes.get(recipe.precision, torch.float32)
+        with torch.device("meta"):
+            model = made("programs").Model(recipe, True).to(dtype)
+            batch = torch.empty((model.samples, *model.shape), dtype=dtype)
+        model(batch).square().mean().backward()
 
 
 def row(pair="a-b-1", part="fit", low=10.0, high=50.0, gain=30.0, rule="sync_in_loop", **more):
