@@ -1,7 +1,8 @@
 """Write a profile as a Chrome trace, to look at in Perfetto (https://ui.perfetto.dev).
 
 Beside what was recorded it shows what to fix first and why the GPU was idle, on tracks of their
-own. It works for profiles of Nsight Systems too. Telemetry is exported by `gpuadvisor db export`.
+own. It works for profiles of Nsight Systems too. `--open` shows it there: the browser fetches it
+from this machine, and nothing is uploaded. Telemetry is exported by `gpuadvisor db export`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import Interrupted, UsageError
 
 EPILOG = """examples:
+  gpuadvisor export train --open
   gpuadvisor export train -o train.json.gz
   gpuadvisor export report1.sqlite -o report1.json
 """
@@ -22,24 +24,57 @@ ENDINGS = (".json", ".json.gz")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", metavar="PROFILE", help="a stored profile, or a trace file")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", required=True, help="FILE.json or FILE.json.gz"
+        "-o", "--output", type=Path, metavar="FILE", help="FILE.json or FILE.json.gz"
+    )
+    parser.add_argument(
+        "--open", action="store_true", help="show it in Perfetto, in the browser; no file is needed"
     )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.output.name.endswith(ENDINGS):
-        raise UsageError(f"{args.output} ends in neither .json nor .json.gz: choose one of them.")
-    if args.output.exists() and not args.force:
-        raise UsageError(f"{args.output} is there already: choose another name, or add --force")
+    if args.output is None and not args.open:
+        raise UsageError("say what to do with it: --open shows it in Perfetto, -o FILE writes it")
+    if args.output is not None:
+        if not args.output.name.endswith(ENDINGS):
+            endings = "neither .json nor .json.gz"
+            raise UsageError(f"{args.output} ends in {endings}: choose one of them.")
+        if args.output.exists() and not args.force:
+            raise UsageError(f"{args.output} is there already: choose another name, or add --force")
+        _write(args.profile, args.output)
+    if args.open:
+        _open(args.profile, args.output)
+    return 0
+
+
+def _write(profile: str, file: Path) -> None:
     from gpuadvisor.profiling.diagnosing import profile_report
     from gpuadvisor.profiling.exporting import export
     from gpuadvisor.profiling.resolving import resolve_profile
     from gpuadvisor.reports.diagnosis_report import matters
 
-    report = profile_report(resolve_profile(args.profile))
+    report = profile_report(resolve_profile(profile))
     shown = report.diagnosis.shown if report.diagnosis is not None else ()
-    found = [finding for finding in shown if matters(finding)]
-    count = export(report.facts, args.output, found)
-    print(f"{args.output}: {count:,} events", file=sys.stderr)
-    return 0
+    count = export(report.facts, file, [finding for finding in shown if matters(finding)])
+    print(f"{file}: {count:,} events", file=sys.stderr)
+
+
+def _open(profile: str, written: Path | None) -> None:
+    """Show what was written, else a file that is removed once the browser has it."""
+    import webbrowser
+    from tempfile import TemporaryDirectory
+
+    from gpuadvisor.interruption import stoppable
+    from gpuadvisor.profiling.perfetto import PORT, TraceServer
+
+    with stoppable() as stop, TemporaryDirectory(prefix="gpuadvisor-") as folder:
+        file = written or Path(folder) / f"{Path(profile).name.partition('.')[0]}.json"
+        server = TraceServer(file)
+        if written is None:
+            _write(profile, file)
+        where = f"Open {server.page}"
+        if not webbrowser.open(server.page):
+            where += f" (from another machine, first: ssh -L {PORT}:127.0.0.1:{PORT} THIS_MACHINE)"
+        print(f"{where}\nCtrl-C ends; it ends by itself when Perfetto has it.", file=sys.stderr)
+        if not server.serve(stop.requested):
+            raise Interrupted("interrupted: Perfetto did not fetch the profile")

@@ -77,14 +77,18 @@ def what_to_fix(report: DiagnosisReport) -> Iterator[Block]:
     yield from _folded("More to fix", report.worth_fixing[MOST_AT_TOP:])
     yield from _folded("Symptoms of what is above", symptoms)
     yield from _folded("Good to know", report.remarks)
-    missing = [(each, how) for how, rules in report.ways_to_measure.items() for each in rules]
+    missing = [
+        (why, names, how)
+        for how, rules in report.ways_to_measure.items()
+        for why, names in wording.by_reason(rules).items()
+    ]
     if missing:
         columns = (
-            Column("Rule", lambda row: Code(row[0].rule)),
-            Column("What is missing", lambda row: row[0].why[:_LONGEST], left=True),
-            Column("How to measure it", lambda row: Code(wording.way(report, row[1])), left=True),
+            Column("What is missing", lambda row: row[0][:_LONGEST]),
+            Column("Rules", lambda row: Code(", ".join(row[1])), left=True),
+            Column("How to measure it", lambda row: Code(wording.way(report, row[2])), left=True),
         )
-        title = f"What {len(missing)} rules could not look at"
+        title = f"What {len(report.diagnosis.not_measured)} rules could not look at"
         yield Folded(title, [Table(missing, columns, "words")])
     for rule, why in report.diagnosis.failed:
         yield Paragraph(f"The rule {rule} failed: {why}")
@@ -210,6 +214,8 @@ def _not_measured(report: DiagnosisReport, everything: bool) -> Iterator[Line]:
         how = wording.way(report, way)
         if everything:
             yield Line(f"{how}:", margin=_MARGIN)
-            yield from (Line(f"{e.rule}: {e.why}", margin=2 * _MARGIN) for e in rules)
+            for why, names in wording.by_reason(rules).items():
+                words = f"{why} ({figures.count(len(names), 'rule')}): {', '.join(names)}"
+                yield Line(words, margin=2 * _MARGIN)
         else:
             yield Line(f"{how}: {wording.rules(rules)}", margin=_MARGIN)

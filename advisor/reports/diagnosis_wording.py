@@ -372,6 +372,14 @@ def more(report: DiagnosisReport) -> str:
     return f"Not shown: {', '.join(parts)}" if parts else ""
 
 
+def by_reason(found: Sequence[NotMeasured]) -> dict[str, list[str]]:
+    """Return what is missing to the names of the rules that lack it."""
+    reasons: dict[str, list[str]] = {}
+    for each in found:
+        reasons.setdefault(each.why, []).append(each.rule)
+    return reasons
+
+
 def rules(found: Sequence[NotMeasured], most: int = 2) -> str:
     """Return which rules could not look: `tail, divergence and 4 more`, and why if it is one."""
     reasons = {each.why for each in found}

@@ -125,7 +125,7 @@ def test_markdown_begins_with_what_costs_most():
         "| Try it | `gpuadvisor tune SCRIPT --only dataloader_workers` (then pin\\_memory" in text
     )
     assert "<summary>Symptoms of what is above: 1</summary>" in text
-    assert "| `tail_effect` | no hardware counters of kernels | `gpuadvisor profile --ncu" in text
+    assert "| no hardware counters of kernels | `tail_effect, divergence` | `gpuadvisor" in text
 
 
 def test_a_profiles_markdown_and_page_have_it_at_the_top():

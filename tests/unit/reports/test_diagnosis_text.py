@@ -72,10 +72,9 @@ Good to know:
 
 Not measured, so not known (3 rules could not look):
    gpuadvisor profile --ncu SCRIPT:
-      tail_effect: no hardware counters of kernels
-      divergence: no hardware counters of kernels
+      no hardware counters of kernels (2 rules): tail_effect, divergence
    gpuadvisor profile SCRIPT:
-      memory_growth: the profile has no memory
+      the profile has no memory (1 rule): memory_growth
 """
 NARROW = """\
 1. critical: input_bound
