@@ -130,9 +130,16 @@ def _tree(found: Sequence[GpuProcess]) -> list[Row]:
     return rows
 
 
+def is_old(state: WatchState) -> bool:
+    """Return whether the processes are those of before, as nothing can be read now."""
+    return bool(state.latest.problem and state.latest.processes)
+
+
 def note(state: WatchState) -> str:
     """Return what is to be said of the list, in one sentence; empty where it is whole."""
     processes = state.latest.processes
+    if is_old(state):
+        return OLD
     if state.withheld:
         return state.withheld
     if processes is None:
@@ -248,6 +255,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column(("command",), 3, 14, _command, most=400, is_number=False),
 )
 """All columns, from left to right."""
+OLD = "These were here when they were listed last: nothing can be read now."
 TAG = "*"
 """Stands before a process that is selected."""
 
@@ -266,13 +274,17 @@ def made_lines(
     room = width - len(TAG) if selected else width
     placed = table.chosen(columns, rows, state, room)
     titles = table.titles(placed, state)
+
+    def made(number: int) -> Line:
+        line = table.row(placed, state, rows[number])
+        return [(text, Style.QUIET) for text, _ in line] if is_old(state) else line
+
     if not selected:
-        return titles, lambda number: table.row(placed, state, rows[number])
+        return titles, made
 
     def tagged(number: int) -> Line:
-        row = rows[number]
-        tag = TAG if row.identity in selected else " "
-        return [(tag, Style.WARNING), *table.row(placed, state, row)]
+        tag = TAG if rows[number].identity in selected else " "
+        return [(tag, Style.WARNING), *made(number)]
 
     return [(" ", Style.WARNING), *titles], tagged
 

@@ -141,7 +141,7 @@ def _unreadable(state: WatchState, gpu: Gpu) -> Why | None:
         return Why(texts, Style.QUIET, WORKS)
     said = {
         State.LOST: "lost: the GPU fell off the bus or was removed, and nothing of it can be read",
-        State.STALE: f"{texts[0]}: {reading.reason or 'the driver does not answer'}",
+        State.STALE: f"{texts[0]}: {reading.reason or 'no value has come since'}",
         State.NO_PERMISSION: "no permission: the driver does not let this user read it",
         State.NOT_SUPPORTED: "n/a: this driver says nothing of it",
     }[reading.state]

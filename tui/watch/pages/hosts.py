@@ -54,7 +54,7 @@ class Hosts(Page):
     def heading(self, width: int) -> str:
         every = self._watch.hosts
         gone = sum(hosts.problem(each) is not None for each in every)
-        text = f"{len(every)} hosts" + (f", {gone} in the dark" if gone else "")
+        text = f"{len(every)} hosts" + (f", {gone} unreadable" if gone else "")
         return cells.fit([text, f"{len(every)} hosts", ""], width)
 
     def compose_page(self) -> ComposeResult:

@@ -1,11 +1,13 @@
 """Several machines as lines, and as what a program reads."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from gpuadvisor.daemon import remote as remote_module
-from gpuadvisor.tui.watch import hosts, plain_hosts
+from gpuadvisor.domain.telemetry import GpuProcess
+from gpuadvisor.tui.watch import hosts, plain_hosts, processes
 from gpuadvisor.tui.watch.cells import Style
 from gpuadvisor.tui.watch.table import text_of
 from tests.telemetry import START_S, frame, sample
@@ -85,6 +87,28 @@ def test_a_machine_that_goes_says_when_it_was_heard_last(machines):
     assert why.startswith(": Nothing listens on 127.0.0.1:")
     (said,) = {there.state.why(gpu).sentence for gpu in there.state.gpus}
     assert said == "stale 3 min: node7 does not answer"
+
+
+def test_processes_of_a_machine_that_goes_are_not_shown_as_there(machines):
+    python = GpuProcess("GPU-0", 71, "compute", 5 << 30, "python", "ada")
+    there = machines.add("node7", sample(), processes=True)
+    made = replace(frame(0.1, sample()), processes=(python,))
+    machines.endpoints["node7"].take(made)
+    plain_hosts.once([there])
+
+    def shown():
+        rows = processes.listed(there.state)
+        _, line = processes.lines(rows, there.state, 100)
+        return processes.note(there.state), {style for _, style in line}
+
+    said, styles = shown()
+    assert said == ""
+    assert styles != {Style.QUIET}
+    machines.lose("node7")
+    plain_hosts.once([there])
+    assert shown() == (
+        "These were here when they were listed last: nothing can be read now.", {Style.QUIET}
+    )  # fmt: skip
 
 
 def test_an_answering_machine_whose_driver_is_silent(machines):

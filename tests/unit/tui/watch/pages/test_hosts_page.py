@@ -41,7 +41,7 @@ async def shown(pilot, *texts):
 async def test_enter_opens_the_machine_that_is_chosen_and_0_returns(machines):
     watched = machines.trouble()
     async with WatchHosts(watched[0], hosts=watched).run_test(size=(110, 24)) as pilot:
-        await shown(pilot, "[0 hosts]", "3 hosts, 1 in the dark", "7 jobs", *SETTLED)
+        await shown(pilot, "[0 hosts]", "3 hosts, 1 unreadable", "7 jobs", *SETTLED)
         lines = screen_text(pilot.app).splitlines()
         assert [line.split()[0] for line in lines[1:4]] == ["gone", "broken", "0"]
         await pilot.press("up", "enter")
