@@ -27,7 +27,6 @@ LEAST_UNTOLD_SHARE = 0.5
 LEAST_RATIO = 1.05
 """The least gain of a plan that is pointed to."""
 GIB = 2**30
-ESTIMATED = "estimated"
 PLAN_METHOD = (
     "Its GPU-hours less what they would be at the ratio that the study proved, if it is the same"
     " script at the same work."

@@ -2,37 +2,23 @@
 
 The ordered search, the neighbourhood and the ablation know a `Space` and an `Evaluator`, and
 nothing of knobs, scripts or processes. Knobs are one client (`gpuadvisor.tuners.knob_space`);
-whatever has parameters and a function that measures a point can be another: `SerialEvaluator`
-makes an evaluator of such a function.
+whatever has parameters and can measure a point can be another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Objective, Trial, TrialState
+from gpuadvisor.domain.study import Trial
 
 Point = Mapping[str, Value]
 """Parameter name to value. A parameter that is absent has its default: the empty point changes
 nothing, and is what every gain is relative to."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a point has no measurement."""
-
-    state: TrialState
-    reason: str = ""
-    """One sentence."""
-
-
-Evaluate = Callable[[Point], Measurement | Failure]
-"""Measures one point. A failure is an answer, never an exception."""
 
 
 @dataclass(frozen=True)
@@ -146,50 +132,3 @@ class Evaluator(Protocol):
     def affordable(self, batch: Sequence[Point]) -> bool:
         """Say whether the budget has room for one more trial of each of these points."""
         ...
-
-
-@dataclass
-class SerialEvaluator:
-    """`Evaluator` over a plain function, one point at a time.
-
-    The empty point is measured first; ValueError if that fails or shows nothing of the objective.
-    """
-
-    evaluate: Evaluate
-    budget: int
-    """Evaluations, that of the empty point included, after which nothing is affordable."""
-    objective: Objective = Objective.THROUGHPUT
-    trials: list[Trial] = field(default_factory=list)
-    parallel: int = field(default=1, init=False)
-
-    def __post_init__(self) -> None:
-        first = self.evaluate({})
-        cost = None if isinstance(first, Failure) else self.objective.cost(first)
-        if isinstance(first, Failure) or cost is None:
-            raise ValueError("there is no measurement of the empty point to compare with")
-        self.baseline = first
-        self._baseline_cost = cost
-        self._keep({}, "baseline", first)
-
-    def measure(
-        self,
-        points: Sequence[Point],
-        phase: str,
-        slower_than: float | None = None,
-        turned: Point | None = None,
-    ) -> list[Trial]:
-        return [self._keep(point, phase, self.evaluate(point)) for point in points]
-
-    def affordable(self, batch: Sequence[Point]) -> bool:
-        return len(self.trials) + len(batch) <= self.budget
-
-    def _keep(self, point: Point, phase: str, found: Measurement | Failure) -> Trial:
-        if isinstance(found, Failure):
-            trial = Trial(len(self.trials), dict(point), phase, found.state, found.reason)
-        else:
-            cost = self.objective.cost(found)
-            gain = self._baseline_cost / cost if cost else None
-            state = TrialState.COMPLETE
-            trial = Trial(len(self.trials), dict(point), phase, state, measurement=found, gain=gain)
-        self.trials.append(trial)
-        return trial

@@ -487,19 +487,17 @@ class HostIdle:
 
     launching_ns: int
     """Time in calls that give the device work, in operators that make them, or shortly between."""
-    other_ns: int
-    """Python, and operators of the CPU."""
     preparing_ns: int
-    """The part of `other_ns` that ended with a batch's copy to the device."""
+    """Python, and operators of the CPU, that ended with a batch's copy to the device."""
     preparing_bytes: int
     """Bytes of the batches' copies."""
     preparing_calls: IntArray
     """Rows of the calls that copied these batches."""
     other_times: Intervals
-    """Times in which the host did something else (`other_ns`)."""
+    """Times in which the host did something else: Python, and operators of the CPU."""
 
 
-NOTHING = HostIdle(0, 0, 0, 0, np.empty(0, np.int64), none())
+NOTHING = HostIdle(0, 0, 0, np.empty(0, np.int64), none())
 
 
 def host_idle(
@@ -528,7 +526,6 @@ def host_idle(
     size = work.copies["bytes"][np.maximum(rows[gap][batch] - work.kernels, 0)]
     return HostIdle(
         int(at_work.sum() + np.maximum(until - called, 0).sum()),
-        int(other.sum()),
         int(other[batch].sum()),
         int(size.sum()),
         launched.call[rows[gap][batch]],

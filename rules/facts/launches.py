@@ -106,7 +106,6 @@ class Queue:
     """Sum of the kernels' times."""
     short_kernels: int
     """Number of kernels of less than 10 us."""
-    short_kernels_ns: int
     launched: int
     """Kernels with a call of their own that was recorded: the rest is about these."""
     starved: int
@@ -188,7 +187,6 @@ def _of_device(
         len(kernels),
         exact_sum(duration),
         int(short.sum()),
-        exact_sum(duration[short]),
         len(rows),
         int(starved[rows].sum()),
         percentile(call, 50),

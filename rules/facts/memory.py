@@ -35,8 +35,6 @@ class MemoryUse:
     peak_reserved_bytes: int | None
     peak_ns: int
     """Time at which the peak was first reached."""
-    allocations: int
-    releases: int
     alive_at_peak: tuple[Allocation, ...]
     """Allocated since the recording began; what is older is not known one by one."""
     older_bytes: int
@@ -69,8 +67,6 @@ def _of_device(profile: Profile, columns: Columns, device: int, rows: IntArray) 
         int(allocated[peak]),
         int(reserved.max()) if (reserved >= 0).any() else None,
         int(time[peak]),
-        int((size > 0).sum()),
-        int((size < 0).sum()),
         tuple(
             Allocation(int(size[row]), int(time[row]), name)
             for row, name in zip(largest.tolist(), who, strict=True)

@@ -81,8 +81,6 @@ class Lateness:
     """And in one of them at most."""
     behind_next_ns: int
     """How much later than the last but one it came, added up."""
-    behind_typical_ns: int
-    """How much later than the median of the others it came, added up."""
     chance: float
     """How probable it is that some rank comes last so often where all come last equally often."""
 
@@ -216,7 +214,7 @@ def _lateness(
     """Return how late the ranks came, the number of collectives, and by how much the last ones were
     later than the first, the mean and the last but one."""
     count = np.zeros(members, np.int64)
-    sums = np.zeros((members, 5), np.int64)
+    sums = np.zeros((members, 4), np.int64)
     chances = [1.0] * members
     collectives, behind = 0, np.zeros(3, np.int64)
     for group in groups:
@@ -228,21 +226,20 @@ def _lateness(
         ordered = np.sort(begin, axis=0)
         waited = ordered[-1] - ordered[0]
         behind_next = ordered[-1] - ordered[-2]
-        behind_typical = (ordered[-1] - np.median(ordered[:-1], axis=0)).astype(np.int64)
         behind_mean = ordered[-1] - ordered.mean(axis=0).astype(np.int64)
         behind += [int(each.sum()) for each in (waited, behind_mean, behind_next)]
         for row, rank in enumerate(group.ranks):
             is_last = last == row
             count[rank] += len(last)
-            added = (np.ones_like(waited), waited, behind_next, behind_typical)
-            sums[rank, :4] += [int(values[is_last].sum()) for values in added]
-            sums[rank, 4] = max(sums[rank, 4], int(waited[is_last].max(initial=0)))
+            added = (np.ones_like(waited), waited, behind_next)
+            sums[rank, :3] += [int(values[is_last].sum()) for values in added]
+            sums[rank, 3] = max(sums[rank, 3], int(waited[is_last].max(initial=0)))
             often = _chance(int(is_last.sum()), len(last), len(group.ranks))
             chances[rank] = min(chances[rank], often)
     late = [
-        Lateness(rank, int(count[rank]), times, waits, longest, next_one, typical, chances[rank])
+        Lateness(rank, int(count[rank]), times, waits, longest, next_one, chances[rank])
         for rank in range(members)
-        for times, waits, next_one, typical, longest in [sums[rank].tolist()]
+        for times, waits, next_one, longest in [sums[rank].tolist()]
         if times
     ]
     late.sort(key=lambda each: -each.waited_ns)

@@ -18,7 +18,6 @@ import numpy as np
 from gpuadvisor.domain.profile import Columns, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.intervals import (
-    LATEST_NS,
     BoolArray,
     IntArray,
     Intervals,
@@ -62,9 +61,6 @@ class Step:
     """Part of the step in which at least one device worked."""
     data_wait_ns: int
     """Part of the step in which its thread waited for a DataLoader's batch."""
-    device_span_ns: int | None
-    """From the begin to the end of what the step launched, which can be long after the step where
-    the host runs ahead; None where it launched nothing that is known."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +95,7 @@ class _Ranges:
 
 
 def find_steps(
-    profile: Profile,
-    work: DeviceWork,
-    launched: LaunchingCalls,
-    waits: Mapping[tuple[int, int], Intervals],
+    profile: Profile, work: DeviceWork, waits: Mapping[tuple[int, int], Intervals]
 ) -> Steps | None:
     """Return the steps of a profile; None where it has none that are certain."""
     columns = profile.columns("ranges")
@@ -112,7 +105,7 @@ def find_steps(
         if marked is not None:
             if source is StepSource.OPTIMIZER:
                 marked = _between(marked)
-            return Steps(source, _steps(marked, work, launched, waits))
+            return Steps(source, _steps(marked, work, waits))
     return None
 
 
@@ -156,33 +149,15 @@ def _between(marked: _Ranges) -> _Ranges:
 
 
 def _steps(
-    marked: _Ranges,
-    work: DeviceWork,
-    launched: LaunchingCalls,
-    waits: Mapping[tuple[int, int], Intervals],
+    marked: _Ranges, work: DeviceWork, waits: Mapping[tuple[int, int], Intervals]
 ) -> tuple[Step, ...]:
     thread = int(marked.process[0]), int(marked.thread[0])
     busy = covered_ns(union(work.begin_ns, work.end_ns), marked.begin_ns, marked.end_ns)
     data = covered_ns(waits.get(thread, none()), marked.begin_ns, marked.end_ns)
     duration = marked.end_ns - marked.begin_ns
     columns = (marked.begin_ns, duration, busy, data)
-    spans = _device_spans(marked, work, launched)
-    rows = zip(marked.names, *(each.tolist() for each in columns), spans, strict=True)
+    rows = zip(marked.names, *(each.tolist() for each in columns), strict=True)
     return tuple(Step(*row) for row in rows)
-
-
-def _device_spans(marked: _Ranges, work: DeviceWork, launched: LaunchingCalls) -> list[int | None]:
-    """Return how long what was launched in each range took on the devices."""
-    known = np.flatnonzero(launched.known)
-    place = np.searchsorted(marked.begin_ns, launched.begin_ns[known], "right") - 1
-    within = (place >= 0) & (launched.begin_ns[known] < marked.end_ns[np.maximum(place, 0)])
-    rows, place = known[within], place[within]
-    first = np.full(len(marked.names), LATEST_NS, np.int64)
-    last = np.full(len(marked.names), -LATEST_NS, np.int64)
-    np.minimum.at(first, place, work.begin_ns[rows])
-    np.maximum.at(last, place, work.end_ns[rows])
-    spans = (last - first).tolist()
-    return [span if span >= 0 else None for span in spans]
 
 
 ON_DEVICE = ("kernels", "copies")

@@ -250,7 +250,7 @@ class Facts:
 
     @cached_property
     def steps(self) -> Steps | None:
-        return find_steps(self.profile, self.work, self.launched, self.loader_waits)
+        return find_steps(self.profile, self.work, self.loader_waits)
 
     @cached_property
     def operators(self) -> OperatorTimes:

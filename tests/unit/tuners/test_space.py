@@ -1,18 +1,20 @@
 """The seam: what a space allows, and a search of something that is no knob of a script."""
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import optuna
 import pytest
 
 from gpuadvisor.domain.knobs import Origin
 from gpuadvisor.domain.measurement import Measurement, StepWindow
-from gpuadvisor.domain.study import Objective, TrialState
+from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.proof import is_faster, prove_point
 from gpuadvisor.tuners.search import OrderedSearch
-from gpuadvisor.tuners.space import Failure, Parameter, SerialEvaluator, Space
+from gpuadvisor.tuners.space import Parameter, Point, Space
 from tests.simulation import Switch, space_of
 
 RELATED = space_of(
@@ -60,6 +62,62 @@ DEFAULTS = {"block_x": 32, "block_y": 8, "tile": 1}
 def at_most_1024_threads(point):
     threads = point["block_x"] * point["block_y"]
     return None if threads <= 1024 else f"a block of {threads} threads, and 1024 are the most"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a point has no measurement."""
+
+    state: TrialState
+    reason: str = ""
+    """One sentence."""
+
+
+@dataclass
+class SerialEvaluator:
+    """`Evaluator` over a plain function, one point at a time.
+
+    The empty point is measured first; ValueError if that fails or shows nothing of the objective.
+    """
+
+    evaluate: Callable[[Point], Measurement | Failure]
+    budget: int
+    """Evaluations, that of the empty point included, after which nothing is affordable."""
+    objective: Objective = Objective.THROUGHPUT
+    trials: list[Trial] = field(default_factory=list)
+    parallel: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        first = self.evaluate({})
+        cost = None if isinstance(first, Failure) else self.objective.cost(first)
+        if isinstance(first, Failure) or cost is None:
+            raise ValueError("there is no measurement of the empty point to compare with")
+        self.baseline = first
+        self._baseline_cost = cost
+        self._keep({}, "baseline", first)
+
+    def measure(
+        self,
+        points: Sequence[Point],
+        phase: str,
+        slower_than: float | None = None,
+        turned: Point | None = None,
+    ) -> list[Trial]:
+        return [self._keep(point, phase, self.evaluate(point)) for point in points]
+
+    def affordable(self, batch: Sequence[Point]) -> bool:
+        return len(self.trials) + len(batch) <= self.budget
+
+    def _keep(self, point: Point, phase: str, found: Measurement | Failure) -> Trial:
+        if isinstance(found, Failure):
+            trial = Trial(len(self.trials), dict(point), phase, found.state, found.reason)
+        else:
+            cost = self.objective.cost(found)
+            gain = self._baseline_cost / cost if cost else None
+            state = TrialState.COMPLETE
+            trial = Trial(len(self.trials), dict(point), phase, state, measurement=found, gain=gain)
+        self.trials.append(trial)
+        return trial
 
 
 BLOCKS = Space(

@@ -85,7 +85,6 @@ def test_what_a_step_did():
         (10 * US, 20 * US),
     ]
     assert steps.data_wait_share == pytest.approx(0.15)
-    assert [step.device_span_ns for step in steps.steps] == [60 * US, None]
 
 
 def test_totals_that_were_not_recorded_leave_memory_unknown():
@@ -121,7 +120,7 @@ def test_the_peak_of_memory_and_who_allocated():
     host, device = Facts(made.profile()).memory
     assert (host.device, host.peak_allocated_bytes) == (UNKNOWN, 7)
     assert (device.peak_allocated_bytes, device.peak_reserved_bytes) == (1800, 3600)
-    assert (device.peak_ns, device.allocations, device.releases) == (22 * US, 3, 2)
+    assert device.peak_ns == 22 * US
     assert [(each.bytes, each.operator) for each in device.alive_at_peak] == [
         (500, "aten::mm"),
         (300, "aten::conv2d"),

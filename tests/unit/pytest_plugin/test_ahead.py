@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuadvisor.errors import UsageError
-from gpuadvisor.pytest_plugin.against import _configured
+from gpuadvisor.pytest_plugin.ahead import _configured
 
 TABLE = """
 [tool.gpuadvisor.gate]
