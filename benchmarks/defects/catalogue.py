@@ -14,6 +14,7 @@ TRAINED = ("convolution", "transformer", "recurrent", "graph", "recommender", "m
 ALL = (*TRAINED, "inference")
 FEW_SAMPLES = ("convolution", "transformer", "recurrent", "mixed", "inference")
 """Families whose batches have so few samples that a loader can take time for each."""
+ACTIVATED = ("convolution", "transformer", "graph", "recommender", "mixed", "inference")
 BY_LAUNCHING = ("launch_bound", "cuda_graphs", "host_bound")
 BY_WIDTH = ("transformer", "graph", "recommender", "mixed", "inference")
 """Families of layers that multiply matrices of a width that one chooses."""
@@ -83,7 +84,9 @@ DEFECTS: dict[str, Defect] = {
     "no_autocast": _defect(
         "mixed_precision_off", {"precision": "tf32"}, cured={"precision": "autocast"}
     ),
-    "formula_by_hand": _defect("unfused_elementwise", {"fused_activation": False}, on_cpu=True),
+    "formula_by_hand": _defect(
+        "unfused_elementwise", {"fused_activation": False}, families=ACTIVATED, on_cpu=True
+    ),
     "naive_attention": _defect(
         "unfused_attention",
         {"fused_attention": False},

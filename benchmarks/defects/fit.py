@@ -140,9 +140,9 @@ def held(cases: Sequence[Case], fits: dict[str, Fit]) -> Held:
     return Held.of(spans, [each.gain_pct for each in cases])
 
 
-def table(cases: Sequence[Case], fits: dict[str, Fit]) -> str:
-    """Return coverage and width on the held-out part, by rule, before and after."""
-    tried = [each for each in cases if each.part == HELD_OUT]
+def table(cases: Sequence[Case], fits: dict[str, Fit], part: str = HELD_OUT) -> str:
+    """Return coverage and width on a part, by rule, before and after."""
+    tried = [each for each in cases if each.part == part]
     rows = by_rule(tried)
     lines = [
         "| rule | fitted to | as given: inside | width | fitted: inside | width |",
@@ -244,14 +244,20 @@ def main() -> None:
     """Print the scores and the table, and write what was fitted."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument(
+        "--part",
+        choices=(HELD_OUT, FIT),
+        default=HELD_OUT,
+        help="the part to show: while rules or the generator change, only what is fitted to",
+    )
     parser.add_argument("--write", type=Path, help="the product's table of constants")
     chosen = parser.parse_args()
     rows = read(chosen.results)
     cases = cases_of(rows)
     fits = fits_of(cases)
-    print(f"{len(rows)} programs; ranges on the part that nothing was fitted to:\n")
-    print(table(cases, fits))
-    print(f"\n{scores([row for row in rows if row['part'] == HELD_OUT])}")
+    print(f"{len(rows)} programs; ranges on the part {chosen.part}:\n")
+    print(table(cases, fits, chosen.part))
+    print(f"\n{scores([row for row in rows if row['part'] == chosen.part])}")
     if chosen.write:
         text = written(fits, rows, cases)
         chosen.write.write_text(text)

@@ -27,22 +27,17 @@ class Parts:
 
 
 def convolution(recipe: Recipe, on_gpu: bool) -> Parts:
-    """Return 3 x 3 convolutions with batch normalisation on images of 112 x 112."""
+    """Return 3 x 3 convolutions on images of 112 x 112, with little between to fuse."""
     channels = (256, 384, 512)[recipe.size] if on_gpu else 16
     channels -= recipe.narrower
-    blocks = [
-        nn.Sequential(
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels)
-        )
-        for _ in range(2 * recipe.depth)
-    ]
+    blocks: list[nn.Module] = [convolved(channels, recipe) for _ in range(2 * recipe.depth)]
     samples, side = (128, 112) if on_gpu else (4, 32)
     return Parts(samples, (3, side, side), nn.Conv2d(3, channels, 4, 4, bias=False), blocks)
 
 
 def transformer(recipe: Recipe, on_gpu: bool) -> Parts:
     """Return pre-norm blocks over 2048 positions of features."""
-    width = (2048, 2560, 3072)[recipe.size] if on_gpu else 64
+    width = (2048, 3072, 4096)[recipe.size] if on_gpu else 64
     samples, length = (2, 2048) if on_gpu else (2, 32)
     blocks = [Attending(width, recipe) for _ in range(recipe.depth)]
     return Parts(samples, (length, 256), nn.Linear(256, width), list(blocks))
@@ -69,11 +64,9 @@ def recommender(recipe: Recipe, on_gpu: bool) -> Parts:
     """Return a table of embeddings, 26 of which are looked up for a sample, and wide layers."""
     width = (2048, 3072, 4096)[recipe.size] if on_gpu else 64
     rows = recipe.rows if on_gpu else 1000
-    hidden = width - recipe.narrower
     stem = LookUp(rows, width, recipe)
     blocks: list[nn.Module] = [
-        nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
-        for _ in range(recipe.depth)
+        Layers(width, width - recipe.narrower, recipe) for _ in range(recipe.depth)
     ]
     return Parts(16_384 if on_gpu else 64, (256,), stem, blocks)
 
@@ -82,9 +75,7 @@ def mixed(recipe: Recipe, on_gpu: bool) -> Parts:
     """Return convolutions, and attention over what they make of an image."""
     channels = (512, 768, 1024)[recipe.size] if on_gpu else 64
     samples, side = (32, 112) if on_gpu else (2, 32)
-    blocks: list[nn.Module] = [
-        nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2)
-    ]
+    blocks: list[nn.Module] = [convolved(channels, recipe) for _ in range(2)]
     blocks.append(Positions())
     blocks += [Attending(channels, recipe) for _ in range(recipe.depth)]
     return Parts(samples, (3, side, side), nn.Conv2d(3, channels, 4, 4, bias=False), blocks)
@@ -100,17 +91,47 @@ FAMILIES: dict[str, Callable[[Recipe, bool], Parts]] = {
 }
 
 
+def convolved(channels: int, recipe: Recipe) -> nn.Module:
+    """Return a convolution that keeps the size, activated."""
+    layer = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    return nn.Sequential(layer, Activated(recipe.fused_activation))
+
+
+class Activated(nn.Module):
+    """The approximate GELU, in one kernel or by its formula."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.fused = fused
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.fused:
+            return functional.gelu(x, approximate="tanh")
+        return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+class Layers(nn.Module):
+    """Two layers with an activation between them."""
+
+    def __init__(self, width: int, hidden: int, recipe: Recipe) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.activate = Activated(recipe.fused_activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.activate(self.up(x)))
+
+
 class Attending(nn.Module):
     """Attention and two layers, before each of which is normalised."""
 
     def __init__(self, width: int, recipe: Recipe) -> None:
         super().__init__()
-        hidden = 4 * width - recipe.narrower
         self.heads = max(width // 128, 2)
         self.fused = recipe.fused_attention
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.layers = Layers(width, 4 * width - recipe.narrower, recipe)
 
     def forward(self, x: Tensor) -> Tensor:
         shape = (*x.shape[:2], self.heads, x.shape[2] // self.heads)
@@ -123,7 +144,7 @@ class Attending(nn.Module):
             scores = query @ key.transpose(-2, -1) / shape[-1] ** 0.5
             mixed = torch.softmax(scores, -1) @ value
         x = x + self.out(mixed.transpose(1, 2).reshape(x.shape))
-        return x + self.down(functional.gelu(self.up(self.second(x))))
+        return x + self.layers(self.second(x))
 
 
 class Fused(nn.Module):
@@ -161,13 +182,12 @@ class Neighbours(nn.Module):
     def __init__(self, nodes: int, width: int, recipe: Recipe) -> None:
         super().__init__()
         self.register_buffer("places", torch.randint(nodes, (nodes * self.COUNT,)))
-        hidden = width - recipe.narrower
-        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.layers = Layers(width, width - recipe.narrower, recipe)
 
     def forward(self, x: Tensor) -> Tensor:
         places = self.places[: len(x) * self.COUNT] % len(x)
         around = x.index_select(0, places).view(len(x), self.COUNT, -1).mean(1)
-        return x + self.down(functional.gelu(self.up(around)))
+        return self.layers(around)
 
 
 class LookUp(nn.Module):

@@ -56,8 +56,8 @@ class Pair:
         trains = self.family != "inference"
         family = self.family if trains else ("transformer", "convolution")[self.seed % 2]
         base = Recipe(
-            family, size=draw.randrange(3), depth=draw.randrange(3, 7), seed=self.seed,
-            trains=trains, precision=draw.choice(("bf16", "bf16", "autocast", "tf32")),
+            family, size=draw.randrange(3), depth=draw.randrange(3, 6), seed=self.seed,
+            trains=trains, precision=draw.choice(("bf16", "bf16", "autocast")),
         )  # fmt: skip
         if self.defect == HEALTHY:
             return _with(base, {"size": 2, "precision": "bf16"})

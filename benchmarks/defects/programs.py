@@ -46,16 +46,9 @@ class Model(nn.Module):
         x = self.stem(x)
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recipe.recomputes else block(x)
-            x = self._activated(x)
             if self.recipe.sync or self.recipe.compiled:
                 self._look(x)
         return x
-
-    def _activated(self, x: Tensor) -> Tensor:
-        if self.recipe.fused_activation:
-            return nn.functional.gelu(x, approximate="tanh")
-        inner = 0.7978845608 * (x + 0.044715 * x * x * x)
-        return 0.5 * x * (1.0 + torch.tanh(inner))
 
     def _look(self, x: Tensor) -> None:
         """Look at what a block made, as scripts do to log or to check it."""
