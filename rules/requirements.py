@@ -151,6 +151,8 @@ LAUNCHES = _of_profile(_lacks_launches)
 began count with the others, and whether the run is steady does not matter."""
 IDLE = _of_profile(_lacks_idle)
 """Idle time with its causes, of a steady run: kernels, copies and calls into CUDA."""
+LOOP = _of_profile(lambda facts: _lacks_idle(facts) or facts.no_loop)
+"""Idle time with its causes, of work that comes again and again."""
 RANGES = table("ranges")
 """Ranges that were marked, DataLoaders' waiting among them."""
 

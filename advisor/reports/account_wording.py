@@ -47,6 +47,7 @@ WOULD_TELL = {
     TimeCategory.BETWEEN_KERNELS: "hardware counters (`gpuadvisor profile --ncu SCRIPT`) of the"
     " kernels around tell more",
     TimeCategory.FINISHED: "a trace of every process that uses the GPUs tells who works then",
+    TimeCategory.NOT_RECORDED: "`gpuadvisor profile SCRIPT` records operators and Python",
     TimeCategory.DEVICE: "kernels may be missing in the trace (profilers lose some of CUDA graphs),"
     " or another GPU was waited for: a trace of each rank, or one of Nsight Systems, would tell",
     TimeCategory.UNKNOWN: "a recording that begins some steps earlier has the launches",
@@ -54,12 +55,20 @@ WOULD_TELL = {
 """What would explain idle time that no finding claims."""
 
 
-CPU_OF_SCRIPT = "`gpuadvisor profile SCRIPT` records operators and Python"
 CPU_OF_PROGRAM = (
     "`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM` records what the CPU does"
     " then, and its page in Nsight Systems shows that"
 )
-"""What would explain idle time in which nothing of the CPU was recorded, by what recorded it."""
+LINES_OF_PROGRAM = "`nsys profile --cudabacktrace=all PROGRAM` names the lines of these calls"
+WOULD_TELL_OF_PROGRAM = {
+    **dict.fromkeys((TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED), CPU_OF_PROGRAM),
+    **dict.fromkeys(
+        (TimeCategory.LAUNCHING, TimeCategory.SYNCHRONIZING, TimeCategory.ALLOCATING),
+        LINES_OF_PROGRAM,
+    ),
+    TimeCategory.STARTING: "a recording of a longer run has more than its start",
+}
+"""The same of a program that Nsight Systems recorded and of which no Python script is known."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ class _Term:
 def diagnosis_markdown(report: DiagnosisReport) -> str:
     """Return the diagnosis as GitHub-flavoured Markdown, for an issue or a pull request."""
     name, _, ran = wording.subject(report).removeprefix(report.name).partition(": ")
-    conclusion = [Paragraph(f"{name}{ran}."), Paragraph(wording.outcome(report), "strong")]
+    conclusion = [Paragraph(f"{name}{ran}."), *map(Paragraph, wording.limits(report))]
+    conclusion += [Paragraph(wording.outcome(report), "strong")]
     conclusion += map(Paragraph, wording.account(report))
     sections = [Section("", [*conclusion, *what_to_fix(report)])]
     if report.profile is not None and report.profile.ranks is not None:
@@ -144,6 +145,7 @@ def print_diagnosis(console: Console, report: DiagnosisReport, everything: bool 
 def diagnosis_lines(report: DiagnosisReport, everything: bool = False) -> Iterator[Line]:
     """Yield what is to be said of a run; all of it where that is asked for."""
     yield Line(wording.subject(report), "bold")
+    yield from map(Line, wording.limits(report))
     yield Line(wording.outcome(report))
     yield from (Line(each.replace("`", "")) for each in wording.account(report))
     at_top = report.worth_fixing if everything else report.worth_fixing[:MOST_AT_TOP]

@@ -25,7 +25,6 @@ from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.ncu_kernels import kernel_counters
 from gpuadvisor.rules.facts.steps import StepSource
-from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 
 UPPER_BOUND = "At most"
@@ -126,18 +125,24 @@ def _nothing(report: DiagnosisReport) -> str:
     return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the run"
 
 
+def limits(report: DiagnosisReport) -> list[str]:
+    """Return which part of a recording was looked at and what it cannot show, in sentences."""
+    if report.profile is None or not report.profile.facts.time_breakdowns:
+        return []
+    facts = report.profile.facts
+    told = (facts.fitness.note or facts.no_loop, lost_launches(facts))
+    return [sentence(each) for each in told if each]
+
+
 def account(report: DiagnosisReport) -> list[str]:
-    """Return which part of a recording was looked at, where its time went, and what of it no
-    finding explains, in sentences."""
+    """Return where a run's time went, and what of it no finding explains, in sentences."""
     if report.source == "ncu":
         return _longest_without_finding(report)
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
     facts = report.profile.facts
     whole = facts.account
-    limits = (facts.fitness.note, lost_launches(facts))
-    words = [f"{sentence(each)}" for each in limits if each]
-    words += [account_wording.line(whole, report.diagnosis)]
+    words = [account_wording.line(whole, report.diagnosis)]
     left = account_wording.idle_without_finding(whole, report.diagnosis)
     if left is not None and facts.fitness.no_idle is None:
         words.append(" ".join(account_wording.sentences(left, _would_tell(report, left.largest))))
@@ -152,9 +157,9 @@ def account(report: DiagnosisReport) -> list[str]:
 
 def _would_tell(report: DiagnosisReport, entry: Entry) -> str:
     """Return what would explain idle time that no finding is about."""
-    of_script = report.source == "kineto" or report.script
-    cpu = account_wording.CPU_OF_SCRIPT if of_script else account_wording.CPU_OF_PROGRAM
-    how = cpu if entry.part is TimeCategory.NOT_RECORDED else account_wording.WOULD_TELL[entry.part]
+    how = account_wording.WOULD_TELL[entry.part]
+    if report.source == "nsys" and not report.script:
+        how = account_wording.WOULD_TELL_OF_PROGRAM.get(entry.part, how)
     return how.replace("SCRIPT", script(report))
 
 

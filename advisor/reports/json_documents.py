@@ -273,7 +273,7 @@ def profile_json(report: ProfileReport) -> Json:
             {"device": device, **_fields(each, "span_ns busy_ns busy_share parts_ns")}
             for device, each in facts.time_breakdowns.items()
         ],
-        "looked_at": facts.fitness.note or None,
+        "looked_at": _looked_at(facts),
         "account": _account(facts.account, report.diagnosis),
         "steps": facts.steps and _steps(facts.steps),
         "kernels_total": len(report.kernels),
@@ -330,6 +330,10 @@ def profile_json(report: ProfileReport) -> Json:
         "not_measured": facts.not_measured,
         "warnings": [*report.problems, *header.warnings],
     })  # fmt: skip
+
+
+def _looked_at(facts: Facts) -> str | None:
+    return facts.fitness.note or facts.no_loop
 
 
 def _account(account: Account, diagnosis: Diagnosis | None) -> list[Json]:
@@ -413,7 +417,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "kind": "diagnosis",
         **_fields(report, "profile=stored file? script? source"),
         **findings_json(report.diagnosis),
-        "looked_at": (report.profile and report.profile.facts.fitness.note) or None,
+        "looked_at": report.profile and _looked_at(report.profile.facts),
         "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
         "ranks": report.profile and report.profile.ranks and ranks_json(report.profile.ranks),
         "notes": report.notes,

@@ -13,7 +13,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
-from gpuadvisor.rules.requirements import IDLE, KERNELS
+from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
 
 LEAST_SHARE = 0.02
@@ -24,7 +24,7 @@ then. [own]"""
 CERTAIN = 0.8
 """Share of what playing the run again saves: some may be needed. [own]"""
 
-RULE = Rule(Category.ALLOCATOR, needs=(KERNELS, IDLE), knobs=("allocator",))
+RULE = Rule(Category.ALLOCATOR, needs=(KERNELS, LOOP), knobs=("allocator",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

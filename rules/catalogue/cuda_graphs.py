@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.estimates import GRAPH_GAP_NS, paces, queue, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.requirements import IDLE, KERNELS
+from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.05
@@ -21,7 +21,7 @@ LEAST_SHORT_SHARE = 0.5
 COVERED = 0.9
 """Share of the launches that a graph takes over, as for `launch_bound`. [own]"""
 
-RULE = Rule(Category.LAUNCH_BOUND, needs=(KERNELS, IDLE), knobs=("compile_cudagraphs",))
+RULE = Rule(Category.LAUNCH_BOUND, needs=(KERNELS, LOOP), knobs=("compile_cudagraphs",))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

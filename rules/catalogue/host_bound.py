@@ -12,7 +12,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.intervals import covered_ns
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, IDLE, KERNELS, OPERATORS
+from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.05
@@ -26,7 +26,7 @@ MOSTLY = 0.3
 
 RULE = Rule(
     Category.LAUNCH_BOUND,
-    needs=(KERNELS, IDLE, OPERATORS, HOST_RANGES, COPY_SIZES),
+    needs=(KERNELS, LOOP, OPERATORS, HOST_RANGES, COPY_SIZES),
     knobs=("compile", "cpu_threads"),
 )
 

@@ -19,7 +19,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.requirements import IDLE, KERNELS
+from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.05
@@ -48,7 +48,7 @@ _METHOD = (
 
 RULE = Rule(
     Category.LAUNCH_BOUND,
-    needs=(KERNELS, IDLE),
+    needs=(KERNELS, LOOP),
     knobs=("compile_cudagraphs", "compile", "fused_optimizer", "batch_size"),
     hides=("cuda_graphs",),
 )

@@ -16,7 +16,7 @@ from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
-from gpuadvisor.rules.requirements import IDLE, KERNELS
+from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
@@ -37,7 +37,7 @@ PLAIN = {
 
 _WITHOUT = Scenario({Host.SYNCHRONIZING: 0.0})
 
-RULE = Rule(Category.SYNC, needs=(KERNELS, IDLE))
+RULE = Rule(Category.SYNC, needs=(KERNELS, LOOP))
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ from gpuadvisor.rules.facts.intervals import (
     either,
     gaps,
     none,
+    numbered,
     union,
     without,
 )
@@ -83,6 +84,9 @@ USUAL_TIMES = 2
 kinds of GPU, of NVIDIA and AMD, 90 % begin within 0.9 to 2 times a median of 1.1 to 24 us."""
 RESOLUTION_NS = 2_000
 """Traces of whole microseconds cut off both begin and duration."""
+AGAIN = 3
+"""Times that something has to come to be what a program does again and again: of two times, the
+first and the last, nothing tells which one is usual."""
 MOST_GAPS = 20
 """Listed by themselves, the longest ones."""
 
@@ -147,6 +151,9 @@ class IdleTime:
     longest: tuple[IdleGap, ...]
     longest_of: Mapping[Cause, IdleGap]
     """The gap with most time of each cause that has some."""
+    once_ns: int = 0
+    """Idle time, without waiting for data, between two kinds of work that follow each other fewer
+    than `AGAIN` times: of events that come once, and not of a loop."""
 
     @property
     def idle_ns(self) -> int:
@@ -360,7 +367,29 @@ def _of_device(
         len(found.times),
         tuple(_gap(work, host, launched, found, place) for place in listed),
         longest_of,
+        _once_ns(work, found),
     )
+
+
+def _once_ns(work: DeviceWork, found: Gaps) -> int:
+    """Return the time, without waiting for data, of gaps between work that seldom follows."""
+    if not len(found.times):
+        return 0
+    _, before = numbered(_what(work, found.before))
+    others, after = numbered(_what(work, found.after))
+    _, pair = numbered(before * len(others) + after)
+    idle = found.times.end_ns - found.times.begin_ns
+    idle = idle - found.causes_ns[:, IDLE_CAUSES.index(Cause.WAITING_FOR_DATA)]
+    return int(idle[np.bincount(pair)[pair] < AGAIN].sum())
+
+
+def _what(work: DeviceWork, rows: IntArray) -> IntArray:
+    """Return a number for what each row is: a kernel's name or a copy's direction."""
+    what = work.name[rows].astype(np.int64)
+    copies = np.flatnonzero(rows >= work.kernels)
+    what[copies] = -2 - work.copies["direction"][rows[copies] - work.kernels].astype(np.int64)
+    what[rows == UNKNOWN] = UNKNOWN
+    return what
 
 
 def _split(

@@ -37,6 +37,7 @@ from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.places import Places
+from gpuadvisor.rules.facts.recurring import no_loop
 from gpuadvisor.rules.facts.roofline import CeilingValues, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
 from gpuadvisor.rules.facts.starting import Starting, starting
@@ -140,6 +141,13 @@ class Facts:
         """Why each device did not compute, over the whole window."""
         parts = self.work, self.host, self.launched, self.launching, self.loader_waits
         return idle(*parts, self.starting, self.host_recorded, self.window.span)
+
+    @cached_property
+    def no_loop(self) -> str | None:
+        """Why nothing can be said about what the program does again and again."""
+        if not self.has_timeline:
+            return None
+        return no_loop(self.window, self.idle, self.work.kernels)
 
     @cached_property
     def host_recorded(self) -> bool:

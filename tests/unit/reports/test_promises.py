@@ -11,6 +11,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.account_wording import near_bound_ns
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.kernel_families import kind_of, short_name
 from gpuadvisor.rules.registry import load_rules
 from tests.profiles import Made
@@ -183,3 +184,30 @@ def test_no_finding_saves_more_than_the_account_has(run):
 def test_no_finding_of_a_real_trace_saves_more_than_the_account_has(name):
     facts = facts_of(name)
     within_the_account(facts, diagnose(Evidence(facts), load_rules()))
+
+
+LOOPS = {"sync_in_loop", "allocator_churn", "launch_bound", "host_bound", "cuda_graphs"}
+
+
+@given(runs, st.permutations(NAMES), st.integers(1, 2))
+@example(([("", 30.0, 20_000.0, "free")] * 5, 2, "", "nsys"), NAMES, 2)
+def test_events_that_come_once_are_told_as_such_first_and_taken_for_no_loop(run, names, rounds):
+    every, _, host, source = run
+    every = [(name, *each[1:]) for name, each in zip(names, every, strict=False)]
+    host = "operators" if host == "steps" else host
+    found, text = said(made_up((every, rounds, host, source)))
+    facts = found.profile.facts
+    data = sum(each.causes_ns[Cause.WAITING_FOR_DATA] for each in facts.idle)
+    idle = sum(each.idle_ns for each in facts.idle)
+    begins = text.splitlines()[1]
+    if facts.fitness.note or idle <= 0.06 * facts.window.run_ns or 2 * data >= 0.9 * idle:
+        return
+    assert begins.startswith(("This recording shows single events", "All work in this recording"))
+    assert not LOOPS & {each.rule for each in found.diagnosis.findings}
+
+
+def test_a_loop_is_no_single_event():
+    every = [("my_kernel", 30.0, 0.0, "free"), (GEMM, 160.0, 400.0, "")]
+    found, text = said(made_up((every, 12, "operators", "kineto")))
+    assert "single events" not in text and "All work in this recording" not in text
+    assert LOOPS & {each.rule for each in found.worth_fixing}
