@@ -17,7 +17,7 @@ from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutc
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.collectors.script.templates import Template
-from gpuadvisor.collectors.script.turns import Seat, Turns
+from gpuadvisor.collectors.script.turns import MOST_LONGER, Seat, Turns
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application, Settings
 from gpuadvisor.domain.loader_supply import Supplied
@@ -198,7 +198,10 @@ class TrialRunner:
         try:
             number = next(self._numbers)
             self.progress.on_trial_start(number, side.settings, "proof")
-            request = replace(self.request(side, "proof", number=number), seat=seat)
+            request = self.request(side, "proof", number=number)
+            longest_s = request.limits.total_s + MOST_LONGER * self.schedule.measure_s
+            limits = replace(request.limits, total_s=longest_s)
+            request = replace(request, seat=seat, limits=limits)
             outcome = run_script(request, lambda: None, load)
         finally:
             seat.leave()

@@ -23,6 +23,7 @@ from gpuadvisor.tuners.gate.comparing import COUNTED, SHORT
 from gpuadvisor.tuners.gate.metrics import are_counts, chosen
 from gpuadvisor.tuners.gate.metrics.p95 import LEAST_STEPS
 from gpuadvisor.tuners.gate.metrics.step_time import WAITS
+from gpuadvisor.tuners.gate.turns import is_precise
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuning.gate.counting import Counting
@@ -186,6 +187,7 @@ class Runs:
             schedule.min_steps,
             schedule.max_measure_s,
             f"{self.options.seed} {len(self.all)}",
+            is_precise,
         )
         self._is_in_turns = True
         try:

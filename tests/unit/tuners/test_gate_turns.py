@@ -10,7 +10,7 @@ from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.gate.comparing import Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuners.gate.turns import TRIMMED, ratio_of_blocks
+from gpuadvisor.tuners.gate.turns import TRIMMED, is_precise, ratio_of_blocks
 from tests.simulation import STEPS, measurement
 
 BLOCKS = 40
@@ -43,6 +43,22 @@ def test_what_recurs_in_every_fifth_block_counts():
 def test_no_block_has_no_ratio():
     with pytest.raises(ValueError, match="needs a block"):
         ratio_of_blocks([], [])
+
+
+@pytest.mark.parametrize(("spread", "precise"), [(0.01, True), (0.2, False)])
+def test_blocks_that_differ_much_say_less(spread, precise):
+    generator = random.Random(1)
+    head = [10.0 * math.exp(generator.gauss(0, spread)) for _ in range(BLOCKS)]
+    assert is_precise([10.0] * BLOCKS, head) is precise
+    assert is_precise([10.0] * BLOCKS, [2 * each for each in head]) is precise
+
+
+def test_a_few_stalls_are_no_reason_to_measure_on():
+    assert is_precise([10.0] * BLOCKS, [10.0] * (BLOCKS - 3) + [30.0] * 3)
+
+
+def test_two_blocks_are_not_known_to_agree():
+    assert not is_precise([10.0], [10.0])
 
 
 class Machine:

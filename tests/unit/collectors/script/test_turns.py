@@ -5,7 +5,7 @@ import os
 import pytest
 
 from gpuadvisor.collectors.script.child.turns import BLOCK, GO, WARM
-from gpuadvisor.collectors.script.turns import LEAST_BLOCKS, Turns
+from gpuadvisor.collectors.script.turns import LEAST_BLOCKS, MOST_LONGER, Turns
 
 
 class Run:
@@ -84,6 +84,14 @@ def test_it_takes_some_blocks_however_long_they_are(make):
         run.warm()
     assert len(played(runs, steps=100)) == 2 * LEAST_BLOCKS
     assert len(turns.blocks_ms[0]) == LEAST_BLOCKS
+
+
+def test_blocks_that_do_not_agree_are_measured_for_longer(make):
+    turns, runs = make(measure_s=0.99)
+    turns.is_precise = lambda first, second: False
+    for run in runs:
+        run.warm()
+    assert len(played(runs)) == 2 * MOST_LONGER * 20
 
 
 def test_it_ends_when_it_has_lasted_for_too_long(make):
