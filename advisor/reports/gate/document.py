@@ -64,7 +64,13 @@ def why(found: GateResult) -> str:
     )
     decisive = [e for e in found.differences if e.verdict is found.verdict and e.role in roles]
     words = "; ".join(map(sentence, decisive)) or "a metric that was asked for is not known"
-    return f"compared with {found.base.name}, {words}"
+    worse = [
+        sentence(each)
+        for each in found.differences
+        if each.role is MetricRole.REPORTED and each.verdict is GateVerdict.FAIL
+    ]
+    aside = f". No part of the verdict: {'; '.join(worse)}" if worse else ""
+    return f"compared with {found.base.name}, {words}{aside}"
 
 
 def gate_json(found: GateResult) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gpuadvisor.domain.gate import (
     GateRun,
     GateSide,
     GateVerdict,
+    MetricRole,
 )
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Trial, TrialState
@@ -99,6 +100,15 @@ def test_junit_has_a_suite_a_benchmark_and_a_case_a_metric():
     assert "step time is +5.0%" in root[0][0][0].get("message")
     assert root[4][0][0].get("message") == "another process used the GPU (4711)"
     assert "Traceback ..." in root[5][0][0].text
+
+
+def test_what_is_worse_beside_the_verdict_is_said_with_it():
+    passed = result("pass")
+    mean = difference("mean_step_time", GateVerdict.FAIL, "Mean step time", "ms", (9.0,), (12.0,))
+    both = (*passed.differences, replace(mean, role=MetricRole.REPORTED))
+    text = written("markdown", outcome_of("t", replace(passed, differences=both)))
+    assert ". No part of the verdict: mean step time is +33%" in text
+    assert "No part of the verdict" not in written("markdown", outcome_of("t", passed))
 
 
 def test_an_interval_of_two_pairs_is_no_figure():

@@ -353,6 +353,15 @@ def test_figures_of_runs(factor, verdict):
         assert judged(name, [base] * 6, [head] * 4).verdict == verdict
 
 
+def test_rare_stalls_move_the_mean_alone():
+    usual = (StepWindow(10, 0.5),) * 8
+    base, head = {"windows": usual}, {"windows": (*usual[1:], StepWindow(10, 2.5))}
+    assert judged("step_time", [base] * 8, [head] * 6).verdict == "pass"
+    found = judged("mean_step_time", [base] * 8, [head] * 6)
+    assert (found.verdict, found.role) == ("fail", "reported")
+    assert found.ratio == pytest.approx(1.5)
+
+
 class Runs:
     """`run` of a comparison: head's runs take longer by a factor, and runs fail as told."""
 

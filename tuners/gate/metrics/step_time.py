@@ -27,20 +27,28 @@ class StepTime(Statistical):
     follows_clock = True
 
     def reader(self, runs: Sequence[Measurement]) -> Read:
-        by_mean = median(run.data_wait_share for run in runs) > WAITS
+        by_mean = self.is_mean(runs)
         by_step = len({run.samples_source for run in runs}) > 1
         # In ms of a step of usual size, as people know it.
         samples = 1.0 if by_step else median(run.samples_per_step or 1.0 for run in runs)
         return lambda run: time_of(run, by_mean, by_step) * samples
 
+    def is_mean(self, runs: Sequence[Measurement]) -> bool:
+        """Say whether it is the mean of all steps in these runs, not the median of windows."""
+        return median(run.data_wait_share for run in runs) > WAITS
+
     def ratio(self, base: GateRun, head: GateRun) -> float | None:
         if not (base.blocks_ms and head.blocks_ms):
             return None
-        ratio = ratio_of_blocks(base.blocks_ms, head.blocks_ms)
+        ratio = self.of_blocks(base.blocks_ms, head.blocks_ms)
         old, new = measured(base), measured(head)
         if old is None or new is None or old.samples_source != new.samples_source:
             return ratio
         return ratio * (old.samples_per_step or 1.0) / (new.samples_per_step or 1.0)
+
+    def of_blocks(self, base: Sequence[float], head: Sequence[float]) -> float:
+        """Return the head's time over the base's from times of blocks beside each other."""
+        return ratio_of_blocks(base, head)
 
 
 def time_of(measurement: Measurement, by_mean: bool, by_step: bool) -> float:
