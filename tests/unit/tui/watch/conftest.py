@@ -1,10 +1,22 @@
 """Pictures of the page against those that were accepted; `--snapshot-update` accepts anew."""
 
 import re
+import time
 
 import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual._doc import take_svg_screenshot
+
+
+@pytest.fixture(autouse=True)
+def same_everywhere(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_FILTERS"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 class Picture(SingleFileSnapshotExtension):

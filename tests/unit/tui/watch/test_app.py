@@ -3,7 +3,6 @@
 import asyncio
 import re
 import threading
-import time
 
 import pytest
 
@@ -17,10 +16,7 @@ from gpuadvisor.tui.watch.pages.processes import Processes
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import START_S, all_in, frame, sample
-from tests.unit.tui.watch.screens import screen_text
-
-PATIENCE_S = 30.0
-"""For what comes at once unless something is broken."""
+from tests.unit.tui.watch.screens import PATIENCE_S, screen_text, until
 
 
 class Made:
@@ -66,17 +62,6 @@ class Broken(Made):
         raise OSError("the disk is gone")
 
 
-@pytest.fixture(autouse=True)
-def same_everywhere(monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_FILTERS"):
-        monkeypatch.delenv(name, raising=False)
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
 def page(source, label="live"):
     """A page on which no time goes by but that of the frames."""
     return Watch(Watched(source, WatchState(label, host="node7", clock=lambda: 0.0)))
@@ -88,15 +73,6 @@ def pictured(source, label="live", theme="terminal"):
     app = Watch(Watched(source, state), theme)
     app.pages = [Overview, Processes]
     return app
-
-
-async def until(pilot, is_true):
-    """Wait for what a thread brings about."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline, "it has not come about"
-        await pilot.pause(0.02)
-    await pilot.pause()
 
 
 def taken(count):

@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -18,9 +17,9 @@ from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import START_S, frame, sample
 from tests.telemetry_store import stored
+from tests.unit.tui.watch import screens
 from tests.unit.tui.watch.screens import screen_text
 
-PATIENCE_S = 30.0
 LENGTH_S = 600
 GAP = range(250, 280)
 XID = Event(
@@ -63,17 +62,6 @@ def store(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def same_everywhere(monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_FILTERS"):
-        monkeypatch.delenv(name, raising=False)
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
 class Now:
     """A source whose newest frame is ten minutes after the start; it then says nothing."""
 
@@ -100,12 +88,12 @@ def watch(store=None, source=None, *, is_live=False, recording=None, theme="term
 
 
 async def until(pilot, is_true):
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline, screen_text(pilot.app)
-        await pilot.pause(0.02)
+    def redrawn():
         if isinstance(pilot.app.screen, Charts):
             pilot.app.screen.redraw()
+        return is_true()
+
+    await screens.until(pilot, redrawn)
 
 
 def tour(app, *steps, size=(120, 40), then=None):

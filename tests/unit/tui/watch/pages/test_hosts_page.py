@@ -12,11 +12,10 @@ from gpuadvisor.tui.watch.several import WatchHosts
 from tests.endpoint import Endpoint
 from tests.telemetry import START_S, frame, sample
 from tests.telemetry_store import stored
-from tests.unit.tui.watch.screens import screen_text
+from tests.unit.tui.watch.screens import screen_text, shown
 from tests.unit.tui.watch.several import XID, Machines
 
 pytestmark = pytest.mark.asyncio
-PATIENCE_S = 30.0
 SETTLED = ("never heard: ", "Xid 79", "quiet   2 GPUs")
 """What is on the screen once all of `Machines.trouble` were asked, so that their order is final."""
 
@@ -27,15 +26,6 @@ def machines(monkeypatch):
     made = Machines()
     yield made
     made.close()
-
-
-async def shown(pilot, *texts):
-    """Wait until these are on the screen."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not all(text in screen_text(pilot.app) for text in texts):
-        assert time.monotonic() < deadline, screen_text(pilot.app)
-        await pilot.pause(0.02)
-    await pilot.pause()
 
 
 async def test_enter_opens_the_machine_that_is_chosen_and_0_returns(machines):

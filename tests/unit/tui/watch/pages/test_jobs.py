@@ -1,6 +1,5 @@
 """The page of jobs: what a daemon's store has of them, by keys."""
 
-import asyncio
 import re
 import time
 from dataclasses import replace
@@ -13,11 +12,10 @@ from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import GIB, START_S, frame, h100, sample
 from tests.telemetry_store import stored
-from tests.unit.tui.watch.screens import screen_text
+from tests.unit.tui.watch.screens import screen_text, shown
 from tests.unit.tui.watch.test_app import Made
 
 pytestmark = pytest.mark.asyncio
-PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +36,6 @@ def store(tmp_path_factory):
         ),
     )
     return folder
-
-
-async def shown(pilot, words):
-    deadline = time.monotonic() + PATIENCE_S
-    while words not in screen_text(pilot.app):
-        assert time.monotonic() < deadline, screen_text(pilot.app)
-        await asyncio.sleep(0.02)
-        await pilot.pause()
 
 
 def watching(store):

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,9 +13,7 @@ from gpuadvisor.tui.watch.processes import ORDERS, View, listed, note
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import GIB, START_S, frame, sample
-from tests.unit.tui.watch.screens import screen_text
-
-PATIENCE_S = 30.0
+from tests.unit.tui.watch.screens import PATIENCE_S, screen_text, until
 
 
 def of(pid, gpu=0, gib=1.0, **fields):
@@ -65,13 +62,6 @@ async def opened(pilot):
     app._load()
     await pilot.press("2")
     await until(pilot, lambda: "processes  by" in screen_text(app))
-
-
-async def until(pilot, is_true):
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline, screen_text(pilot.app)
-        await pilot.pause(0.02)
 
 
 def shown(app):
