@@ -93,7 +93,7 @@ def ask(nvml_environ):
             env={**nvml_environ, **environ},
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

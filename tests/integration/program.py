@@ -111,5 +111,5 @@ class Running:
         finally:
             self.process.kill()
         for thread in self._threads:
-            thread.join(timeout=5)
+            thread.join(timeout=30)
         return Answer(status, "".join(self._out), "".join(self._err))

@@ -82,7 +82,7 @@ class Machine:
 
     def scrape(self):
         """Return name -> {the label that tells series apart: value}."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found = {}
         for family in text_string_to_metric_families(text):

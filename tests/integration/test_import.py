@@ -28,7 +28,7 @@ REAL = sorted(path for path in PROFILES.glob("*.gz") if "ncu-rep" not in path.na
 """Reports of Nsight Compute need a package that is not installed for tests."""
 DOUBLINGS = 7
 """Of the kernels of the recording: an import of seconds."""
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def unpacked(path, folder):

@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60
+PATIENCE_S = 120
 """Ends what hangs."""
 GROUP, ADMINS, MEMBER, OTHER = 4300, 4400, 4321, 4322
 """A group that may read, one that sees all, a user in the first, and one who is not."""

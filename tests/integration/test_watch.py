@@ -19,7 +19,7 @@ from gpuadvisor.collectors.telemetry.recording import Recorder
 from gpuadvisor.domain.metrics import GPU_METRICS
 from tests.telemetry import START_S, frame, sample
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 ALTERNATE_SCREEN, PRIMARY_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 SHOWN_CURSOR = b"\x1b[?25h"
 

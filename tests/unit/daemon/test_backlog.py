@@ -16,7 +16,7 @@ from gpuadvisor.storage.telemetry.retention import DiskSpace
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, sample
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def locked(folder, name="samples-20231114.db"):

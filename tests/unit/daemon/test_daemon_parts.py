@@ -134,7 +134,7 @@ def test_states_are_told(tmp_path):
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd_socket:
         systemd_socket.bind(address)
-        systemd_socket.settimeout(10)
+        systemd_socket.settimeout(60)
         notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"})
         notifier.ready("two\nlines")
         notifier.alive()

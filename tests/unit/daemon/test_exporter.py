@@ -334,7 +334,7 @@ def get(url, **headers):
         url, headers={k.replace("_", "-"): v for k, v in headers.items()}
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -366,7 +366,7 @@ METHODS = {
 
 @pytest.mark.parametrize(("method", "expected"), METHODS.items(), ids=METHODS)
 def test_other_methods(method, expected, serve):
-    connection = http.client.HTTPConnection(serve().url.split("/")[2], timeout=20)
+    connection = http.client.HTTPConnection(serve().url.split("/")[2], timeout=60)
     connection.request(method, "/metrics")
     answer = connection.getresponse()
     is_long = int(answer.headers["Content-Length"]) > 10_000
@@ -470,12 +470,12 @@ def test_clients_that_drip_are_cut_after_a_whole_request(serve, monkeypatch):
         client.start()
     try:
         for awaited in (503, 200):  # a busy machine takes a while to accept them all
-            ends_s = time.monotonic() + 20
+            ends_s = time.monotonic() + 60
             while (seen := get(url)[0]) != awaited and time.monotonic() < ends_s:
                 time.sleep(0.05)
             assert seen == awaited
         for client in clients:
-            client.join(20)
+            client.join(60)
         assert not any(client.is_alive() for client in clients)
     finally:
         ended.set()

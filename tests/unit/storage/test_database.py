@@ -257,7 +257,7 @@ def test_optunas_tables_live_beside_ours(tmp_path, first):
 def test_two_studies_with_optuna_side_by_side(store):
     import optuna
 
-    together = Barrier(2, timeout=10)
+    together = Barrier(2, timeout=60)
 
     def tune(name):
         with open_store(store.path) as own:

@@ -300,7 +300,7 @@ def test_a_process_that_was_stopped_does_not_blame_the_child():
             process.resume()
         said = {parent.stdout.readline() for _ in range(20)}
         parent.kill()
-        psutil.wait_procs(family, timeout=10)
+        psutil.wait_procs(family, timeout=60)
         for process in family:
             if process.is_running() and process.pid != parent.pid:
                 process.kill()  # GOOD does not look at its standard input
@@ -316,7 +316,7 @@ def test_it_can_be_closed_while_somebody_waits_for_a_frame():
     time.sleep(0.2)
     source.close()
     source.close()
-    waiting.join(timeout=20)
+    waiting.join(timeout=60)
     assert not waiting.is_alive()
 
 
