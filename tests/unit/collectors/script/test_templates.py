@@ -261,7 +261,7 @@ finally:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_when_gpuadvisor_is_ended(tmp_path, number):
-    write(tmp_path, "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)")
+    write(tmp_path, "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)")
     notes(tmp_path, FRACTIONS)
     root = Path(__file__).parents[4]
     driver = subprocess.Popen(
@@ -291,7 +291,7 @@ def wait_for(found, seconds=60.0):
 
 
 def test_a_run_that_is_given_up_is_killed(tmp_path, begin):
-    write(tmp_path, "import time; time.sleep(60)")
+    write(tmp_path, "import time; time.sleep(600)")
     wanted = replace(request(tmp_path), limits=Limits(startup_s=0.5, idle_s=1, total_s=1))
     template = begin(replace(wanted, limits=LIMITS), notes(tmp_path, FRACTIONS))
     outcome = run_script(replace(wanted, template=template))
