@@ -53,7 +53,8 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def bar(pct: Number, width: int) -> str:
     """Return a bar of that many characters, of which a load fills its share; what is not nothing
     shows at least an eighth of a character."""
-    eighths = min(max(round(pct / 100 * width * 8), 1 if pct > 0 else 0), width * 8)
+    pct = min(max(pct, 0), 100)  # a recording or another machine may say anything
+    eighths = max(round(pct / 100 * width * 8), 1 if pct > 0 else 0)
     filled = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
     return filled.ljust(width)
 

@@ -122,13 +122,14 @@ class Charts(Page):
         """Return where the past is; called in a thread, as a recording takes its time."""
         if self._kept is None:
             from gpuadvisor.daemon.past import StoreAndMemory, of_recording
-            from gpuadvisor.daemon.remote_past import RemotePast
             from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
             watched, memory = self.watched, self.watched.state.memory
             if watched.recording is not None:
                 self._kept = of_recording(watched.recording)
             elif watched.remote is not None:
+                from gpuadvisor.daemon.remote_past import RemotePast
+
                 self._kept = RemotePast(watched.remote.host)
             elif watched.store is None:
                 if memory is None:

@@ -1,18 +1,30 @@
 """Several machines as lines, and as what a program reads."""
 
+import copy
+import json
 import re
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gpuadvisor.collectors.telemetry.encoding import encode
 from gpuadvisor.daemon import remote as remote_module
-from gpuadvisor.domain.telemetry import GpuProcess
-from gpuadvisor.tui.watch import hosts, plain_hosts, processes
+from gpuadvisor.daemon.endpoint_client import RemoteError
+from gpuadvisor.daemon.hosts import Host
+from gpuadvisor.daemon.remote import Remote
+from gpuadvisor.domain.telemetry import GpuProcess, State, Unavailable
+from gpuadvisor.tui.watch import hosts, overview, plain_hosts, processes
 from gpuadvisor.tui.watch.cells import Style
+from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.table import text_of
+from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import START_S, frame, sample
 from tests.telemetry_store import stored
-from tests.unit.tui.watch.several import IDLE, Machines
+from tests.unit.tui.watch.several import IDLE, XID, Machines
 
 
 @pytest.fixture
@@ -163,3 +175,55 @@ def test_as_text(machines):
     heads = [line for line in lines if line.startswith("gpuadvisor watch")]
     assert [line.split()[2] for line in heads] == ["gone", "broken", "quiet"]
     assert any("quiet" in line or "does not tell its processes" in line for line in lines)
+
+
+PYTHON = GpuProcess("GPU-0", 71, "compute", 5 << 30, "python", "ada", started_s=START_S)
+SILENT = Unavailable(State.STALE, START_S, "the driver is silent")
+ANSWER = [
+    {"version": 1, "gpuadvisor": "1", "host": "node7", "now_s": START_S + 2},
+    *(
+        json.loads(encode(replace(each, processes=(PYTHON,))))
+        for each in (
+            frame(0, sample(), sample({"power_w": SILENT}), events=(XID,)),
+            frame(1, sample(), sample({"power_w": SILENT})),
+        )
+    ),
+]
+NUMBERS = (0, -1, 1.5, 1e308, -1e308, 2**63, 1e-300, None, True)
+TEXTS = ("", "x", "GPU-1", "host", "\x1b[2J", None)
+
+
+def leaves(thing, path=()):
+    """Where in a document values stand."""
+    if not isinstance(thing, dict | list):
+        yield path
+        return
+    for key in thing if isinstance(thing, dict) else range(len(thing)):
+        yield from leaves(thing[key], (*path, key))
+
+
+@settings(derandomize=True)
+@given(st.lists(st.sampled_from([*leaves(ANSWER)]), min_size=1, max_size=4), st.randoms())
+def test_whatever_a_machine_answers_is_refused_or_shown(places, random):
+    answer = copy.deepcopy(ANSWER)
+    for *path, last in places:
+        holder = reduce(getitem, path, answer)
+        holder[last] = random.choice(TEXTS if isinstance(holder[last], str) else NUMBERS)
+    remote = Remote(Host("node7", "node7"))
+    state = WatchState("daemon", host="node7", has_all_events=True, clock=lambda: 0.0)
+    there = Watched(remote, state, remote=remote)
+    try:
+        _, frames = remote_module._read(
+            remote.host, b"\n".join(json.dumps(each).encode() for each in answer)
+        )
+    except RemoteError as error:
+        assert str(error).isprintable()
+        return
+    for each in frames:
+        state.update(each)
+    for size in ((80, 24), (200, 50)):
+        drawn = [hosts.shown([there], *size, there), overview.shown(state, *size, there.chosen)]
+        texts = [text_of(line) for page in drawn for line in page.lines]
+        texts += plain_hosts.lines([there], size[0])
+        assert all(text.isprintable() for text in texts)
+    json.dumps(plain_hosts.document([there]), allow_nan=False)
