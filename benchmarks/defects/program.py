@@ -10,7 +10,6 @@ that file's lock, so that many may start while one is measured.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import platform
@@ -23,10 +22,8 @@ import torch
 from pairs import pair_named
 from programs import steps
 from recipes import Recipe
+from turns import keep_to_cores, take_turn
 
-TOKEN = "DEFECTS_TOKEN"
-CORES = "DEFECTS_CORES"
-"""Environment variable with the cores, `0,1,2`, of who uses the GPU; the others start elsewhere."""
 WARM_UP_S = 0.3
 """Before anything is timed; and at least so many steps, in which memory and kernels are chosen."""
 WARM_UP_STEPS = 4
@@ -52,22 +49,6 @@ def main() -> None:
     for _ in steps(recipe, chosen.device):
         pass
     del held
-
-
-def take_turn() -> Any:
-    """Wait until nobody else uses the GPU; the lock is held until this process ends."""
-    if TOKEN not in os.environ:
-        return None
-    token = open(os.environ[TOKEN], "w")  # noqa: PTH123, SIM115
-    fcntl.lockf(token, fcntl.LOCK_EX)  # which workers of a loader do not inherit
-    keep_to_cores()
-    return token
-
-
-def keep_to_cores() -> None:
-    """Leave the cores on which others start."""
-    if os.environ.get(CORES):
-        os.sched_setaffinity(0, {int(each) for each in os.environ[CORES].split(",")})
 
 
 def serve(recipe: Recipe, device: str) -> None:

@@ -11,7 +11,6 @@ without a GPU (`rediagnose.py`).
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import re
@@ -23,7 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import Any, Protocol
 from catalogue import DEFECTS
 from pairs import HEALTHY, Pair, all_pairs
 from timing import FailedError, Gain, in_turns, living
+from turns import TOKEN, Gpu, share_cores
 
 PROGRAM = str(Path(__file__).with_name("program.py"))
 VERSION = 1
@@ -43,8 +43,6 @@ KEPT = (
     "uncalibrated_pct", "saving_ms", "method", "hidden_by", "captured_pct", "source",
 )  # fmt: skip
 """What is kept of a finding: advice and knobs are the rule's own."""
-FEWEST_CORES = 9
-"""For a program and the eight workers of its loader."""
 Row = dict[str, Any]
 
 
@@ -87,29 +85,6 @@ class Generated:
         if self._pair.defect == HEALTHY:
             return None, {}
         return in_turns(self.words(), gpu.turn)
-
-
-class Gpu:
-    """The right to use it, which one program at a time has."""
-
-    def __init__(self, token: Path) -> None:
-        self.token = token
-        self._file = token.open("w")  # the lock is this process's: no second descriptor may close
-        self._threads = threading.Lock()
-        self.held_s = 0.0
-        """How long programs were timed; their diagnoses come besides."""
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until nobody else uses it."""
-        with self._threads:
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
-            began = time.monotonic()
-            try:
-                yield
-            finally:
-                self.held_s += time.monotonic() - began
-                fcntl.lockf(self._file, fcntl.LOCK_UN)
 
 
 class Results:
@@ -186,7 +161,7 @@ class Recorder:
             sys.executable, "-m", "gpuadvisor", "diagnose", script, "--json", "--name", name,
             "--timeout", str(int(DIAGNOSIS_S)), "--", *words,
         ]  # fmt: skip
-        more = {"GPUADVISOR_HOME": str(self._home), "DEFECTS_TOKEN": str(self._gpu.token)}
+        more = {"GPUADVISOR_HOME": str(self._home), TOKEN: str(self._gpu.token)}
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(
                 line, stdout=subprocess.PIPE, stderr=said, text=True, cwd=folder,
@@ -230,14 +205,6 @@ def thin(diagnosis: Row) -> Row:
 def rounded(values: Row) -> Row:
     """Return numbers as precise as they are."""
     return {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
-
-
-def share_cores(lanes: int) -> None:
-    """Have programs start on one core a lane, and compute on the others where there are some."""
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) >= FEWEST_CORES + lanes:
-        os.environ["DEFECTS_CORES"] = ",".join(map(str, cores[lanes:]))
-        os.sched_setaffinity(0, cores[:lanes])
 
 
 def told(row: Row) -> str:
@@ -305,9 +272,11 @@ def go(chosen: argparse.Namespace, cases: list[Case]) -> int:
     if chosen.retry:
         results.rows = [row for row in results.rows if "error" not in row]
     before = len(results.rows)
-    with tempfile.TemporaryDirectory(prefix="defects-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="defects-") as folder,
+        Gpu(Path(folder, "token")) as gpu,
+    ):
         home = (chosen.home or Path(folder)).absolute()
-        gpu = Gpu(Path(folder, "token"))
         recorder = Recorder(results, gpu, home, began + chosen.seconds)
         try:
             record(cases, results, recorder, chosen.lanes)

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from pairs import HEALTHY, HELD_OUT
-from record import Gpu, go
+from record import go
 from timing import FailedError, Gain
+from turns import Gpu
 
 from gpuadvisor.collectors.devices import cpu_device, list_gpus
 from gpuadvisor.collectors.script.request import Command, RunRequest

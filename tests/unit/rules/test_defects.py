@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
+from select import select
 
 import pytest
 
@@ -261,6 +263,39 @@ def test_recording_goes_on_after_the_last_whole_line(made, tmp_path):
     assert [each["pair"] for each in results.rows] == ["a"]
     results.add({"pair": "b"})
     assert [each["pair"] for each in made("record").Results(path).rows] == ["a", "b"]
+
+
+TAKES_A_TURN = """
+from turns import take_turn
+print("ready", flush=True)
+held = take_turn()
+print("mine", flush=True)
+input()
+"""
+
+
+def test_one_program_at_a_time_uses_the_gpu(made, tmp_path):
+    environment = os.environ | {"DEFECTS_TOKEN": str(tmp_path / "token")}
+    with made("turns").Gpu(tmp_path / "token") as gpu, gpu.turn():
+        other = subprocess.Popen(
+            [sys.executable, "-c", TAKES_A_TURN], cwd=FOLDER, env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert other.stdout.readline() == "ready\n"
+        assert not select([other.stdout], [], [], 0.2)[0]
+    assert other.stdout.readline() == "mine\n"
+    with made("turns").Gpu(tmp_path / "token") as gpu:
+        told = threading.Event()
+
+        def end():
+            told.set()
+            other.communicate()
+
+        timer = threading.Timer(0.2, end)
+        timer.start()
+        with gpu.turn():  # which the other had until it ended
+            assert told.is_set()
+        timer.join()
 
 
 @pytest.mark.slow
