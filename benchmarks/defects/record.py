@@ -30,8 +30,12 @@ from typing import Any, Protocol
 
 from catalogue import DEFECTS
 from pairs import HEALTHY, Pair, all_pairs
+from recipes import Recipe
 from timing import FailedError, Gain, in_turns, living
 from turns import TOKEN, Gpu, share_cores
+
+from gpuadvisor.collectors.devices import inventory
+from gpuadvisor.version import __version__
 
 PROGRAM = str(Path(__file__).with_name("program.py"))
 VERSION = 1
@@ -75,7 +79,7 @@ class Generated:
         return {
             "family": pair.family, "defect": pair.defect, "seed": pair.seed, "part": pair.part,
             "accepts": pair.accepts,
-            "recipe": {"planted": asdict(pair.recipe(False)), "cured": asdict(pair.recipe(True))},
+            "recipe": {"planted": given(pair.recipe(False)), "cured": given(pair.recipe(True))},
         }  # fmt: skip
 
     def words(self) -> list[str]:
@@ -85,6 +89,12 @@ class Generated:
         if self._pair.defect == HEALTHY:
             return None, {}
         return in_turns(self.words(), gpu.turn)
+
+
+def given(recipe: Recipe) -> Row:
+    """Return the fields of a recipe that are not as they usually are."""
+    usual = asdict(Recipe(recipe.family))
+    return {name: value for name, value in asdict(recipe).items() if value != usual[name]}
 
 
 class Results:
@@ -114,6 +124,7 @@ class Recorder:
 
     def __init__(self, results: Results, gpu: Gpu, home: Path, deadline_s: float) -> None:
         self._results, self._gpu, self._home = results, gpu, home
+        self._versions = versions()
         self._deadline_s = deadline_s
         self._diagnoses: set[subprocess.Popen[str]] = set()
         self.stopped = False
@@ -142,7 +153,7 @@ class Recorder:
     def _row(self, case: Case) -> Row:
         began = time.monotonic()
         row: Row = {"version": VERSION, "pair": case.name, **case.described()}
-        row["date"] = datetime.now(UTC).isoformat(timespec="seconds")
+        row |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), **self._versions}
         try:
             gain, device = case.gain(self._gpu)
             timed = time.monotonic()
@@ -180,6 +191,15 @@ class Recorder:
             if process.returncode:
                 raise FailedError(f"diagnose ended with {process.returncode}: {said.read()[-400:]}")
         return dict(json.loads(answer))
+
+
+def versions() -> Row:
+    """Return whose rules are asked, and under which driver."""
+    head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    told = ""
+    with suppress(OSError):  # no git there
+        told = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    return {"gpuadvisor": __version__, "commit": told or None, "driver": inventory().driver}
 
 
 def thin(diagnosis: Row) -> Row:

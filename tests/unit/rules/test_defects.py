@@ -320,6 +320,7 @@ def test_a_recording_that_is_killed_goes_on(made, tmp_path):
     (planted,) = (each for each in rows if each["defect"] == "slow_python")
     assert planted["gain_pct"]["low"] > 0
     assert planted["diagnosis"]["account"] is not None
+    assert {"gpuadvisor", "commit", "driver", "date", "device"} <= planted.keys()
     again = tmp_path / "again.jsonl"
     asked = [sys.executable, str(FOLDER / "rediagnose.py"), str(path), str(tmp_path / "home")]
     subprocess.run([*asked, str(again)], check=True)
