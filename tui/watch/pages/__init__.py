@@ -25,12 +25,14 @@ How to add one, with no edit elsewhere: write `tui/watch/pages/<name>.py` with a
 
 `self.watched` (`gpuadvisor.tui.watch.watched.Watched`) is what all pages look at: `state` with the
 newest values, processes, events and the last ten minutes; `store`, the folder for `TelemetryReader`
-where a daemon's store can be read; `recording`; `read_only`; and `gpu`, the GPU that was chosen
-last: set it where yours lets one choose. `draw` is called about once a second on the page that is
-shown, and must take a few milliseconds: what reads files or the network belongs into a thread
-(`self.run_worker` with `thread=True`). Import what is heavy (plots, tables) inside of methods:
-every module here is imported, once the first values are shown. Keys that all pages have are in
-`tui/watch/app.py`; of those that remain, take nvitop's where it has one for it.
+where a daemon's store can be read; `recording`; `remote`, where it is another machine's daemon that
+tells; `hands_off`, why nothing may be done to processes; and `gpu`, the GPU that was chosen last:
+set it where yours lets one choose. With several machines each has pages of its own. `draw` is
+called about once a second on the page that is shown, and must take a few milliseconds: what reads
+files or the network belongs into a thread (`self.run_worker` with `thread=True`). Import what is
+heavy (plots, tables) inside of methods: every module here is imported, once the first values are
+shown. Keys that all pages have are in `tui/watch/app.py`; of those that remain, take nvitop's where
+it has one for it.
 
 `gpuadvisor.tui.watch.cells` makes texts of values and of the lack of them. A `Style` of it says
 what a text is, and the theme its colour: `self.rich(style)` gives it for Rich; in CSS use the
