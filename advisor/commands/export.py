@@ -61,20 +61,33 @@ def _write(profile: str, file: Path) -> None:
 
 def _open(profile: str, written: Path | None) -> None:
     """Show what was written, else a file that is removed once the browser has it."""
-    import webbrowser
     from tempfile import TemporaryDirectory
+    from threading import Thread
 
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.profiling.perfetto import PORT, TraceServer
+    from gpuadvisor.profiling.perfetto import TraceServer
 
     with stoppable() as stop, TemporaryDirectory(prefix="gpuadvisor-") as folder:
         file = written or Path(folder) / f"{Path(profile).name.partition('.')[0]}.json"
         server = TraceServer(file)
         if written is None:
             _write(profile, file)
-        where = f"Open {server.page}"
-        if not webbrowser.open(server.page):
-            where += f" (from another machine, first: ssh -L {PORT}:127.0.0.1:{PORT} THIS_MACHINE)"
-        print(f"{where}\nCtrl-C ends; it ends by itself when Perfetto has it.", file=sys.stderr)
+        print(f"Opening {server.page}", file=sys.stderr)
+        # A browser of a terminal returns only when it ends.
+        Thread(target=_browse, args=(server.page,), daemon=True).start()
         if not server.serve(stop.requested):
             raise Interrupted("interrupted: Perfetto did not fetch the profile")
+
+
+def _browse(page: str) -> None:
+    import webbrowser
+
+    from gpuadvisor.profiling.perfetto import PORT
+
+    if not webbrowser.open(page):
+        print(
+            "No browser opened here: open this address yourself; from another machine, first `ssh"
+            f" -L {PORT}:127.0.0.1:{PORT}` to this one. It waits until Perfetto has the profile;"
+            " Ctrl-C ends it.",
+            file=sys.stderr,
+        )
