@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.finding import (
     RUN,
-    Category,
     Diagnosis,
     Finding,
     NotMeasured,
     Place,
     Scope,
-    ScopeKind,
     Span,
 )
 from gpuadvisor.domain.severity import Severity
@@ -125,22 +123,10 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
 
 def _place(rule: Loaded, result: RuleResult, evidence: Evidence) -> tuple[str | None, Place | None]:
     """Return the source line that a result comes from, and what else is known of its place."""
-    facts, saving = evidence.facts, result.saving
-    elsewhere = (ScopeKind.GPU, ScopeKind.RANK)
-    if facts is None or not facts.has_timeline or result.scope.kind in elsewhere:
-        return None, None
-    work = result.work if result.work is not None or saving is None else saving.work
-    if result.calls is not None:
-        return facts.places.of_calls(result.calls)
-    if work is not None:
-        return facts.places.of_work(work)
-    if result.scope.kind is ScopeKind.KERNEL:
-        return facts.places.of_parts([f"kernel/{result.scope.name}"])
-    if saving is not None and saving.parts:
-        return facts.places.of_parts(saving.parts)
-    if rule.rule.category is Category.MEMORY_CAPACITY and facts.memory:
-        return facts.places.of_memory()
-    return facts.places.of_run()
+    saving = result.saving
+    work = saving.work if result.work is None and saving is not None else result.work
+    parts = () if saving is None else tuple(saving.parts)
+    return evidence.place_of(result.scope, rule.rule.category, parts, work, result.calls)
 
 
 def _severity(worth: Span | None) -> Severity:

@@ -9,9 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # numpy is loaded with the facts of a profile, and the daemon has none
+    from gpuadvisor.domain.finding import Category, Place, Scope
     from gpuadvisor.domain.measurement import Measurement
     from gpuadvisor.domain.telemetry_window import TelemetryWindow
     from gpuadvisor.rules.facts.ceilings import Ceilings
+    from gpuadvisor.rules.facts.intervals import IntArray
     from gpuadvisor.rules.facts.kernel_loads import Loads
     from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
     from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
@@ -35,6 +37,9 @@ class Evidence:
     """Ceilings of the run's GPU; measured ones where there are some."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Versions and settings, such as `torch`."""
+    stacked: Facts | None = None
+    """Facts of another step of the same run, recorded with stacks: they tell where something comes
+    from, and nothing about time, which stacks make longer."""
 
     @property
     def known_facts(self) -> Facts:
@@ -89,6 +94,23 @@ class Evidence:
     def share(self, time_ns: float) -> float:
         """Return which share of the run a time is; 0 where the run's time is not known."""
         return self.facts.window.share(time_ns) if self.facts is not None else 0.0
+
+    def place_of(
+        self,
+        scope: Scope,
+        category: Category,
+        parts: tuple[str, ...],
+        work: IntArray | None,
+        calls: IntArray | None,
+    ) -> tuple[str | None, Place | None]:
+        """Return the source line that most of a finding comes from, and what else is known: of rows
+        of the devices' work or of the calls into CUDA, else of the parts of the run that it is
+        about."""
+        if self.facts is None:
+            return None, None
+        from gpuadvisor.rules.facts.placing import place_of
+
+        return place_of(self.facts, self.stacked, scope, category, parts, work, calls)
 
     @property
     def has_timeline(self) -> bool:

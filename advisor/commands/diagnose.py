@@ -75,7 +75,8 @@ def _add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--stacks",
         action="store_true",
-        help="also source lines, which slows the host down in the recorded steps",
+        help="keep Python stacks of all steps in the profile, which slows the host down in them;"
+        " without, one more step tells the source lines",
     )
     add_timeout(group, "longest wait for the first step (default: 600)")
     add_profile_name(group)
@@ -122,6 +123,7 @@ def run(args: argparse.Namespace) -> int:
             command,
             args.steps,
             args.stacks,
+            lines=not args.stacks,
             timeout_s=args.timeout or TIMEOUT_S,
             cancelled=stop.requested,
         )

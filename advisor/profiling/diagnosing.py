@@ -41,6 +41,7 @@ from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules import engine
 from gpuadvisor.rules.calibration import calibration
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.storage.profiles.library import open_profiles
 from gpuadvisor.storage.profiles.stored import StoredProfile
 from gpuadvisor.version import __version__
@@ -142,6 +143,8 @@ def diagnose_run(
     evidence = evidence_of(resolved)
     if evidence.facts is not None:
         evidence = replace(evidence, measured=harness.measurement(evidence.facts))
+    if recorded.stacks is not None:
+        evidence = replace(evidence, stacked=_stacked(recorded.stacks))
     report = _report(resolved, evidence, rules)
     notes = recorded.notes
     if recorded.with_gpu and not profile.rows("kernels") and profile.rows("operators"):
@@ -150,6 +153,14 @@ def diagnose_run(
             "(CUPTI serves one at a time)",
         )
     return replace(report, notes=notes)
+
+
+def _stacked(trace: Path) -> Facts | None:
+    """Return the facts of a step with stacks; None where its trace cannot be read."""
+    try:
+        return Facts(read_profile(trace))
+    except UsageError:  # the other steps can do without
+        return None
 
 
 def profile_report(resolved: ResolvedProfile) -> ProfileReport:

@@ -24,6 +24,8 @@ from gpuadvisor.tuning.preparation import target_python
 APPLIER = "gpuadvisor.collectors.script.child.torch_profiler:PROFILER"
 TRACE = "trace.json"
 """Name of the trace in the folder of the run."""
+STACKS = "stacks.json"
+"""Name of the trace of the step that is recorded with stacks."""
 TIMEOUT_S = 600.0
 """Longest wait for a script's first step, unless the user says otherwise."""
 DEFAULT_STEPS = 5
@@ -61,6 +63,9 @@ class RecordOptions:
     """For `random`, numpy and torch; None to leave them alone."""
     load: LoadMeter | None = None
     """Sees what else uses the machine meanwhile; None where that is no matter."""
+    lines: bool = False
+    """Whether one more step is recorded with stacks, by itself, which tells where something comes
+    from and slows down none of the others."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,8 @@ class Recorded:
     """Whether the script failed by itself."""
     disturbance: str = ""
     """What else used the machine meanwhile, as a clause; empty where nobody looked or saw any."""
+    stacks: Path | None = None
+    """The trace of one more step, with stacks; None where none was asked for, or none came."""
 
 
 @dataclass
@@ -130,6 +137,8 @@ def record(
     if recorded is None:
         raise _failure(options, events, outcome)
     recorded = replace(recorded, disturbance=outcome.disturbance)
+    if (stacks := folder / STACKS).is_file():
+        recorded = replace(recorded, stacks=stacks)
     bad = (TrialState.CRASHED, TrialState.OUT_OF_MEMORY, TrialState.HUNG)
     if events.stopped or outcome.state not in bad:
         return recorded
@@ -172,7 +181,10 @@ def _run(
         if events.report is not before and (recorded := _recorded(options, folder, events)):
             ready(recorded)
 
+    value: dict[str, object]
     value = {"file": str(folder / TRACE), "steps": options.steps, "stacks": options.stacks}
+    if options.lines:
+        value["after"] = {"file": str(folder / STACKS), "steps": 1, "stacks": True}
     request = RunRequest(
         options.command,
         Specification(

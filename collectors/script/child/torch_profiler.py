@@ -144,13 +144,23 @@ class ProfiledSteps:
     """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
 
     def __init__(
-        self, target: Target, record: Callable[[Any], TraceRecording], measured: bool
+        self,
+        target: Target,
+        record: Callable[[Any], TraceRecording],
+        measured: bool,
+        record_after: Callable[[Any], TraceRecording] | None = None,
     ) -> None:
-        """Take them once the run was `measured`, else as soon as the script is warm."""
+        """Take them once the run was `measured`, else as soon as the script is warm.
+
+        `record_after` makes a second recording, of the steps after; it is no failure where that
+        cannot be.
+        """
         self.compiles = measured  # what was measured must not be so again
         self._target = target
         self._record = record
+        self._record_after = record_after
         self._recording: TraceRecording | None = None
+        self._after: TraceRecording | None = None
         self._refused = False
         self._watching = False
 
@@ -172,6 +182,8 @@ class ProfiledSteps:
             watch_profilers(torch, self._theirs_begins)
 
     def step(self, interrupted: bool) -> bool:
+        if self._after is not None:
+            return self._step_after(self._after)
         recording = self._recording
         if recording is None:  # it was refused: what was measured is there all the same
             return self.compiles
@@ -183,25 +195,60 @@ class ProfiledSteps:
                 recording.discard()
             self._refuse(f"torch's profiler failed: {_text(error)}")
             return self.compiles
-        if complete:
-            self._recording = None
-            self._tell(recording)
-        return complete
+        if not complete:
+            return False
+        self._recording = None
+        self._tell(recording)
+        return not self._begin_after()
 
     def abandon(self) -> None:
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.discard()
+        self._discard_after()
 
     def end(self) -> None:
+        self._discard_after()
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.save()
             if recording.saved:
                 self._tell(recording)
 
+    def _begin_after(self) -> bool:
+        """Begin the second recording, and say whether there is one."""
+        if self._record_after is None or self._refused:
+            return False
+        import torch
+
+        recording = self._record_after(torch)
+        try:
+            recording.start()
+        except Exception:  # the first one is there
+            return False
+        self._after = recording
+        return True
+
+    def _step_after(self, recording: TraceRecording) -> bool:
+        try:
+            complete = recording.step()
+        except Exception:  # the first one is there
+            self._discard_after()
+            return True
+        if complete:
+            self._after = None
+        return complete
+
+    def _discard_after(self) -> None:
+        recording, self._after = self._after, None
+        if recording is not None:
+            with suppress(Exception):
+                recording.discard()
+
     def _theirs_begins(self) -> None:
-        if self._recording is not None:
+        if self._after is not None:
+            self._discard_after()
+        elif self._recording is not None:
             self.abandon()
             self._refuse(THEIRS)
 
@@ -222,11 +269,18 @@ class TorchProfiler:
         self._measured = measured
 
     def apply(self, value: str, target: Target) -> None:
-        """Apply the options, a JSON object of the arguments of `TraceRecording`."""
+        """Apply the options, a JSON object of the arguments of `TraceRecording`, and as `after`
+        those of a second recording."""
         options = json.loads(value)
-        options["file"] = Path(options["file"])
-        record = partial(TraceRecording, **options)
-        target.take_steps(ProfiledSteps(target, record, self._measured), self._measured)
+        after = options.pop("after", None)
+        steps = ProfiledSteps(
+            target, _recorder(options), self._measured, None if after is None else _recorder(after)
+        )
+        target.take_steps(steps, self._measured)
+
+
+def _recorder(options: dict[str, Any]) -> Callable[[Any], TraceRecording]:
+    return partial(TraceRecording, **{**options, "file": Path(options["file"])})
 
 
 PROFILER = TorchProfiler()

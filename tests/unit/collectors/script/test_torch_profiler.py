@@ -129,6 +129,47 @@ def test_stacks_are_recorded_where_they_are_wanted(tmp_path):
     assert found == {False: False, True: True}
 
 
+def after(script, tmp_path):
+    """The same script, recorded once more with stacks after that."""
+    options = {"file": str(tmp_path / "trace.json"), "steps": 2, "stacks": False}
+    options["after"] = {"file": str(tmp_path / "stacks.json"), "steps": 1, "stacks": True}
+    PROFILER.apply(json.dumps(options), script)
+    script.taker.begin()
+    return script
+
+
+def steps_until_complete(script):
+    for count in range(1, 10):
+        work()
+        if script.taker.step(False):
+            return count
+    return None
+
+
+def test_a_step_with_stacks_follows_and_slows_none_of_the_others(script, tmp_path):
+    after(script, tmp_path)
+    assert steps_until_complete(script) == 5  # one settles in each of the two
+    assert [each["steps"] for each in script.told] == [2]
+    assert named(tmp_path / "trace.json", "ProfilerStep#") == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert python_functions(tmp_path / "trace.json") == 0
+    assert python_functions(tmp_path / "stacks.json") > 0
+
+
+def test_a_script_that_ends_before_the_step_with_stacks_has_its_trace(script, tmp_path):
+    after(script, tmp_path)
+    for _ in range(3):
+        work()
+        assert not script.taker.step(False)
+    script.taker.end()
+    assert [each["steps"] for each in script.told] == [2]
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+
+
+def python_functions(file):
+    events = json.loads(file.read_text())["traceEvents"]
+    return sum(event.get("cat") == "python_function" for event in events)
+
+
 def test_what_was_not_steady_is_thrown_away_and_recorded_anew(script, tmp_path):
     script.taker.begin()
     script.taker.step(False)
