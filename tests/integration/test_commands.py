@@ -302,7 +302,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(command):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("redirected", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirected", ["2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(redirected, tmp_path):
     shell = f"{sys.executable} -m gpuadvisor tune nowhere.py {redirected}"
     assert subprocess.run(["bash", "-c", shell], cwd=tmp_path, timeout=60).returncode == 2
