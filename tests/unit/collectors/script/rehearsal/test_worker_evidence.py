@@ -15,7 +15,7 @@ from gpuadvisor.collectors.script.lives import read_life
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.rehearsal import WorkerStart
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuners.rehearsal.repeated_generators import repeated
+from gpuadvisor.tuners.rehearsal.state import repeated
 
 torch = pytest.importorskip("torch")
 

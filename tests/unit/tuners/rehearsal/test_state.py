@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuadvisor.domain.rehearsal import WorkerStart
-from gpuadvisor.tuners.rehearsal.repeated_generators import Repetition, repeated
+from gpuadvisor.tuners.rehearsal.state import Repetition, repeated
 
 
 def start(epoch: int, worker: int, state: str, drawn: bool = True, loader: int = 0) -> WorkerStart:
