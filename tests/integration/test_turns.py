@@ -11,7 +11,7 @@ import pytest
 from gpuadvisor.collectors.script.request import Command, Limits
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule
-from gpuadvisor.collectors.script.turns import BUSY, LEAST_BLOCKS, Turns
+from gpuadvisor.collectors.script.turns import LEAST_BLOCKS, Turns
 from gpuadvisor.domain.study import TrialState
 from tests.integration import runs
 
@@ -23,15 +23,16 @@ PATIENT = Limits(startup_s=120, idle_s=60, total_s=180)
 def both(tmp_path):
     """Run the script twice at the same time, with these faults; returns turns and outcomes."""
 
-    def both(*faults, limits=PATIENT, cancelled=None, measure_s=0.1):
+    def both(*faults, limits=PATIENT, cancelled=None, measure_s=0.1, template=None):
         turns = Turns(measure_s, 20, 60.0, "seed")
 
         def run(number):
             args = str(tmp_path / str(number)), faults[number]
             command = Command(sys.executable, "turns.py", args, folder=str(runs.SCRIPTS))
             request = runs.request(command, SCHEDULE, limits)
+            request = replace(request, template=template, cancelled=cancelled)
             try:
-                return run_script(replace(request, seat=turns.seats[number], cancelled=cancelled))
+                return run_script(replace(request, seat=turns.seats[number]))
             finally:
                 turns.seats[number].leave()
 
@@ -97,7 +98,19 @@ def test_ctrl_c_ends_both(both):
 
 
 @pytest.mark.slow
+def test_two_of_one_template_end_one_after_the_other(both):
+    with runs.torch_imported() as template:
+        if template is None:
+            pytest.skip("needs torch, on Linux")
+        _, outcomes = both("", "", template=template)
+        assert [each.forked for each in outcomes] == [True, True]
+        assert [each.state for each in outcomes] == [TrialState.COMPLETE] * 2
+        _, (left, died) = both("", "kill", template=template, measure_s=1e6)
+    assert (left.state, died.state) == (TrialState.PRUNED, TrialState.CRASHED)
+
+
+@pytest.mark.slow
 def test_what_goes_on_while_it_waits_is_seen(both):
     turns, _ = both("busy", "", measure_s=1.0)
     busy, quiet = (seat.busy for seat in turns.seats)
-    assert busy > BUSY > quiet
+    assert busy > quiet
