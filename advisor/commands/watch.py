@@ -111,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
         from gpuadvisor.tui.watch import app
         from gpuadvisor.tui.watch.watched import Watched
 
+        state.is_in_haste = True
         store = None if args.replay else sources.stored()
         is_read_only = args.read_only or args.replay is not None
         return app.show(Watched(source, state, store, args.replay, is_read_only), args.theme)

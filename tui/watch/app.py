@@ -126,7 +126,7 @@ class Watch(App[int]):
         super().__init__(driver_class=Terminal)
         for look in LOOKS.values():
             self.register_theme(look.theme())
-        self.theme = theme
+        self._begin_with(theme)
         self.watched = watched
         """What is chosen; a page of a machine stays that machine's."""
         self.hosts = list(hosts) or [watched]
@@ -139,6 +139,14 @@ class Watch(App[int]):
         self._drawn_s = self._heard_s = 0.0
         self._is_due = False
         """Whether it is to be drawn soon."""
+
+    def _begin_with(self, theme: str) -> None:
+        """Take a theme as the first one: as a change of it, all would be styled twice."""
+        self.set_reactive(Watch.theme, theme)
+        self.stylesheet.set_variables(self.get_css_variables())
+        self._refresh_truecolor_filter(self.ansi_theme)
+        self.set_class(self.current_theme.dark, "-dark-mode", update=False)
+        self.set_class(not self.current_theme.dark, "-light-mode", update=False)
 
     @property
     def state(self) -> WatchState:

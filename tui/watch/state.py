@@ -6,17 +6,19 @@ import math
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from gpuadvisor.daemon.past import Memory
 from gpuadvisor.domain.accumulators import Latest, Reading
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, State
-from gpuadvisor.rules.conditions import Conditions
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.curves import Curves
 from gpuadvisor.tui.watch.history import SPARKLINES, History, Sparkline
 from gpuadvisor.tui.watch.why import Why, why
+
+if TYPE_CHECKING:
+    from gpuadvisor.rules.conditions import Conditions
 
 T = TypeVar("T")
 SILENT_AFTER_S = 3.0
@@ -67,8 +69,14 @@ class WatchState:
         """What this user may not see of the processes and why, in one sentence."""
         self.has_begun = False
         """Whether GPUs were listed once; they may be gone again."""
-        self._conditions = None if has_all_events else Conditions()
-        self.latest = Latest() if self._conditions is None else self._conditions.latest
+        self.latest = Latest()
+        self.is_in_haste = False
+        """Whether the first values are to be shown before conditions are looked at, whose modules
+        take a tenth of the start to load; they see that frame with the next one."""
+        self._has_all_events = has_all_events
+        self._conditions: Conditions | None = None
+        self._unseen: list[Frame] = []
+        """Frames that conditions have yet to see."""
         self._whys: dict[str, Why] = {}
         self._whys_of: object = None
         self._kept: dict[str, tuple[object, object]] = {}
@@ -85,11 +93,13 @@ class WatchState:
         """Take in a frame; return the events that began or ended with it."""
         self.frames += 1
         self._heard = self._clock()
-        if self._conditions is None:
+        if self._has_all_events or (self.is_in_haste and not self.has_begun):
             self.latest.add(frame)
             events = list(frame.events)
+            if not self._has_all_events:
+                self._unseen.append(frame)
         else:
-            events = self._conditions.observe(frame)
+            events = self._observed(frame)
         if frame.gpus is not None:
             self.labels = cells.labels(frame.gpus)
         self.has_begun = self.has_begun or bool(self.gpus)
@@ -99,6 +109,19 @@ class WatchState:
             self.memory.take(frame, events)
         self.log.add(events)
         return events
+
+    def _observed(self, frame: Frame) -> list[Event]:
+        """Have conditions look at a frame, and before at those that they did not see."""
+        if self._conditions is None:
+            from gpuadvisor.rules.conditions import Conditions
+
+            self._conditions = Conditions()
+            self.latest = self._conditions.latest
+        unseen, self._unseen = self._unseen, []
+        told = {event.identity for each in unseen for event in each.events}
+        missed = [event for each in unseen for event in self._conditions.observe(each)]
+        new = [event for event in missed if event.identity not in told]
+        return [*new, *self._conditions.observe(frame)]
 
     def end(self) -> None:
         """Note that no frame will come any more: what was last known stays as it is."""

@@ -337,3 +337,22 @@ def test_each_event_changes_the_log_also_one_that_comes_again():
     before = state.log.changes
     state.log.add([replace(began, ended_s=START_S + 1)])
     assert state.log.changes != before
+
+
+def test_in_haste_the_first_values_are_there_at_once_and_no_event_is_missed():
+    error = Event("xid", START_S, "An error.", Severity.ERROR, "GPU-0")
+    frames = [
+        frame(0, problem=SILENT),
+        frame(1, sample(memory_used_bytes=79.9 * 2**30), events=(error,)),
+        frame(2, sample(memory_used_bytes=79.9 * 2**30)),
+    ]
+    states = [WatchState("live", clock=lambda: 0.0) for _ in range(2)]
+    states[0].is_in_haste = True
+    for number, each in enumerate(frames):
+        first, second = (state.update(each) for state in states)
+        if number == 1:
+            assert first == [error]
+            assert len(second) > 1  # what conditions say of it
+        values = [state.latest.value("GPU-0", "power_w") for state in states]
+        assert values[0] == values[1]
+    assert states[0].log.newest() == states[1].log.newest()
