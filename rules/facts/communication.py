@@ -28,7 +28,7 @@ from gpuadvisor.rules.facts.intervals import (
     uncovered_ns,
 )
 from gpuadvisor.rules.facts.joins import latest_before
-from gpuadvisor.rules.facts.matching import Calls, plain
+from gpuadvisor.rules.facts.lanes import Calls, plain
 
 TYPE_BYTES = {
     "double": 8, "long": 8, "int64": 8, "float64": 8, "complexfloat": 8, "complexdouble": 16,

@@ -26,7 +26,8 @@ from gpuadvisor.rules.facts.intervals import (
     union,
     without,
 )
-from gpuadvisor.rules.facts.matching import Lane, Matched, Matching, Tokens, lanes, match
+from gpuadvisor.rules.facts.lanes import Lane, Tokens, lanes
+from gpuadvisor.rules.facts.matching import Matched, Matching, match
 from gpuadvisor.rules.facts.summary import Facts
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gpuadvisor.rules.facts.communication import collective_calls, kernel_collective
 from gpuadvisor.rules.facts.device_work import Work
-from gpuadvisor.rules.facts.matching import ENOUGH, Tokens, lanes, match
+from gpuadvisor.rules.facts.lanes import Tokens, lanes
+from gpuadvisor.rules.facts.matching import ENOUGH, match
 from gpuadvisor.rules.facts.ranks import ranks_of
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
