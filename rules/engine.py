@@ -32,6 +32,9 @@ percent of the time of all of them. [own]"""
 SEVERER = 1
 """Steps of severity by which a symptom may seem to matter more than its cause: two estimates of
 the same time differ by one, and what is worth 3 % does not explain what costs half a run. [own]"""
+TOO_WIDE_PCT = 30.0
+"""Width, in percent of the run, from which on a range says no more than that there is something:
+its ends then call for a notice and for a critical finding (`SEVERITIES`)."""
 NS_PER_MS = 1e6
 
 
@@ -218,12 +221,26 @@ def _yields(one: _Found, other: _Found) -> bool:
     return mutual and other.result.scope.covers(one.result.scope) and _rank(other) < _rank(one)
 
 
+def _ranking_ms(finding: Finding) -> float:
+    """Return the saving that a finding ranks with: the middle of its range, of which no more counts
+    above its low end than a range may be wide (`TOO_WIDE_PCT`)."""
+    span, middle = finding.improvement_pct, finding.saving_ms or 0.0
+    if span is None or not too_wide(span):
+        return middle
+    return middle * (span.low + TOO_WIDE_PCT / 2) / span.middle
+
+
+def too_wide(span: Span) -> bool:
+    """Tell whether a range is no answer to how much something is worth."""
+    return span.width > TOO_WIDE_PCT
+
+
 def _rank(each: _Found) -> tuple[bool, int, float, str, str]:
     finding = each.finding
     return (
         finding.hidden_by is not None,
         -finding.severity.rank,
-        -(finding.saving_ms or 0.0),
+        -_ranking_ms(finding),
         finding.rule,
         str(finding.scope),
     )

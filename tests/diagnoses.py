@@ -32,7 +32,7 @@ INPUT = Finding(
     Scope(),
     "The GPU is idle for 61% of the run because the script waits for its next batch",
     (Figure("gpu_idle_waiting_for_data", 61.2, "%", 2.0), Figure("workers", 0)),
-    Span(30.6, 61.2),
+    Span(32.0, 61.2),
     1.84,
     "At most all of the waiting.",
     "Load batches in more worker processes.",

@@ -116,7 +116,7 @@ def _terms(report: DiagnosisReport, finding: Finding) -> Iterator[_Term]:
     yield _Term("Where", "where", tuple(filter(None, places)))
     yield _Term("Evidence", "evidence", tuple(map(wording.figure, finding.evidence)))
     yield _Term("Worth", "worth", (worth,) if worth else ())
-    yield _Term("How it is estimated", "", (finding.method,) if finding.method else ())
+    yield _Term("How it is estimated", "", (how,) if (how := wording.method(finding)) else ())
     yield _Term("What to do", "do", (finding.advice,))
     yield _Term("Try it", "try", trial)
 

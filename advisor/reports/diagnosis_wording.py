@@ -18,7 +18,7 @@ from gpuadvisor.domain.finding import (
 from gpuadvisor.reports import account_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
-from gpuadvisor.rules.engine import SEVERITIES
+from gpuadvisor.rules.engine import SEVERITIES, too_wide
 from gpuadvisor.rules.facts import roofline
 from gpuadvisor.rules.facts.account import Entry
 from gpuadvisor.rules.facts.fitness import lost_launches
@@ -99,8 +99,9 @@ def found(report: DiagnosisReport) -> str:
         return f"{_nothing(report)}; {_able(report)}, for {looked}."
     together = report.diagnosis.together_pct
     worth = ""
-    if together is not None and together.high >= 1 and report.source != "ncu":
-        worth = f", {'together ' if count > 1 else ''}worth {percents(together)} of the run"
+    told = "" if together is None else amount(together)
+    if told and together is not None and together.high >= 1 and report.source != "ncu":
+        worth = f", {'together ' if count > 1 else ''}worth {told}"
     shown = f", {len(report.worth_fixing)} of them shown" if report.cut else ""
     return f"{figures.count(count, 'thing')} to fix{worth}{shown}."
 
@@ -195,6 +196,9 @@ def most_important(report: DiagnosisReport) -> list[str]:
     lines = []
     for each in report.worth_fixing[:MOST_AT_TOP]:
         words = worth(each, report.diagnosis, is_of_kernel(report, each)).partition(", about")[0]
+        words = words.partition(";")[0]
+        if each.improvement_pct is not None and not amount(each.improvement_pct):
+            words = ""
         lines.append(f"{each.summary} ({each.rule}{f', worth {words}' if words else ''})")
     return lines
 
@@ -279,6 +283,9 @@ def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> st
     if span.high < LEAST_SAID:
         return "nothing, as far as can be told"
     whole = "this kernel's time" if of_kernel else "the run"
+    if too_wide(span) and not of_kernel:
+        more = f"{shown}; how much more" if (shown := amount(span)) else "how much"
+        return f"{more} cannot be told from this recording"
     words = f"{percents(span, finding.method.startswith(UPPER_BOUND))} of {whole}"
     words += _of_all_captured(finding)
     if finding.saving_ms:
@@ -288,6 +295,22 @@ def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> st
             words += f" of {figures.milliseconds(whole_ms)}"
             words += " in all its launches here" if of_kernel else ""
     return words
+
+
+def amount(span: Span) -> str:
+    """Return `17 to 34 % of the run`; of a range too wide for an answer `at least 17 % of the run`,
+    and nothing where not even a notice's worth is shown."""
+    if not too_wide(span):
+        return f"{percents(span)} of the run"
+    return f"at least {span.low:.0f} % of the run" if span.low >= LEAST_GAIN else ""
+
+
+def method(finding: Finding) -> str:
+    """Return how a finding's worth is estimated, and what a range too wide for an answer is."""
+    span = finding.improvement_pct
+    if span is None or not too_wide(span) or finding.captured_pct is not None:
+        return finding.method
+    return f"Between {span.low:.0f} and {span.high:.0f} %. {finding.method}".rstrip()
 
 
 def shares_of_kernel(finding: Finding) -> str:

@@ -228,3 +228,12 @@ def test_together_is_never_more_than_all_of_the_run(made):
         assert 0 <= together.low <= together.high <= 100
         worths = [finding.improvement_pct.high for finding in told]
         assert together.high >= max(worths) - 1e-9 or together.high == 100
+
+
+def test_of_a_range_too_wide_no_more_counts_than_a_range_may_be_wide():
+    wide, narrow = rule("wide", result(0.0, 0.46)), rule("narrow", result(0.05, 0.34))
+    assert [each.rule for each in found(wide, narrow).findings] == ["narrow", "wide"]
+    sure = rule("sure", result(0.4, 0.8))
+    assert [each.rule for each in found(rule("all", result(0.5, 0.55)), sure).findings] == [
+        "sure", "all",
+    ]  # fmt: skip

@@ -97,7 +97,7 @@ def test_the_figures():
     assert (first["rule"], first["severity"], first["hidden_by"]) == (
         "input_bound", "critical", None,
     )  # fmt: skip
-    assert first["improvement_pct"] == {"low": 30.6, "high": 61.2}
+    assert first["improvement_pct"] == {"low": 32.0, "high": 61.2}
     assert first["evidence"][0] == {
         "metric": "gpu_idle_waiting_for_data", "value": 61.2, "unit": "%", "threshold": 2.0,
     }  # fmt: skip
@@ -184,7 +184,7 @@ def test_only_what_has_a_source_line_and_is_no_symptom_is_in_it():
     assert result["locations"][0]["physicalLocation"] == {
         "artifactLocation": {"uri": "train.py"}, "region": {"startLine": 42},
     }  # fmt: skip
-    assert "Worth 31 to at most 61 % of the run" in result["message"]["text"]
+    assert "Worth 32 to at most 61 % of the run" in result["message"]["text"]
     (rule,) = run["tool"]["driver"]["rules"]
     assert rule["help"]["markdown"].startswith("# input_bound: the GPU waits")
 

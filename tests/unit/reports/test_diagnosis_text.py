@@ -39,7 +39,7 @@ No finding is about 36.0 % of the run, in which the GPU was idle; the largest pa
    where     the whole run, train.py:42
    evidence  gpu_idle_waiting_for_data 61.2 % (threshold 2 %)
              workers 0
-   worth     31 to at most 61 % of the run, about 1.84 ms of 4.00 ms
+   worth     32 to at most 61 % of the run, about 1.84 ms of 4.00 ms
              At most all of the waiting.
    do        Load batches in more worker processes.
    try       gpuadvisor tune SCRIPT --only dataloader_workers
@@ -247,8 +247,25 @@ def test_a_word_longer_than_the_line_is_no_endless_loop(width):
 def test_the_first_finding_on_one_line():
     assert wording.first(of(whole())) == (
         "fix first: The GPU is idle for 61% of the run because the script waits for its next batch"
-        " (input_bound, worth 31 to at most 61 % of the run)"
+        " (input_bound, worth 32 to at most 61 % of the run)"
     )
     assert wording.first(of(whole(), NOTHING)) == (
         "no rule found why the GPU was idle (2 of 5 rules could look)"
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "words"),
+    [
+        (1.0, "how much cannot be told from this recording"),
+        (20.0, "at least 20 % of the run; how much more cannot be told from this recording"),
+    ],
+)
+def test_a_range_too_wide_for_an_answer_is_no_headline(low, words):
+    wide = replace(INPUT, improvement_pct=Span(low, 61.2), method="All of it.")
+    found = diagnosis_report(report(whole()), Diagnosis((wide,), (), (), 4.0, Span(low, 61.2)))
+    text = "\n".join(line.text for line in diagnosis_lines(found))
+    assert words in text and f"Between {low:.0f} and 61 %. All of it." in text
+    shown = "worth at least 20 % of the run" if low > 2 else "1 thing to fix."
+    assert "worth how much" not in wording.first(found)
+    assert shown in text and text.count("61") == 3  # besides the sentence and the figure of idle
