@@ -157,7 +157,7 @@ def test_steps_are_found(outcomes, torch_imported, line, case):
     if not case.missed and case.line != "inference.py function":
         assert outcome.steps == own.steps
     if case.steady:
-        assert 0.5 < measured.mean_step_ms / own.step_ms < 2
+        assert 0.25 < measured.mean_step_ms / own.step_ms < 4  # other windows, other neighbours
     if case.samples is not None:
         assert measured.samples_per_step == case.samples
     assert measured.samples_source == case.source

@@ -106,11 +106,11 @@ class TestGain:
         assert result["verdict"] == "faster"
         assert result["best"]["knobs"] == {"arg:pause": "0.04"}
         speedup = result["speedup"]
-        assert 2.5 < speedup["ci99_low"] < speedup["ratio"] < speedup["ci99_high"] < 3.5
+        assert 2 < speedup["ci99_low"] < speedup["ratio"] < speedup["ci99_high"] < 4.5
         assert speedup["pairs"] >= LOOKS[0]  # a busy machine ends it between two looks
 
     def test_its_figures_are_those_of_the_script(self, gain):
-        assert gain.result["baseline"]["step_ms"]["p50"] == pytest.approx(121, rel=0.2)
+        assert gain.result["baseline"]["step_ms"]["p50"] == pytest.approx(121, rel=0.4)
         assert gain.result["baseline"]["samples_per_step"] == 2
         assert gain.result["args"] == list(ARGUMENTS)
         assert gain.result["device"]["kind"] == "cpu"
