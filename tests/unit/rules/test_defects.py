@@ -304,7 +304,8 @@ def test_a_recording_that_is_killed_goes_on(made, tmp_path):
     path = tmp_path / "results.jsonl"
     words = [
         sys.executable, str(FOLDER / "record.py"), str(path), "--device", "cpu", "--lanes", "1",
-        "--rounds", "1", "--only", "slow_python|healthy", "--home", str(tmp_path / "home"),
+        "--rounds", "1", "--only", "slow_python|convolution-healthy",
+        "--home", str(tmp_path / "home"),
     ]  # fmt: skip
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
@@ -316,9 +317,9 @@ def test_a_recording_that_is_killed_goes_on(made, tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert path.read_bytes().startswith(before)
     rows = made("fit").read([path])
-    assert sorted(each["defect"] for each in rows) == ["healthy"] * 3 + ["slow_python"], done
+    assert sorted(each["defect"] for each in rows) == ["healthy", "slow_python"], done
     (planted,) = (each for each in rows if each["defect"] == "slow_python")
-    assert planted["gain_pct"]["low"] > 0
+    assert planted["gain_pct"]["rounds"] >= 5
     assert planted["diagnosis"]["account"] is not None
     assert {"gpuadvisor", "commit", "driver", "date", "device"} <= planted.keys()
     again = tmp_path / "again.jsonl"
