@@ -33,6 +33,8 @@ class Player:
         self.plain, self.folder = machine.run, folder
         self.level = random.Random(5)
         self.noise = random.Random(6)
+        self.spread = 0.3
+        """By how much runs differ that are alone, as a standard deviation."""
         self.facts = ScriptFacts()
         self.fault = lambda side, blocks: None
         self.in_turns = 0
@@ -42,7 +44,7 @@ class Player:
         outcome = self.plain(request, *meters)
         if outcome.measurement is None:
             return outcome
-        factor = math.exp(self.level.gauss(0, 0.3))
+        factor = math.exp(self.level.gauss(0, self.spread))
         measured = replace(outcome.measurement, facts=self.facts)
         windows = tuple(replace(w, seconds=w.seconds * factor) for w in measured.windows)
         outcome = replace(outcome, measurement=replace(measured, windows=windows))
@@ -133,6 +135,15 @@ def test_where_they_do_not_they_follow_one_another(found, player, words, change,
     assert player.in_turns == 0
     assert "took turns" not in notes
     assert sentence in notes
+
+
+@pytest.mark.parametrize(("spread", "in_turns"), [(0.0, False), (0.3, True)])
+def test_on_a_gpu_they_do_where_its_runs_differ(found, player, monkeypatch, spread, in_turns):
+    monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [test_gate.GPU])
+    player.spread = spread
+    status, _, notes = found()
+    assert status == 0
+    assert bool(player.in_turns) is ("took turns" in notes) is in_turns
 
 
 def test_both_have_to_fit_into_the_memory(found, player, monkeypatch):
