@@ -18,6 +18,7 @@ import numpy as np
 
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
+from gpuadvisor.rules.facts.kernel_families import readable
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
@@ -218,6 +219,7 @@ def named(some: Sequence[KernelUse], most: int = 2) -> str:
 
 def short(name: str, most: int = 60) -> str:
     """Return a kernel's name without what does not tell it apart."""
+    name = readable(name)
     plain = name.removeprefix("void ").partition("(")[0] if "(anonymous" not in name else name
     plain = plain.removeprefix("void ").replace("(anonymous namespace)::", "")
     for wrapper in ("cutlass::Kernel2<", "cutlass::Kernel<"):

@@ -65,9 +65,9 @@ class DeviceAccount:
         `copy/exposed`, `communication/exposed`, `kernel/NAME`; None where it is no part of it."""
         what, _, which = name.partition("/")
         if what == "kernel" and which:
-            if COMMUNICATION.search(which):
-                return self._of(TimeCategory.COMMUNICATING)
-            return self.kernels_ns.get(which, 0)
+            if which in self.kernels_ns:
+                return self.kernels_ns[which]
+            return self._of(TimeCategory.COMMUNICATING) if COMMUNICATION.search(which) else 0
         if which == "exposed" and what in _EXPOSED:
             return self._of(_EXPOSED[what])
         return self._of(TimeCategory(which)) if what == "idle" and which in _IDLE else None

@@ -153,6 +153,51 @@ _PRECISIONS = (
 )
 
 
+_LENGTH = re.compile(r"\d+")
+_NUMBERED = re.compile(r"[ST][0-9A-Z]*_|L[a-z]n?\d+E")
+"""What was named before, by its number, and numbers among the arguments of a template."""
+_VALUE = re.compile(r"n?\d+E")
+"""The number of an enumeration's value, behind its type."""
+
+
+def readable(name: str) -> str:
+    """Return a kernel's name as C++ has it, if the trace has it as the linker does (PyTorch on
+    Windows): `at::native::elementwise_kernel<AddFunctor>`, with what is named among the arguments
+    of its template; other names as they are. (Itanium C++ ABI, 5.1)"""
+    if not name.startswith("_Z"):
+        return name
+    text = name[: _LONGEST + 2]
+    nested = text.startswith("_ZN")
+    parts, inner, at = list[str](), list[str](), 3 if nested else 2
+    while (found := _counted(text, at)) is not None and (nested or not parts):
+        part, at = found
+        parts.append(part)
+    while at < len(text):
+        passed = _NUMBERED.match(text, at)
+        found = None if passed else _counted(text, at)
+        if found is not None:
+            inner.append(found[0])
+            value = _VALUE.match(text, found[1]) if text[at - 1] == "L" else None
+            at = value.end() if value else found[1]
+        else:
+            at = passed.end() if passed else at + 1
+    shown = [each for each in parts if not each.startswith("_GLOBAL__N_")]
+    named = [each for each in dict.fromkeys(inner) if not each.startswith("_GLOBAL__N_")]
+    if not shown:
+        return name
+    return "::".join(shown) + (f"<{', '.join(named)}>" if named else "")
+
+
+def _counted(text: str, at: int) -> tuple[str, int] | None:
+    """Return the identifier at a place of a linker's name, behind its length, and where it ends."""
+    digits = _LENGTH.match(text, at)
+    if digits is None or len(digits[0]) > 3:
+        return None
+    end = digits.end() + int(digits[0])
+    part = text[digits.end() : end]
+    return (part, end) if part.isidentifier() and end <= len(text) else None
+
+
 _TELLING = 350
 """Characters of a name that tell its family: of 873 names of public traces all are the same with
 more."""
@@ -161,6 +206,7 @@ more."""
 @lru_cache(maxsize=16_384)
 def kind_of(name: str) -> KernelKind:
     """Return what a kernel's name tells of it."""
+    name = readable(name)
     family = Family.OTHER
     if not _TRITON.match(name):
         # What a kernel does stands at the begin; for thousands of characters follow types.
@@ -193,6 +239,7 @@ _LONGEST = 2000
 
 def short_name(name: str) -> str:
     """Return a kernel's name as people call it: without its types, arguments and namespaces."""
+    name = readable(name)
     text = _NAMESPACES.sub("", name[:_LONGEST]).removeprefix("void ")
     for _ in range(_DEEPEST):
         text, found = _TEMPLATE.subn("", text)
@@ -211,6 +258,6 @@ def bare_name(name: str) -> str:
 
     The full names do not do: tools write the arguments of templates differently.
     """
-    whole = name.replace("(anonymous namespace)", "").replace("<unnamed>", "").strip()
+    whole = readable(name).replace("(anonymous namespace)", "").replace("<unnamed>", "").strip()
     bare = re.split("[<(]", whole, maxsplit=1)[0]
     return bare.rpartition("::")[2].split(" ")[-1] or name

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.domain.profile import CallKind, Profile, Range
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
@@ -233,7 +233,11 @@ class Facts:
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
         times = self.optimizer_steps.times
-        return chains(self.work, self.kernel_uses.device, self.launched.begin_ns, times)
+        known, begun = self.launched.known, self.launched.begin_ns
+        steps = self.steps.steps if self.steps is not None else ()
+        begins = np.array([each.begin_ns for each in steps], np.int64)
+        step = np.where(known, np.searchsorted(begins, begun, "right"), UNKNOWN)
+        return chains(self.work, self.kernel_uses.device, begun, times, step)
 
     @cached_property
     def attention(self) -> Attention:

@@ -159,20 +159,29 @@ class Chain:
 
 
 def chains(
-    work: DeviceWork, device: int | None, launched_ns: IntArray, optimizer: Intervals
+    work: DeviceWork,
+    device: int | None,
+    launched_ns: IntArray,
+    optimizer: Intervals,
+    step: IntArray,
 ) -> tuple[Chain, ...]:
-    """Return the chains of a device; `launched_ns` says when each row's call began."""
+    """Return the chains of a device, which end where a step does; `launched_ns` says when each
+    row's call began, `step` in which step that was, UNKNOWN where it is not told."""
     rows = np.flatnonzero(work.device == device) if device is not None else np.empty(0, np.int64)
     found = []
     for _, at in by_key(work.stream[rows]):
         stream = rows[at]
         stream = stream[np.lexsort((work.end_ns[stream], work.begin_ns[stream]))]
-        found += _chains_of(work, stream, launched_ns, optimizer)
+        found += _chains_of(work, stream, launched_ns, optimizer, step[stream])
     return tuple(found)
 
 
 def _chains_of(
-    work: DeviceWork, rows: IntArray, launched_ns: IntArray, optimizer: Intervals
+    work: DeviceWork,
+    rows: IntArray,
+    launched_ns: IntArray,
+    optimizer: Intervals,
+    step: IntArray,
 ) -> list[Chain]:
     used, place = np.unique(work.name[rows], return_inverse=True)
     tensors = [_tensors(work.texts[name]) if name >= 0 else (0, 0) for name in used.tolist()]
@@ -182,7 +191,9 @@ def _chains_of(
     read, written = np.array(tensors, np.int64)[place].T
     is_normal = np.array(normal, np.bool_)[place]
     inside = read + written > 0
-    change = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=-1))
+    changes = np.diff(inside.astype(np.int8), prepend=-1) != 0
+    changes[1:] |= (step[1:] != step[:-1]) & (step[1:] != UNKNOWN) & (step[:-1] != UNKNOWN)
+    change = np.flatnonzero(changes)
     stops = np.append(change[1:], len(rows))
     stepping = covered_ns(optimizer, launched_ns[rows], launched_ns[rows] + 1) > 0
     duration = work.duration_ns[rows]

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpuadvisor.rules.facts.kernel_families import Family, kind_of
+from gpuadvisor.rules.facts.kernel_families import Family, bare_name, kind_of, readable, short_name
 
 ATEN = "void at::native::"
 
@@ -140,3 +142,45 @@ MI355) and public pages. Sorted into families by hand."""
 def test_names_of_many_versions_belong_to_their_family(family):
     found = {name: str(kind_of(name).family) for name, _ in NAMES[family]}
     assert {name: other for name, other in found.items() if other != family} == {}
+
+
+LINKED = {
+    "_ZN5cudnn25bn_fw_tr_1C11_kernel_NCHWIffiLi128ELb1ELi1ELb1EEEv17cudnnTensorStructPKT_S1_PS2_": (
+        "cudnn::bn_fw_tr_1C11_kernel_NCHW<cudnnTensorStruct>",
+        "cudnn::bn_fw_tr_1C11_kernel_NCHW",
+        Family.NORMALIZATION,
+    ),
+    "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPc": (
+        "at::native::vectorized_elementwise_kernel<CUDAFunctor_add, array>",
+        "vectorized_elementwise_kernel [CUDAFunctor_add]",
+        Family.ELEMENTWISE,
+    ),
+    "_ZN2at6native40_GLOBAL__N__0b46c3ea_8_Shape_cu_85d9f36c19CatArrayBatchedCopyI10OpaqueType": (
+        "at::native::CatArrayBatchedCopy<OpaqueType>",
+        "CatArrayBatchedCopy",
+        Family.COPY,
+    ),
+    "_Z23implicit_convolve_sgemmIffLi1024ELi5ELi5EEEviiiPKT_iPT0_S2_18kernel_conv_paramsyiff": (
+        "implicit_convolve_sgemm<kernel_conv_params>",
+        "implicit_convolve_sgemm",
+        Family.CONVOLUTION,
+    ),
+    "_ZN5cudnn19engines_precompiled16nchwToNhwcKernelIfffLb0ELb1EL21cudnnKernelDataType_t2EEEv": (
+        "cudnn::engines_precompiled::nchwToNhwcKernel<cudnnKernelDataType_t>",
+        "cudnn::engines_precompiled::nchwToNhwcKernel",
+        Family.LAYOUT,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_names_as_the_linker_has_them_are_read(name):
+    told, short, family = LINKED[name]
+    assert (readable(name), short_name(name), kind_of(name).family) == (told, short, family)
+    assert bare_name(name) == short.partition(" ")[0].rpartition("::")[2]
+
+
+@given(st.one_of(st.text(max_size=60), st.text("ZN_0123456789LIEabc", max_size=60)))
+def test_any_name_is_read(name):
+    assert readable(name) == name or name.startswith("_Z")
+    assert readable("_Z" + name) and readable("_ZN" + name) and short_name("_ZN" + name)

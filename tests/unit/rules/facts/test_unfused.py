@@ -2,8 +2,11 @@
 
 import pytest
 
+from gpuadvisor.domain.profile import Range
 from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
+from tests.profiles import Made
 from tests.rules.cases.layout_conversion import CHANNELS_LAST, NATIVE, under_amp
 from tests.rules.cases.unfused_elementwise import (
     ADD,
@@ -54,3 +57,14 @@ def test_batch_normalization_of_pytorch_counts_for_the_layout_where_it_is_in_nch
     assert spans[0].low <= 42.1 <= spans[0].high, "what a network under AMP gained"
     assert spans[0].width <= 30
     assert spans[1].high < 12
+
+
+def test_a_chain_ends_with_its_step():
+    made = Made()
+    for step in range(2):
+        begin = 1000.0 * step
+        made.range(f"ProfilerStep#{step}", (begin, 1000), Range.STEP)
+        for place in range(4):
+            at = begin + 900 + 20 * place
+            made.launched(ADD, call=(at, 5), runs=(at + 150, 20))
+    assert [len(each.rows) for each in Facts(made.profile()).chains] == [4, 4]
