@@ -85,6 +85,7 @@ def _profile_one() -> int:
     those that may be, and print in a line what came of it, or nothing where there is none or
     another process is at it."""
     from gpuadvisor.accounting.profiles import Noted, one_at_a_time, to_profile
+    from gpuadvisor.collectors.listeners import started
     from gpuadvisor.daemon.store import store_folder
     from gpuadvisor.interruption import stoppable
 
@@ -102,6 +103,8 @@ def _profile_one() -> int:
             raise
         except AdvisorError as error:
             why = str(error).removeprefix(f"process {process.pid} was not profiled: ")
+            if started(process.pid) is None:
+                why = "it ended before a step was recorded"
             noted.failed(why)
             print(f"{who} was not profiled, and will not be again: {why}")
             return 0

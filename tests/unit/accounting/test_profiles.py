@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -121,6 +122,32 @@ def test_it_is_tried_once_and_what_came_of_it_stands_beside_the_job(store, liste
     assert f"it could not be profiled: {why}." in " ".join(capsys.readouterr().out.split())
     (row,) = gpuadvisor.jobs().to_dict("records")
     assert row["findings"] == made.problem
+
+
+@pytest.mark.parametrize(
+    ("ends", "why", "status"),
+    [
+        ("the daemon", "the daemon was stopped meanwhile", 128 + signal.SIGTERM),
+        ("the job", "it ended before a step was recorded", 0),
+    ],
+)
+def test_what_ends_in_the_middle_is_said_and_not_begun_again(store, begin, ends, why, status):
+    process = begin(SCRIPT)
+    folder = store(process)
+    os.kill(process.pid, signal.SIGSTOP)  # it will not answer
+    child = subprocess.Popen([sys.executable, "-m", "gpuadvisor", "jobs", "--profile-one"])
+    while not stored_profiles(folder):
+        assert child.poll() is None
+        time.sleep(0.02)
+    if ends == "the daemon":
+        child.terminate()
+    else:
+        os.kill(process.pid, signal.SIGKILL)
+    assert child.wait(60) == status
+    os.kill(process.pid, signal.SIGCONT)
+    (made,) = stored_profiles(folder)
+    assert made.problem == why
+    assert to_profile(folder) is None
 
 
 def test_what_was_begun_and_never_ended_is_not_begun_again(store, listening, capsys):
