@@ -145,7 +145,7 @@ def print_diagnosis(console: Console, report: DiagnosisReport, everything: bool 
 def diagnosis_lines(report: DiagnosisReport, everything: bool = False) -> Iterator[Line]:
     """Yield what is to be said of a run; all of it where that is asked for."""
     yield Line(wording.subject(report), "bold")
-    yield from map(Line, wording.limits(report))
+    yield from (Line(each.replace("`", "")) for each in wording.limits(report))
     yield Line(wording.outcome(report))
     yield from (Line(each.replace("`", "")) for each in wording.account(report))
     at_top = report.worth_fixing if everything else report.worth_fixing[:MOST_AT_TOP]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuadvisor.domain.finding import (
     Diagnosis,
@@ -22,7 +22,7 @@ from gpuadvisor.rules.engine import SEVERITIES, too_wide
 from gpuadvisor.rules.facts import roofline
 from gpuadvisor.rules.facts.account import Entry
 from gpuadvisor.rules.facts.fitness import lost_launches
-from gpuadvisor.rules.facts.kernel_families import short_name
+from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
 from gpuadvisor.rules.facts.ncu_kernels import kernel_counters
 from gpuadvisor.rules.facts.steps import StepSource
 from gpuadvisor.rules.facts.window import FILLED
@@ -128,6 +128,8 @@ def _nothing(report: DiagnosisReport) -> str:
 
 def limits(report: DiagnosisReport) -> list[str]:
     """Return which part of a recording was looked at and what it cannot show, in sentences."""
+    if report.source == "ncu":
+        return _random_numbers(report)
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
     facts = report.profile.facts
@@ -164,12 +166,33 @@ def _would_tell(report: DiagnosisReport, entry: Entry) -> str:
     return how.replace("SCRIPT", script(report))
 
 
-def _longest_without_finding(report: DiagnosisReport) -> list[str]:
-    """Return that of several counted kernels nothing to fix is about the one with most time."""
+def _counted_ns(report: DiagnosisReport) -> Mapping[str, float]:
+    """Return the captured time of the kernels that were counted one by one, by their names."""
     assert report.profile is not None
     times: dict[str, float] = defaultdict(float)
     for each in kernel_counters(report.profile.facts.profile):
         times[each.name] += each.time_ns
+    return times
+
+
+def _random_numbers(report: DiagnosisReport) -> list[str]:
+    """Return that most of what was captured only makes random numbers: that is a program's set-up,
+    and the kernel that somebody wanted to see came later."""
+    times = _counted_ns(report)
+    total = sum(times.values())
+    random = sum(ns for name, ns in times.items() if RANDOM.search(readable(name)))
+    if 2 * random <= total:
+        return []
+    return [
+        f"{figures.percent(random / total)} of the captured kernel time fills tensors with random"
+        " numbers, as programs do once before their work: `ncu --launch-skip N` or `ncu -k NAME`"
+        " captures the kernels after it."
+    ]
+
+
+def _longest_without_finding(report: DiagnosisReport) -> list[str]:
+    """Return that of several counted kernels nothing to fix is about the one with most time."""
+    times = _counted_ns(report)
     total, longest = sum(times.values()), max(times, key=times.__getitem__, default="")
     told = {each.scope.name for each in report.worth_fixing}  # the name of the run is empty
     if len(times) < 2 or not total or longest in told or "" in told:

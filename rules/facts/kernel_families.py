@@ -124,6 +124,12 @@ NORMALIZES_NCHW = re.compile(r"bn_\w*NCHW|bn_(bw|fw_tr|fw_inf)_1C11")
 """cuDNN's batch normalisation of tensors in NCHW, with one block a channel."""
 NATIVE_NCHW = re.compile(r"native::batch_norm_(?!\w*channels_last)\w*kernel")
 """PyTorch's own, which it takes under AMP: also with one block a channel."""
+RANDOM = re.compile(
+    r"distribution_(nullary|elementwise|unary|binary)\w*kernel|curand|gen_sequenced|generate_seed_pseudo"
+    r"|native::\w*(normal|uniform|random|bernoulli)_?\w*kernel",
+    re.I,
+)
+"""Kernels of PyTorch and cuRAND that fill a tensor with random numbers."""
 _COMPILED = tuple((family, re.compile(pattern, re.I)) for family, pattern in _FAMILIES)
 _TRITON = re.compile(r"^triton_")
 

@@ -75,6 +75,22 @@ def test_of_kernels_counted_one_by_one_the_longest_is_named():
     assert "beside has" not in counted(kernel(strided, beside_ms=0.001))
 
 
+RANDOM = "void at::native::<unnamed>::distribution_elementwise_grid_stride_kernel<float, 4>(long)"
+
+
+@pytest.mark.parametrize(("name", "other_ms", "is_told"), [
+    (RANDOM, 0.0, True),
+    (RANDOM, 0.001, True),
+    (RANDOM, 1000.0, False),
+    ("generate_seed_pseudo", 0.0, True),
+    ("void at::native::vectorized_elementwise_kernel<4, NormFunctor>()", 0.0, False),
+    ("random_access_kernel", 0.0, False),  # a program's own
+])  # fmt: skip
+def test_of_kernels_that_only_make_random_numbers_the_first_line_says_so(name, other_ms, is_told):
+    text = counted(kernel(QUIET, name=name, **({"beside_ms": other_ms} if other_ms else {})))
+    assert ("fills tensors with random numbers" in text.splitlines()[1]) == is_told
+
+
 def test_no_gpu_is_not_fine():
     made = Made()
     made.operator("aten::mm", (0, 100))
