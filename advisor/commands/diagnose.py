@@ -36,6 +36,7 @@ EPILOG = """examples:
   gpuadvisor diagnose train.py -- --epochs 1    profile a script, and say what to fix
   gpuadvisor diagnose                           the profile that was stored last
   gpuadvisor diagnose train --all
+  gpuadvisor diagnose train.py --tree           also the time of each nn.Module
   gpuadvisor diagnose traces/                   all ranks of a run, a trace of each
   gpuadvisor diagnose trace.json.gz --json | jq '.findings[0]'
   gpuadvisor diagnose kernels.ncu-rep --rule bank_conflict
@@ -61,6 +62,11 @@ def _add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is shown")
     group.add_argument(
         "--all", action="store_true", help="all findings, symptoms, and what was not measured"
+    )
+    group.add_argument(
+        "--tree",
+        action="store_true",
+        help="also time, GPU time and GPU idle time by nn.Module",
     )
     group.add_argument(
         "--rule", metavar="RULE", action="append", default=[],
@@ -194,7 +200,7 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
 
         write_or_print(args.markdown, diagnosis_markdown(report), said_on)
     if not args.json and args.markdown is None:
-        _print(report, everything=args.all)
+        _print(report, everything=args.all, tree=args.tree)
     if args.sarif is not None:
         from gpuadvisor.profiling.project_files import project_files
         from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif
@@ -203,11 +209,15 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
         write(args.sarif, diagnosis_sarif(report, project_files(script=script)), said_on)
 
 
-def _print(report: DiagnosisReport, *, everything: bool) -> None:
+def _print(report: DiagnosisReport, *, everything: bool, tree: bool) -> None:
     from gpuadvisor.commands._output import output
     from gpuadvisor.reports.diagnosis_document import print_diagnosis
 
     print_diagnosis(output(), report, everything)
+    if tree:
+        from gpuadvisor.reports.module_tree import module_tree
+
+        print("", *module_tree(report), sep="\n")
     if report.script and report.stored is not None:
         print(f"\nKept as {report.stored}: `gpuadvisor report {report.stored}` has all figures.")
     sys.stdout.flush()

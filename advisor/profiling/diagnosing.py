@@ -220,7 +220,14 @@ def _report(
     )  # fmt: skip
     stored = name if isinstance(resolved.profile, StoredProfile) else None
     return DiagnosisReport(
-        name, diagnosis, rules, profile, stored=stored, file=file, version=__version__
+        name,
+        diagnosis,
+        rules,
+        profile,
+        evidence.stacked,
+        stored=stored,
+        file=file,
+        version=__version__,
     )
 
 

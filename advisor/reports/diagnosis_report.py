@@ -10,6 +10,7 @@ from gpuadvisor.domain.finding import Diagnosis, Finding, NotMeasured
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.rule import Loaded
 
 MOST_AT_TOP = 3
@@ -26,6 +27,8 @@ class DiagnosisReport:
     rules: Sequence[Loaded] = ()
     """The rules that were asked, whether they could look or not."""
     profile: ProfileReport | None = None
+    stacked: Facts | None = None
+    """Facts of one more step, which was recorded with stacks; None where none was."""
     telemetry: TelemetryWindow | None = None
     """A recording of telemetry; only where there is no profile."""
     stored: str | None = None

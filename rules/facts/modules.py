@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile, Range
-from gpuadvisor.rules.facts.intervals import IntArray, ends
+from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends
 from gpuadvisor.rules.facts.joins import call_tree, enclosing, thread_keys
 
 MARK = "nn.Module: "
@@ -50,7 +50,7 @@ class Modules:
             module = self.parents[module]
         return ".".join(reversed(names))
 
-    def with_held(self, values: IntArray) -> IntArray:
+    def with_held(self, values: FloatArray) -> FloatArray:
         """Return each module's value and those of all that it holds, together."""
         total = values.copy()
         for module in range(len(total) - 1, -1, -1):

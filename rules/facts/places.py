@@ -27,7 +27,6 @@ from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.idle import IDLE_CAUSES, Cause, Gaps, split_gaps
 from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped, union
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
-from gpuadvisor.rules.facts.modules import Modules, modules
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.summary import Facts
@@ -110,15 +109,27 @@ class Places:
             whole = self._on_host()
         return self._most(whole)
 
+    def work_by_module(self) -> FloatArray:
+        """Return the time of the devices' kernels and copies that each module launched itself."""
+        return self._by_module([self._launching(np.arange(len(self._facts.work)))])
+
+    def idle_by_module(self) -> FloatArray:
+        """Return how long devices were idle while each module ran, and none of those within it, on
+        the thread that ended that."""
+        causes = (each for each in IDLE_CAUSES if each not in (Cause.FINISHED, Cause.STARTING))
+        return self._by_module([found for cause in causes for found in self._idle(cause)])
+
+    def _by_module(self, found: Sequence[_Moments]) -> FloatArray:
+        own = np.zeros(len(self._facts.modules.names))
+        for each in found:
+            known = each.module != UNKNOWN
+            own += np.bincount(each.module[known], each.weight[known], len(own))
+        return own
+
     @property
     def are_none(self) -> bool:
         """Whether no stack, module or range tells what the host did at a time."""
-        return not any(len(each) for each in (self._facts.sources.begin_ns, self._modules.begin_ns,
-                                              self._regions.rows))  # fmt: skip
-
-    @cached_property
-    def _modules(self) -> Modules:
-        return modules(self._facts.profile)
+        return not self._has_stacks and not len(self._regions.rows)
 
     @cached_property
     def _regions(self) -> _Regions:
@@ -126,7 +137,7 @@ class Places:
 
     @cached_property
     def _has_stacks(self) -> bool:
-        return len(self._facts.sources.begin_ns) > 0 or len(self._modules.begin_ns) > 0
+        return len(self._facts.sources.begin_ns) > 0 or len(self._facts.modules.begin_ns) > 0
 
     @cached_property
     def _of_all_calls(self) -> Columns:
@@ -172,7 +183,11 @@ class Places:
         self, time_ns: IntArray, process: IntArray, thread: IntArray
     ) -> tuple[IntArray, IntArray, IntArray]:
         where = time_ns, process, thread
-        return self._facts.sources.at(*where), self._modules.at(*where), self._regions.at(*where)
+        return (
+            self._facts.sources.at(*where),
+            self._facts.modules.at(*where),
+            self._regions.at(*where),
+        )
 
     def _at(
         self, time_ns: IntArray, process: IntArray, thread: IntArray
@@ -289,7 +304,7 @@ class Places:
         place = Place(
             share,
             function,
-            self._modules.path(module),
+            self._facts.modules.path(module),
             module_share,
             _text(texts, region),
             operator,
@@ -303,8 +318,8 @@ class Places:
         known = found.module != UNKNOWN
         if not known.any():
             return UNKNOWN, 0.0
-        own = np.bincount(found.module[known], found.weight[known], len(self._modules.names))
-        held = self._modules.with_held(own)
+        own = np.bincount(found.module[known], found.weight[known], len(self._facts.modules.names))
+        held = self._facts.modules.with_held(own.astype(np.float64))
         much = np.flatnonzero(held >= MOSTLY * total)
         if not len(much):
             return UNKNOWN, 0.0

@@ -34,6 +34,8 @@ from gpuadvisor.rules.facts.kernels import (
 from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, Queue, calls, launches, queues
 from gpuadvisor.rules.facts.loading import Loading, Waits, loader_waits, loading
 from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
+from gpuadvisor.rules.facts.module_times import ModuleTime, module_times
+from gpuadvisor.rules.facts.modules import Modules, modules
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.places import Places
@@ -272,6 +274,16 @@ class Facts:
     def sources(self) -> Sources:
         """When code of the user's own ran."""
         return sources(self.profile)
+
+    @cached_property
+    def modules(self) -> Modules:
+        """When modules ran."""
+        return modules(self.profile)
+
+    @cached_property
+    def module_times(self) -> tuple[ModuleTime, ...]:
+        """The time of each module; none where no Python functions were recorded."""
+        return module_times(self)
 
     @cached_property
     def places(self) -> Places:

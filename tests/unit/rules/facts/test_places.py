@@ -143,3 +143,28 @@ def test_a_program_on_the_cpu():
     made.operator("aten::conv2d", (200, 600), shapes=SHAPES)
     source, place = Facts(made.profile(duration_ns=1_000_000)).places.of_run()
     assert (source, place.operator, place.shapes) == ("net.py:5", "aten::conv2d", SHAPES)
+
+
+def test_the_tree_of_modules_has_time_work_and_idle_time_with_what_each_calls():
+    facts = Facts(two_layers().profile())
+    outer, one, other = facts.module_times
+    assert (outer.name, outer.depth, outer.calls) == ("Net_0", 0, 2)
+    by_name = {one.name: one, other.name: other}
+    assert set(by_name) == {"Linear_0", "Linear_1"}
+    assert (one.depth, other.depth) == (1, 1)
+    assert by_name["Linear_1"].device_ns == 300_000
+    assert outer.device_ns == 400_000
+    assert outer.host_ns == 2 * 99_900
+
+
+def test_the_tree_of_modules_has_the_idle_time_in_which_each_ran():
+    made = idle()
+    made.range("nn.Module: Net_0", (0, 100), Range.PYTHON)
+    (only,) = Facts(made.profile()).module_times
+    assert only.idle_ns == pytest.approx(80_000, rel=0.05)
+
+
+def test_no_tree_without_stacks():
+    made = Made()
+    made.launched("one", call=(10, 5), runs=(20, 50))
+    assert Facts(made.profile()).module_times == ()
