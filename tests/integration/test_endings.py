@@ -302,7 +302,7 @@ def test_gpuadvisor_killed_in_the_middle(tmp_path):
         note = tmp_path / "pid"
         wait_until(lambda: note.exists() and note.read_text())
         parent.send_signal(signal.SIGKILL)
-        wait_until(lambda: not psutil.pid_exists(int(note.read_text())), 2.0)
+        wait_until(lambda: not psutil.pid_exists(int(note.read_text())))
     finally:
         parent.kill()
         parent.wait()
