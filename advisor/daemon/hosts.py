@@ -16,6 +16,8 @@ from gpuadvisor.printable import brief, printable
 
 PORT, TLS_PORT = 9465, 443
 """The daemon's own, and that of a proxy with TLS."""
+METRICS = "/metrics"
+"""What the address ends in that Prometheus asks, and that somebody may paste: it is left out."""
 TOKEN_VARIABLE = "GPUADVISOR_TOKEN"
 """Holds the token for all hosts that have none of their own."""
 
@@ -150,7 +152,7 @@ def _parsed(word: str) -> Host:
         raise wrong
     if parts.scheme not in (("http", "https") if has_scheme else ("",)):
         raise wrong
-    is_tls, path = parts.scheme == "https", parts.path.rstrip("/")
+    is_tls, path = parts.scheme == "https", parts.path.rstrip("/").removesuffix(METRICS)
     if port is None:
         port = TLS_PORT if is_tls else PORT
     name = parts.netloc.removesuffix(f":{TLS_PORT if is_tls else PORT}") + path

@@ -31,6 +31,8 @@ def configured(tmp_path):
         ("[::1]:9999", Host("[::1]:9999", "::1", 9999)),
         ("http://node7", Host("node7", "node7", 9465)),
         ("https://node7.example.org", Host("node7.example.org", "node7.example.org", 443, True)),
+        ("http://node7:9465/metrics", Host("node7", "node7", 9465)),
+        ("https://gpu.example.org/a/metrics", Host("gpu.example.org/a", "gpu.example.org", 443, True, "/a")),  # noqa: E501
         ("https://gpu.example.org/a/", Host("gpu.example.org/a", "gpu.example.org", 443, True, "/a")),  # noqa: E501
     ],
 )  # fmt: skip

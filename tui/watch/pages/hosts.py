@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -49,13 +50,13 @@ class Hosts(Page):
 
     @property
     def name_there(self) -> str:
-        return f"{len(self._watch.hosts)} hosts"
+        return _counted(self._watch.hosts)
 
     def heading(self, width: int) -> str:
         every = self._watch.hosts
         gone = sum(hosts.problem(each) is not None for each in every)
-        text = f"{len(every)} hosts" + (f", {gone} unreadable" if gone else "")
-        return cells.fit([text, f"{len(every)} hosts", ""], width)
+        text = _counted(every) + (f", {gone} unreadable" if gone else "")
+        return cells.fit([text, _counted(every), ""], width)
 
     def compose_page(self) -> ComposeResult:
         yield Lines("hosts")
@@ -92,3 +93,7 @@ class Hosts(Page):
 
 
 PAGE = Hosts
+
+
+def _counted(every: Sequence[Watched]) -> str:
+    return f"{len(every)} host" + ("s" if len(every) != 1 else "")

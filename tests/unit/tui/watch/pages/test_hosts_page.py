@@ -42,6 +42,14 @@ async def test_enter_opens_the_machine_that_is_chosen_and_0_returns(machines):
         await shown(pilot, "[1 GPUs]", "gone", "Nothing listens on 127.0.0.1:")
 
 
+async def test_one_machine_has_the_page_too(machines):
+    watched = machines.trouble()[1:2]
+    async with WatchHosts(watched[0], hosts=watched).run_test(size=(110, 24)) as pilot:
+        await pilot.press("0")
+        await shown(pilot, "[0 hosts]", "1 host", "7 jobs")
+        assert "1 hosts" not in screen_text(pilot.app)
+
+
 async def test_pages_of_a_machine_stay_as_they_were_left(machines):
     watched = machines.trouble()
     async with WatchHosts(watched[1], hosts=watched).run_test(size=(110, 24)) as pilot:
