@@ -53,7 +53,8 @@ WOULD_TELL = {
     TimeCategory.UNKNOWN: "a recording that begins some steps earlier has the launches",
 }
 """What would explain idle time that no finding claims."""
-
+LINES_THAT_LAUNCH = "`gpuadvisor profile --stacks SCRIPT` names the lines that launch"
+"""The same of launching, where the operators are recorded."""
 
 CPU_OF_PROGRAM = (
     "`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM` records what the CPU does"

@@ -25,6 +25,7 @@ from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
 from gpuadvisor.rules.facts.ncu_kernels import kernel_counters
 from gpuadvisor.rules.facts.steps import StepSource
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 
 UPPER_BOUND = "At most"
@@ -161,6 +162,9 @@ def account(report: DiagnosisReport) -> list[str]:
 def _would_tell(report: DiagnosisReport, entry: Entry) -> str:
     """Return what would explain idle time that no finding is about."""
     how = account_wording.WOULD_TELL[entry.part]
+    is_launching = entry.part is TimeCategory.LAUNCHING
+    if is_launching and report.profile and report.profile.facts.profile.rows("operators"):
+        how = account_wording.LINES_THAT_LAUNCH
     if report.source == "nsys" and not report.script:
         how = account_wording.WOULD_TELL_OF_PROGRAM.get(entry.part, how)
     return how.replace("SCRIPT", script(report))

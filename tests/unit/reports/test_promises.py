@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from gpuadvisor.domain.profile import CallKind, DeviceLimits, Range
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.account_wording import near_bound_ns
+from gpuadvisor.reports.diagnosis_document import diagnosis_lines
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.kernel_families import kind_of, short_name
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
+from tests.diagnoses import diagnosis_report
+from tests.profile_reports import report
 from tests.profiles import Made
 from tests.unit.reports.test_account_wording import said
 from tests.unit.rules.facts.test_account import REAL, facts_of
@@ -157,6 +161,21 @@ def test_what_would_tell_fits_what_recorded():
     assert "--trace" not in text and "gpuadvisor profile SCRIPT records" in text
     _, text = said(made_up(QUIET))
     assert "ncu --set full -k my_kernel -c 3 -o counted PROGRAM" in text
+
+
+@pytest.mark.parametrize("has_operators", [True, False])
+def test_operators_that_are_recorded_are_not_what_would_tell(has_operators):
+    made = Made()
+    for number in range(20):
+        if has_operators:
+            made.operator("aten::add", (200.0 * number, 60))
+        made.launched("my_kernel", (200.0 * number + 50, 5), (200.0 * number + 60, 100))
+    profile = made.profile(devices=(H100,))
+    diagnosis = diagnose(Evidence(Facts(profile)), [])
+    found = diagnosis_report(report(profile), diagnosis, rules=[])
+    text = "\n".join(line.text for line in diagnosis_lines(found))
+    assert ("--stacks SCRIPT names the lines that launch" in text) is has_operators
+    assert "records the operators that launch" not in text
 
 
 def within_the_account(facts, diagnosis):
