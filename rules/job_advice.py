@@ -150,6 +150,7 @@ def _untold(job: Job) -> Iterator[Advice]:
     yield Advice(
         TELL,
         f"cannot tell what it waits for {_percent(loss.seconds / whole)} of the time{why}",
+        "" if job.profile is not None and job.profile.name is not None else
         f"a profile would: `gpuadvisor profile {_quoted(job)}`" if _is_script(job) else
         "a profile would",
         None,

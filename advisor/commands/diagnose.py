@@ -203,10 +203,12 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
         _print(report, everything=args.all, tree=args.tree)
     if args.sarif is not None:
         from gpuadvisor.profiling.project_files import project_files
-        from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif
+        from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
 
         script = args.script if is_script(args) and not args.is_module else None
         write(args.sarif, diagnosis_sarif(report, project_files(script=script)), said_on)
+        if not any(map(place_of, report.diagnosis.shown)):
+            print("it has no result: no finding has a source line", file=said_on)
 
 
 def _print(report: DiagnosisReport, *, everything: bool, tree: bool) -> None:

@@ -237,7 +237,7 @@ def sentences(found: IdleWithoutFinding, how: str) -> Iterator[str]:
     """Yield what no finding is about, where most of it lies, and what would explain it; `how` puts
     the script's name into a command."""
     yield (
-        f"No finding is about {_percent(found.share)} of the run, in which the GPU was idle;"
+        f"No finding to fix is about {_percent(found.share)} of the run, in which the GPU was idle;"
         f" the largest part is {_percent(found.largest_share)},"
         f" {PARTS[found.largest.part].removeprefix('idle: ')}."
     )

@@ -337,7 +337,8 @@ def method(finding: Finding) -> str:
     span = finding.improvement_pct
     if span is None or not too_wide(span) or finding.captured_pct is not None:
         return finding.method
-    return f"Between {span.low:.0f} and {span.high:.0f} %. {finding.method}".rstrip()
+    range_ = f"{span.low:.0f} to {span.high:.0f} %"
+    return f"Estimated at {range_}, too wide a range to tell. {finding.method}".rstrip()
 
 
 def shares_of_kernel(finding: Finding) -> str:

@@ -37,6 +37,6 @@ def no_loop(window: Window, idle: Sequence[IdleTime], kernels: int) -> str | Non
         return None
     return (
         f"This recording shows single events: {100 * once / every:.0f} % of the time in which the"
-        " GPU was idle lies between work that follows each other once or twice; what the program"
-        " does again and again in a longer run is not in it"
+        " GPU was idle lies between kinds of work that follow one another only once or twice; what"
+        " the program does again and again in a longer run is not in it"
     )

@@ -210,7 +210,10 @@ class _Gate:
             compared = comparing.go()
         except ApartError as error:
             turns.give_up(f"{error}, when both were alive and took turns")
-            self.progress.on_message(turns.told)
+            self.progress.on_message(
+                f"{error}: from here on pairs are run one after the other, and those that took "
+                "turns do not count"
+            )
             known, comparing = comparing.known, self._comparing(first, turns)
             comparing.known = known
             compared = comparing.go()

@@ -77,6 +77,9 @@ class InTurns:
         why = next(self._reasons(), None)
         if why is None:
             self._taken = True
+            self._runs.progress.on_message(
+                "both processes of a pair are alive from here on, and work in turns"
+            )
             self.told = (
                 "the runs of a pair took turns, in blocks of a tenth of a second, so that what "
                 "else used the machine slowed down both"

@@ -148,6 +148,8 @@ def test_documents_go_where_they_are_asked_to(capsys, here):
     assert (here / "d.md").read_text().startswith("### `train`")
     assert json.loads((here / "d.sarif").read_text())["version"] == "2.1.0"
     assert err.count("wrote ") == 2
+    results = json.loads((here / "d.sarif").read_text())["runs"][0]["results"]
+    assert (not results) is ("it has no result: no finding has a source line" in err)
 
 
 def test_a_recording_of_telemetry(capsys, here):

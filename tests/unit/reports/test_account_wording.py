@@ -47,7 +47,7 @@ def test_an_idle_gpu_is_never_met_with_silence(share):
 def test_a_busy_one_is_told_so_and_what_a_timeline_does_not_tell():
     _, text = said(idle_for(0.01))
     assert "No rule found a gain of 2 % or more of the run" in text
-    assert "gemm (gemm) has 99.0 % of the run" in text and "No finding is about" not in text
+    assert "gemm (gemm) has 99.0 % of the run" in text and "No finding to fix is about" not in text
 
 
 def counted(evidence):
@@ -124,7 +124,7 @@ def test_what_a_finding_claims_is_named_with_it_and_not_unexplained():
     found, text = said(made.profile())
     assert found.worth_fixing[0].rule == "launch_bound"
     assert "idle: CPU is launching 79.7 % (launch_bound)" in text
-    assert "No finding is about" not in text
+    assert "No finding to fix is about" not in text
     told = {each.metric: each.value for each in found.worth_fixing[0].evidence}
     assert told["gpu_idle_launching"] == 79.7  # the finding's own figure is the account's
 

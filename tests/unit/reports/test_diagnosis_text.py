@@ -29,10 +29,10 @@ The GPU was busy 34.0 % of the run. 2 things to fix, together worth 37 to 65 % o
 The run's time: other 20.0 %, communicating only 10.0 %, copying only 4.0 %, idle: CPU is launching\
  7.0 %, idle: waiting for data 30.0 % (input_bound), idle: other work of the CPU 24.2 %, idle:\
  nothing more to do 4.8 %.
-No finding is about 36.0 % of the run, in which the GPU was idle; the largest part is 24.2 %, other\
- work of the CPU. Its longest gap: 502 µs, from 810 µs to 1.31 ms after the recording began,\
- between ncclDevKernel_AllReduce_Sum_f32 and copy host to device. gpuadvisor profile --stacks\
- SCRIPT shows what the CPU does then.
+No finding to fix is about 36.0 % of the run, in which the GPU was idle; the largest part is 24.2\
+ %, other work of the CPU. Its longest gap: 502 µs, from 810 µs to 1.31 ms after the recording\
+ began, between ncclDevKernel_AllReduce_Sum_f32 and copy host to device. gpuadvisor profile\
+ --stacks SCRIPT shows what the CPU does then.
 
 1. critical: input_bound
    The GPU is idle for 61% of the run because the script waits for its next batch.
@@ -265,7 +265,10 @@ def test_a_range_too_wide_for_an_answer_is_no_headline(low, words):
     wide = replace(INPUT, improvement_pct=Span(low, 61.2), method="All of it.")
     found = diagnosis_report(report(whole()), Diagnosis((wide,), (), (), 4.0, Span(low, 61.2)))
     text = "\n".join(line.text for line in diagnosis_lines(found))
-    assert words in text and f"Between {low:.0f} and 61 %. All of it." in text
+    assert (
+        words in text
+        and f"Estimated at {low:.0f} to 61 %, too wide a range to tell. All of it." in text
+    )
     shown = "worth at least 20 % of the run" if low > 2 else "1 thing to fix."
     assert "worth how much" not in wording.first(found)
     assert shown in text and text.count("61") == 3  # besides the sentence and the figure of idle

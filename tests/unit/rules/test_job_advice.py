@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.domain.jobs import UNTOLD, Amounts, Job, Loss, ProvenPlan
+from gpuadvisor.domain.jobs import UNTOLD, Amounts, Job, JobProfile, Loss, ProvenPlan
 from gpuadvisor.reports.jobs_document import sentence
 from gpuadvisor.rules.job_advice import advice
 
@@ -128,6 +128,8 @@ def test_what_cannot_be_told_is_said_with_what_would_tell():
     )
     old_gpu = replace(subject, amounts=replace(subject.amounts, sm_known_s=0.0))
     assert "(activity of the SMs not measured)" in text(old_gpu)
+    profiled = replace(subject, profile=JobProfile(7, "ann", 0.0, "train", ("It launches.",)))
+    assert "a profile would" not in text(profiled) and "It launches." in text(profiled)
 
 
 def test_a_program_that_is_no_script_is_sent_to_no_tune():
