@@ -222,7 +222,7 @@ def test_findings_stand_on_tracks_of_their_own_over_what_they_are_about(tmp_path
     assert [e["ts"] for e in shown if e["tid"] == 3] == [380, 1380]
     (waiting, *_) = (e for e in shown if e["tid"] == 1)
     assert waiting["args"]["what to do"] == INPUT.advice
-    assert waiting["args"]["worth"] == "31 to 61 % of the run"
+    assert waiting["args"]["worth"] == "32 to 61 % of the run"
 
 
 def test_what_is_about_nothing_that_was_recorded_is_about_the_whole_run(tmp_path):
