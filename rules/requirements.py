@@ -153,6 +153,9 @@ IDLE = _of_profile(_lacks_idle)
 """Idle time with its causes, of a steady run: kernels, copies and calls into CUDA."""
 LOOP = _of_profile(lambda facts: _lacks_idle(facts) or facts.no_loop)
 """Idle time with its causes, of work that comes again and again."""
+RECURRING = _of_profile(lambda facts: facts.fitness.no_idle or facts.no_loop)
+"""More than a start, and more than events that come once or twice: a copy that a program makes
+before its first kernel tells nothing of what it does for long."""
 RANGES = table("ranges")
 """Ranges that were marked, DataLoaders' waiting among them."""
 

@@ -15,6 +15,7 @@ from gpuadvisor.domain.finding import (
     ScopeKind,
     Span,
 )
+from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.reports import account_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
@@ -95,7 +96,7 @@ def found(report: DiagnosisReport) -> str:
     count = len(report.worth_fixing) + report.cut
     if not count:
         if not report.able:
-            return "Nothing could be looked at."
+            return f"{_without_work(report) or 'Nothing could be looked at'}."
         looked = ", ".join(report.looked_at)
         return f"{_nothing(report)}; {_able(report)}, for {looked}."
     together = report.diagnosis.together_pct
@@ -114,8 +115,8 @@ def _nothing(report: DiagnosisReport) -> str:
     if report.source == "ncu":
         # Counters tell how a kernel runs, not whether its work is needed.
         return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the captured kernel time"
-    if not report.profile.facts.time_breakdowns:
-        return "No work of a GPU was recorded, and nothing else was found"
+    if without := _without_work(report):
+        return f"{without}; nothing else was found"
     if report.profile.facts.fitness.no_idle is not None:
         return "Nothing can be said about idle time, and nothing else was found"
     facts = report.profile.facts
@@ -125,6 +126,22 @@ def _nothing(report: DiagnosisReport) -> str:
     if facts.account.share_of(explained) >= FILLED:
         return "Nothing worth fixing was found"
     return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the run"
+
+
+def _without_work(report: DiagnosisReport) -> str:
+    """Return that a timeline has nothing of a GPU, and whether any was launched; empty else."""
+    if report.profile is None or report.source == "ncu":
+        return ""
+    facts = report.profile.facts
+    if facts.time_breakdowns:
+        return ""
+    told = "No work of a GPU was recorded"
+    if launching := int(facts.host.of_kinds((CallKind.LAUNCH,)).sum()):
+        made = figures.count(launching, "call")
+        return f"{told}, though {made} launched some: the recording lacks the GPU's part"
+    if calls := facts.profile.rows("calls"):
+        return f"{told}, and none of {figures.count(calls, 'call')} of CUDA launched any"
+    return f"{told}, and no call that launches any"
 
 
 def limits(report: DiagnosisReport) -> list[str]:

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.estimates import idle_ns, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle import AGAIN, Cause
 from gpuadvisor.rules.facts.loading import Loading
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
@@ -107,7 +107,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     found = facts.host_idle
     copies = len(found.preparing_calls)
     share = evidence.share(found.preparing_ns)
-    if share < LEAST_PREPARING_SHARE:
+    if share < LEAST_PREPARING_SHARE or copies < AGAIN:
         return
     yield RuleResult(
         f"The GPU is idle for {share:.0%} of the run while the script prepares what it then copies"

@@ -12,7 +12,7 @@ from gpuadvisor.rules.facts.copies import Transfers, large_pageable
 from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
-from gpuadvisor.rules.requirements import COPIES, KERNELS, LAUNCHES, table
+from gpuadvisor.rules.requirements import COPIES, KERNELS, LAUNCHES, RECURRING, table
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
@@ -28,7 +28,9 @@ UNKNOWN_LINK_FACTOR = 2.0
 [own]"""
 
 RULE = Rule(
-    Category.COPY, needs=(KERNELS, LAUNCHES, COPIES, table("copies.bytes")), knobs=("pin_memory",)
+    Category.COPY,
+    needs=(KERNELS, LAUNCHES, COPIES, RECURRING, table("copies.bytes")),
+    knobs=("pin_memory",),
 )
 
 

@@ -59,10 +59,10 @@ def workers(first, others):
     return timeline(program.made)
 
 
-def preparing(us, size=4 << 20):
+def preparing(us, size=4 << 20, steps=5):
     """No DataLoader: an operator of the CPU, then a copy."""
     program = Program()
-    for number in range(5):
+    for number in range(steps):
         began = program.now
         program.computes("aten::normal_", us)
         program.copies(size, 12)
@@ -83,6 +83,7 @@ SILENT = {
     "the start of the workers": lambda: workers(50_000, 1),
     "what is copied is made meanwhile": lambda: preparing(700),
     "what is copied is small": lambda: preparing(5000, size=1024),
+    "what is copied is made twice, as at a start": lambda: preparing(5000, steps=2),
     "a wait too short to matter": lambda: waits(1),
     "the GPU works meanwhile": hidden,
     "a script that does not wait": lambda: script(0.01),

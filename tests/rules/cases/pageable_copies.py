@@ -12,6 +12,15 @@ def batches(size, *, device=None, **how):
     return timeline(program.made, device)
 
 
+def once():
+    """A program that copies, computes and ends."""
+    program = Program()
+    program.copies(64 << 20, 6)
+    program.computes("aten::normal_", 9000)
+    program.launches("kernel", runs=500, times=1, op=20)
+    return timeline(program.made)
+
+
 FIRES = {
     "to an H100": lambda: batches(64 << 20),
     "to a T4": lambda: batches(64 << 20, device=T4),
@@ -22,4 +31,5 @@ SILENT = {
     "pinned memory": lambda: batches(64 << 20, pinned=True),
     "below the threshold": lambda: batches(400 << 10),
     "small ones, which do not wait": lambda: batches(64 << 10),
+    "one before all work, and no loop": once,
 }

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from gpuadvisor.domain.finding import Diagnosis, Scope, ScopeKind, Span
+from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines, print_diagnosis
@@ -22,6 +23,7 @@ from tests.diagnoses import (
     of_telemetry,
 )
 from tests.profile_reports import HOSTILE, counted, empty, report, whole
+from tests.profiles import Made
 
 PIPED = """\
 train: 4 steps in 4.00 ms on NVIDIA H100 80GB HBM3, recorded with torch 2.8
@@ -196,8 +198,16 @@ def test_a_recording_of_telemetry():
 def test_a_profile_of_nothing():
     assert said(of(empty(), Diagnosis(()), rules=())).splitlines() == [
         "train: 0 ms without a GPU, recorded with the torch profiler",
-        "Nothing could be looked at.",
+        "No work of a GPU was recorded, and no call that launches any.",
     ]
+
+
+def test_a_recording_without_the_gpus_part_says_what_was_launched():
+    made = Made()
+    for at in range(3):
+        made.call("cudaLaunchKernel", (100 * at, 5), CallKind.LAUNCH)
+    text = said(of(made.profile(), Diagnosis(()), rules=()))
+    assert "recorded, though 3 calls launched some: the recording lacks the GPU's part." in text
 
 
 def test_no_control_character_reaches_the_terminal():

@@ -205,7 +205,10 @@ def test_no_finding_of_a_real_trace_saves_more_than_the_account_has(name):
     within_the_account(facts, diagnose(Evidence(facts), load_rules()))
 
 
-LOOPS = {"sync_in_loop", "allocator_churn", "launch_bound", "host_bound", "cuda_graphs"}
+LOOPS = {
+    "sync_in_loop", "allocator_churn", "launch_bound", "host_bound", "cuda_graphs",
+    "pageable_copies", "exposed_copies",
+}  # fmt: skip
 
 
 @given(runs, st.permutations(NAMES), st.integers(1, 2))
