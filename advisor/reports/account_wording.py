@@ -54,7 +54,7 @@ WOULD_TELL = {
 }
 """What would explain idle time that no finding claims."""
 LINES_THAT_LAUNCH = "`gpuadvisor profile --stacks SCRIPT` names the lines that launch"
-"""The same of launching, where the operators are recorded."""
+"""What would explain idle time in which the CPU launches, where the operators are recorded."""
 
 CPU_OF_PROGRAM = (
     "`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM` records what the CPU does"
@@ -69,7 +69,7 @@ WOULD_TELL_OF_PROGRAM = {
     ),
     TimeCategory.STARTING: "a recording of a longer run has more than its start",
 }
-"""The same of a program that Nsight Systems recorded and of which no Python script is known."""
+"""What would explain idle time of a program that Nsight Systems recorded, without a script."""
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def _without_work(report: DiagnosisReport) -> str:
     told = "No work of a GPU was recorded"
     if launching := int(facts.host.of_kinds((CallKind.LAUNCH,)).sum()):
         made = figures.count(launching, "call")
-        return f"{told}, though {made} launched some: the recording lacks the GPU's part"
+        return f"{told}, though {made} launched some: they failed, or the recording lacks it"
     if calls := facts.profile.rows("calls"):
         return f"{told}, and none of {figures.count(calls, 'call')} of CUDA launched any"
     return f"{told}, and no call that launches any"

@@ -1,4 +1,4 @@
-"""The same in another recording of a run: kernels and copies by name and operator, calls alike."""
+"""Finds kernels, copies and calls of one recording of a run again in another one of it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ other entries: all of it fits on a terminal of 80x24."""
 WIDTH = 76
 """Characters of a line of the question."""
 HEAD = 13
-"""Of them before what a line is about."""
+"""Characters of the label that a line of the question begins with."""
 
 CURES = (
     Binding("p", "profile", "profile", tooltip="record its next steps, and what is wrong"),

@@ -148,7 +148,7 @@ def _window(gpus: Sequence[Gpu], chosen: Gpu | None, room: int) -> int:
 CELL_WIDTHS = (78, 58, 38, 28, 24, 18, 13)
 """Characters of a cell, of which the widest is taken with which all GPUs fit."""
 GRID_SHARE = 0.7
-"""Of the height that the grid takes at most, if it can."""
+"""Share of the page's height, 0 to 1, that the grid of GPUs takes at most where it can."""
 
 
 def _grid(page: Shown, state: WatchState, width: int, height: int, chosen: Gpu | None) -> None:

@@ -62,7 +62,7 @@ ORDERS = {
         Order("t", "age", lambda p: -_number(p.started_s)),
     )
 }
-"""By the letter that chooses it."""
+"""Orders of the processes on the page, by the key that chooses one."""
 
 
 @dataclass(frozen=True)
