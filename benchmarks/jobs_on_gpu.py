@@ -4,10 +4,11 @@
 
 Starts a daemon with a store of its own, then each job by itself for so many seconds, and prints for
 each the causes that `gpuadvisor jobs` names with their share of its time, what it says could be
-gained, and what telemetry saw. Each job is this file with `--job NAME`, so that the same can be
-profiled or tuned: `gpuadvisor diagnose benchmarks/jobs_on_gpu.py -- --job loader`. Targets: the
-expected cause holds for most of the time of each, "cannot tell" for two of the five at most. Takes
-5 x (seconds + 15) s.
+gained, and what telemetry saw; before a job ends, what `watch --once` says of it, and what a
+profile of a few of its steps (`profile --attach`) says. Each job is this file with `--job NAME`, so
+that the same can be profiled or tuned: `gpuadvisor diagnose benchmarks/jobs_on_gpu.py -- --job
+loader`. Targets: the expected cause holds for most of the time of each, "cannot tell" for two of
+the five at most, and neither `watch` nor the profile contradicts it. Takes 5 x (seconds + 15) s.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ MOST_UNTOLD = 2
 PAUSE_S = 6.0
 """Between two jobs, so that the list of processes is without the one before."""
 HOLD_BYTES = 20 << 30
+LOOK_S = 30.0
+"""Before a job's end, when it is looked at and profiled."""
 
 
 # -- the jobs --------------------------------------------------------------------------------------
@@ -149,6 +152,9 @@ def main() -> int:
     parser.add_argument("--job", choices=JOBS, help="be this job")
     args = parser.parse_args()
     if args.job:
+        import gpuadvisor
+
+        gpuadvisor.profile_on_demand()
         JOBS[args.job](time.time() + args.seconds)
         return 0
     with tempfile.TemporaryDirectory() as home:
@@ -158,9 +164,12 @@ def main() -> int:
             for name in args.jobs:
                 time.sleep(PAUSE_S)
                 command = [sys.executable, __file__, "--job", name, "--seconds", str(args.seconds)]
-                done = subprocess.run(command, env=environ, capture_output=True, text=True)
-                if done.returncode:
-                    print(f"{name}: failed\n{done.stderr[-2000:]}")
+                job = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+                time.sleep(max(1.0, args.seconds - LOOK_S))
+                _look(environ, name, job.pid)
+                _, error = job.communicate()
+                if job.returncode:
+                    print(f"{name}: failed\n{error[-2000:]}")
         finally:
             _advisor(environ, "daemon", "stop")
         told = json.loads(_advisor(environ, "jobs", "--json", "--since", "2h"))
@@ -168,12 +177,22 @@ def main() -> int:
     return _print(told["jobs"], args.jobs)
 
 
-def _advisor(environ: dict[str, str], *words: str) -> str:
+def _advisor(environ: dict[str, str], *words: str, may_fail: bool = False) -> str:
     command = [sys.executable, "-m", "gpuadvisor", *words]
     done = subprocess.run(command, env=environ, capture_output=True, text=True)
-    if done.returncode:
+    if done.returncode and not may_fail:
         sys.exit(f"gpuadvisor {' '.join(words)}: {done.stderr}")
-    return done.stdout
+    return done.stdout + (done.stderr if done.returncode else "")
+
+
+def _look(environ: dict[str, str], name: str, pid: int) -> None:
+    """Print what `watch` says while a job runs, and what its profile says."""
+    print(f"\n== {name}, seen by watch\n{_advisor(environ, 'watch', '--once', may_fail=True)}")
+    if EXPECTED[name] == "idle":
+        return
+    words = ("--attach", str(pid), "--name", f"job-{name}")
+    print(_advisor(environ, "profile", *words, may_fail=True))
+    print(_advisor(environ, "diagnose", f"job-{name}", may_fail=True), flush=True)
 
 
 def _print(jobs: list[dict[str, Any]], names: list[str]) -> int:
