@@ -6,11 +6,13 @@ process of its own, which runs the text of `interpreter_probe.py`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -75,9 +77,14 @@ class TargetPython:
         return (int(major), int(minor)) >= OLDEST_PYTHON
 
 
-def describe_python(python: str, timeout_s: float = TIMEOUT_S) -> TargetPython:
-    """Return what the interpreter has; raises UsageError where scripts cannot be tuned with it."""
-    found = inspect_python(python, timeout_s)
+def describe_python(
+    python: str, timeout_s: float = TIMEOUT_S, kept: Path | None = None
+) -> TargetPython:
+    """Return what the interpreter has; raises UsageError where scripts cannot be tuned with it.
+
+    Arguments are those of `inspect_python`.
+    """
+    found = inspect_python(python, timeout_s, kept)
     if not found.runs_harness:
         oldest = ".".join(map(str, OLDEST_PYTHON))
         raise UsageError(
@@ -92,17 +99,59 @@ def describe_python(python: str, timeout_s: float = TIMEOUT_S) -> TargetPython:
     return found
 
 
-def inspect_python(python: str, timeout_s: float = TIMEOUT_S) -> TargetPython:
+def inspect_python(
+    python: str, timeout_s: float = TIMEOUT_S, kept: Path | None = None
+) -> TargetPython:
     """Return what the interpreter has, with or without torch.
 
-    Raises UsageError where there is no such interpreter, or it crashes or hangs.
+    In the folder `kept` its answers are kept, if given: to import torch for them takes 2 s and
+    more, and is left out where they were asked for before and nothing that they rest on has
+    changed. Raises UsageError where there is no such interpreter, or it crashes or hangs.
     """
     path = locate(python)
+    file = kept and kept / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
+    known = _read_known(file) if file else {}
+    found = _ask(path, timeout_s, str(known.get("identity", "")))
+    if found.keys() == {"identity"}:
+        found = known
+    elif file and "identity" in found:
+        _keep(file, found)
+    fields = {name: value for name, value in found.items() if name != "identity"}
+    fields["cudnn"] = _dotted(fields.get("cudnn"))
+    fields["gpus"] = tuple(map(_gpu, fields.get("gpus", ())))
+    for name in ("architectures", "packages", "editable"):
+        fields[name] = tuple(fields.get(name, ()))
+    return TargetPython(path, **fields)
+
+
+def _read_known(file: Path) -> dict[str, Any]:
+    """Return answers that were kept; empty where there are none."""
+    try:
+        known = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) and "version" in known else {}
+
+
+def _keep(file: Path, found: dict[str, Any]) -> None:
+    """Keep answers for another time, if there is a place for them."""
+    draft = file.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        file.parent.mkdir(exist_ok=True)
+        draft.write_text(json.dumps(found), "utf-8")
+        draft.replace(file)
+
+
+def _ask(path: str, timeout_s: float, known: str) -> dict[str, Any]:
+    """Return what the probe answers in the interpreter, which is told the identity that is known.
+
+    UsageError where it does not answer.
+    """
     source = Path(__file__).with_name("interpreter_probe.py").read_text("utf-8")
     with TemporaryFile() as output:
         try:
             # A shell given by mistake refuses `-X utf8`, rather than run `import` of ImageMagick.
-            ended = programs.run([path, "-X", "utf8", "-c", source], timeout_s, output)
+            ended = programs.run([path, "-X", "utf8", "-c", source, known], timeout_s, output)
         except OSError as error:
             raise UsageError(f"{path} cannot be run: {error.strerror}") from error
         output.seek(0)
@@ -113,12 +162,8 @@ def inspect_python(python: str, timeout_s: float = TIMEOUT_S) -> TargetPython:
     told = [line for line in lines if line.startswith(MARK)]
     if not told:
         raise UsageError(_why_silent(path, ended.status, ended.said))
-    found = json.loads(told[-1].removeprefix(MARK))
-    found["cudnn"] = _dotted(found.get("cudnn"))
-    found["gpus"] = tuple(map(_gpu, found.get("gpus", ())))
-    for name in ("architectures", "packages", "editable"):
-        found[name] = tuple(found.get(name, ()))
-    return TargetPython(path, **found)
+    found: dict[str, Any] = json.loads(told[-1].removeprefix(MARK))
+    return found
 
 
 def locate(python: str) -> str:

@@ -3,24 +3,63 @@
 Its text is passed with `python -c`: the interpreter may be of another environment, without
 gpuadvisor. So it imports only the standard library and torch, uses nothing newer than Python 3.6
 (to be called too old, a version must get to its end), and tells its findings in one marked line,
-because importing torch or a `sitecustomize` may print.
+because importing torch or a `sitecustomize` may print. Torch is not imported where all that its
+answers rest on has the digest that it is given as its argument: those are known.
 """
 
 import sys
 
 sys.path[:] = [entry for entry in sys.path if entry]  # no `json.py` of the current folder
 
+import hashlib  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import sysconfig  # noqa: E402
 import warnings  # noqa: E402
 from importlib import import_module  # noqa: E402
+from importlib.util import find_spec  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 from urllib.parse import unquote  # noqa: E402
 
 MARK = "@gpuadvisor-probe "
 INSTALLED = (".dist-info", ".egg-info")
+VARIABLES = ("CUDA", "HIP_", "LD_", "NVIDIA_", "PYTHON", "PYTORCH_", "ROCR_", "TORCH")
+"""Beginnings of the names of variables that torch, CUDA, the linker or Python read at start."""
+DRIVER = ("/proc/driver/nvidia/version", "/proc/sys/kernel/random/boot_id")
+"""Files that tell of another driver, and of one that was loaded anew."""
+
+
+def identity() -> str:
+    """Return a digest of all that the answers of `probe` rest on, without importing torch.
+
+    It is that of the interpreter, its search path, packages and variables, of the files of torch by
+    their sizes and times, and of the driver and its devices. Empty where there is no torch.
+    """
+    torch = find_spec("torch")
+    if torch is None or not torch.origin:
+        return ""
+    folder = Path(torch.origin).parent
+    files = [Path(sys.executable), *folder.glob("*.py"), *folder.glob("_C*"), *folder.glob("lib/*")]
+    variables = sorted(item for item in os.environ.items() if item[0].startswith(VARIABLES))
+    driver = [Path(name).read_text("utf-8") for name in DRIVER if Path(name).is_file()]
+    stats = [(str(file), file.stat()) for file in sorted(files)]
+    known = [
+        sys.version,
+        sys.path,
+        packages(),
+        editable_folders(),
+        [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats],
+        variables,
+        driver,
+        sorted(map(str, Path("/dev").glob("nvidia*"))),
+    ]
+    return hashlib.sha256(json.dumps(known).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def is_to_be_known(found: "dict[str, Any]") -> bool:
+    """Say whether answers will be the same another time: what failed may be mended by then."""
+    return not (found.get("torch_problem") or found.get("cuda_problem"))
 
 
 def probe() -> "dict[str, Any]":
@@ -116,6 +155,21 @@ def describe(torch: Any, index: int) -> "dict[str, Any]":
     }
 
 
+def answer(known: str) -> "dict[str, Any]":
+    """Return what `probe` does, and its `identity` where it may be kept.
+
+    That alone where it is the `known` one.
+    """
+    try:
+        now = identity()
+    except (OSError, ValueError):  # something changes meanwhile, or is not for us to read
+        now = ""
+    if now and now == known:
+        return {"identity": now}
+    found = probe()
+    return dict(found, identity=now) if now and is_to_be_known(found) else found
+
+
 if __name__ == "__main__":
-    print("\n" + MARK + json.dumps(probe()), flush=True)
+    print("\n" + MARK + json.dumps(answer(*sys.argv[1:] or [""])), flush=True)
     os._exit(0)  # taking torch down again takes 0.4 s of 1.6

@@ -17,8 +17,9 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import Objective
-from gpuadvisor.errors import RefusedError, UsageError
+from gpuadvisor.errors import RefusedError, StoreError, UsageError
 from gpuadvisor.interruption import at_once
+from gpuadvisor.storage.home import home
 from gpuadvisor.storage.locks import PREFIX, Held, device_locked
 from gpuadvisor.tuning.plans import MAX_BYTES
 
@@ -58,7 +59,7 @@ def check_scratch(wanted: bool) -> None:
 def target_python(command: Command) -> TargetPython:
     """Return what a command's interpreter has; UsageError if it cannot run a PyTorch script."""
     with at_once():
-        python = describe_python(command.python)
+        python = describe_python(command.python, kept=_known_pythons())
     if python.torch is None:
         why = python.torch_problem or "it has no torch"
         raise UsageError(
@@ -66,6 +67,14 @@ def target_python(command: Command) -> TargetPython:
             "runs your script with --python, or install torch there"
         )
     return python
+
+
+def _known_pythons() -> Path | None:
+    """Return the folder where interpreters' answers are kept; None where nothing can be."""
+    try:
+        return home() / "pythons"
+    except StoreError:  # whoever stores something says so
+        return None
 
 
 def devices_for(python: TargetPython, jobs: int) -> list[Device]:

@@ -216,6 +216,38 @@ def test_a_python_says_what_is_installed(with_torch, tmp_path, monkeypatch):
     assert "/my code/own" in found.editable
 
 
+def test_torch_is_imported_again_only_where_something_has_changed(
+    with_torch, tmp_path, monkeypatch
+):
+    imports = tmp_path / "imports"
+    noted = f"open({str(imports)!r}, 'a').write('.')\n{TORCH}"
+    with_torch(noted)
+    torch = tmp_path / "site" / "torch" / "__init__.py"
+    changes = (
+        lambda: None,
+        lambda: torch.write_text(f"{noted}#"),
+        lambda: (tmp_path / "site" / "numpy-2.1.0.dist-info").mkdir(),
+        lambda: monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0"),
+        lambda: [file.write_text("{") for file in (tmp_path / "kept").iterdir()],
+    )
+    found = []
+    for count, change in enumerate(changes, start=1):
+        change()
+        found += [describe_python(sys.executable, kept=tmp_path / "kept") for _ in range(2)]
+        assert len(imports.read_text()) == count
+    assert found[0] == found[1]
+    assert found[-1] == describe_python(sys.executable)
+    assert "numpy-2.1.0" in found[-1].packages
+
+
+@pytest.mark.parametrize("fails", ["raise OSError('no')", f"{TORCH}cuda.is_available = 1 / 0"])
+def test_what_failed_is_tried_again(with_torch, tmp_path, fails):
+    with_torch(fails)
+    for _ in range(2):
+        assert inspect_python(sys.executable, kept=tmp_path / "kept").torch_problem
+    assert not (tmp_path / "kept").exists()
+
+
 def test_what_torch_says_about_a_driver_is_kept(with_torch):
     with_torch(
         TORCH + "def old():\n"
