@@ -22,7 +22,7 @@ Missing = Callable[[Evidence], str | None]
 
 WITH_PROFILE = "gpuadvisor profile SCRIPT"
 WITH_COUNTERS = "gpuadvisor profile --ncu SCRIPT"
-WITH_DAEMON = "gpuadvisor daemon start (then run it again)"
+WITH_DAEMON = "gpuadvisor daemon start (then record some seconds)"
 
 
 @dataclass(frozen=True)

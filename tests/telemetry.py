@@ -43,7 +43,9 @@ def h100(index: int) -> Gpu:
 def sample(
     unavailable: Mapping[str, Unavailable] | None = None, **changes: Number | None
 ) -> Sample:
-    """A busy GPU with some values changed, or left out (None)."""
+    """A busy GPU with some values changed, or left out (None); without kernels no SM is active."""
+    if changes.get("gpu_utilization_pct") == 0:
+        changes.setdefault("sm_active_pct", 0)
     values = {n: v for n, v in {**BUSY, **changes}.items() if v is not None}
     return Sample(
         {n: v for n, v in values.items() if n not in (unavailable or {})}, unavailable or {}

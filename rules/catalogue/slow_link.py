@@ -32,7 +32,9 @@ RULE = Rule(
     needs=(
         KERNELS,
         COMMUNICATION,
-        Requirement(_lacks_link, "gpuadvisor daemon start (then run it again, on one machine)"),
+        Requirement(
+            _lacks_link, "gpuadvisor daemon start (then record some seconds, on one machine)"
+        ),
     ),
 )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.clock_reasons import SLOWING, holds
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess, Number, State
+from gpuadvisor.rules.jobs.idle import MOST_SM_ACTIVE_PCT
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.cells import Style
 
@@ -42,6 +43,10 @@ BUSY_PCT, FEW_SMS_PCT = 90.0, 50.0
 """As the rule `busy_but_idle_sms`: utilization from which on, and SMs with work below which."""
 MEMORY_BOUND_PCT = 60.0
 """DRAM bandwidth in use from which on higher clocks gain little: as `rules.clocks`."""
+
+HARDLY_ANY = 0.99
+"""Share of the time without a kernel from which on utilization, in whole percent of what the driver
+sees when it looks, tells no share any more: it reads 0 where kernels run 3 % of the time."""
 
 Readings = Sequence[tuple[float, Number]]
 """Unix times and values, oldest first."""
@@ -80,11 +85,6 @@ class _Work:
 
     def __init__(self, state: WatchState, gpu: Gpu) -> None:
         self.state, self.gpu = state, gpu
-        self.utilization = self.read("gpu_utilization_pct")
-        self.first_busy_s = next((at for at, value in self.utilization if value > 0), None)
-        self.last_busy_s = next((at for at, value in reversed(self.utilization) if value > 0), None)
-        self.busy = {at for at, value in self.recent("gpu_utilization_pct") if value > 0}
-        """When it was at work in the last minute."""
         listed = state.latest.processes
         self.processes: list[GpuProcess] | None = None
         if listed is not None:
@@ -92,6 +92,24 @@ class _Work:
                 (each for each in listed if each.gpu == gpu.uuid),
                 key=lambda each: -(each.memory_bytes or 0),
             )
+        self.since_s = self._first_start_s()
+        """When the first of those that hold it now began; what was before was another's."""
+        self.utilization = [
+            reading
+            for reading in self.read("gpu_utilization_pct")
+            if self.since_s is None or reading[0] >= self.since_s
+        ]
+        counted = {at for at, value in self.read("sm_active_pct") if value > MOST_SM_ACTIVE_PCT}
+        with_kernels = [at for at, value in self.utilization if value > 0 or at in counted]
+        self.first_busy_s = with_kernels[0] if with_kernels else None
+        self.last_busy_s = with_kernels[-1] if with_kernels else None
+        self.busy = {at for at, value in self.recent("gpu_utilization_pct") if value > 0}
+        """When it was at work in the last minute."""
+
+    def _first_start_s(self) -> float | None:
+        starts = [each.started_s for each in self.processes or ()]
+        known = [start_s for start_s in starts if start_s is not None]
+        return min(known) if known and len(known) == len(starts) else None
 
     def read(self, metric: str) -> Readings:
         return self.state.history.readings(self.gpu.uuid, metric)
@@ -233,15 +251,17 @@ def _waits(work: _Work) -> Why | None:
     if idle < LEAST_IDLE:
         return None
     since = f"since {cells.hour_and_minute(work.first_busy_s)}"
-    head = f"no kernel ran {_pct(idle)} of the time {since}"
+    head, cost = f"no kernel ran {_pct(idle)} of the time {since}", "that much"
+    if idle >= HARDLY_ANY:
+        head, cost = f"hardly any kernel ran {since}", "nearly all of its speed"
     host = _host(work)
     return Why(
         (
-            f"{head}: it waits for data or its host{host}, which costs up to that much",
+            f"{head}: it waits for data or its host{host}, which costs up to {cost}",
             f"{head}: it waits for data or its host{host}",
             f"{head}: it waits for data or its host",
-            f"waits for data or host {_pct(idle)}",
-            f"waits {_pct(idle)}",
+            f"waits for data or host {_pct(min(idle, HARDLY_ANY))}",
+            f"waits {_pct(min(idle, HARDLY_ANY))}",
         ),
         Style.WARNING,
         WAITS,
@@ -258,10 +278,14 @@ def _host(work: _Work) -> str:
     cpu = work.state.latest.value("host", "cpu_pct", work.state.now_s)
     if cpu is not None and cpu >= BUSY_CORE_PCT:
         return f", whose CPU is {cpu:.0f} % busy"
-    busiest = max((p.cpu_pct or 0.0 for p in work.processes or ()), default=0.0)
-    if busiest >= BUSY_CORE_PCT:
-        return f", where its process keeps {busiest / 100:.1f} CPU cores busy"
-    return ""
+    of_each = [(p.cpu_pct or 0.0, p.children_cpu_pct or 0.0) for p in work.processes or ()]
+    own, of_children = max(of_each, key=sum, default=(0.0, 0.0))
+    if own + of_children < BUSY_CORE_PCT:
+        return ""
+    who = "its process keeps"
+    if own < BUSY_CORE_PCT:
+        who = "its process and those that this started keep"
+    return f", where {who} {(own + of_children) / 100:.1f} CPU cores busy"
 
 
 def _few_sms(work: _Work) -> Why | None:

@@ -29,6 +29,8 @@ CAPPED = replace(HEALTHY, sm_clock_mhz=1600, held_down={"sw_power_cap": 0.98})
         (replace(IDLE, cpu_pct=100), "on_the_cpu", 1.0),
         (replace(IDLE, children_cpu_pct=700), "on_the_cpu", 1.0),
         (LOADER, "waiting_for_input", 0.46),
+        # As read on an H200, whose utilization does not see kernels that run 3 % of the time.
+        (replace(LOADER, utilization_pct=0, sm_active_pct=0.61), "waiting_for_input", 0.9),
         (OWN_LOADER, "waiting_for_input", 0.8),
         (replace(LOADER, children_cpu_pct=0, io_stall_pct=60), "waiting_for_input", 0.46),
         (LAUNCHES, "launch_bound", 0.88),
@@ -49,6 +51,8 @@ def test_what_is_said(seen, cause, lost):
         (replace(HEALTHY, utilization_pct=98, sm_active_pct=5, cpu_pct=10), "idle"),
         (replace(IDLE, sm_active_pct=30), "idle"),  # broken counters, one way or the other
         (replace(IDLE, utilization_pct=None), "idle"),
+        # Without counters: workers of a loader, or a program that prepares its data.
+        (replace(IDLE, sm_active_pct=None, children_cpu_pct=700), "on_the_cpu"),
         (replace(IDLE, alone=False, utilization_pct=60, own_sm_pct=None), "idle"),
         # CPU unknown is not input-bound, nor one thread that launches.
         (replace(LOADER, cpu_pct=None, children_cpu_pct=None), "waiting_for_input"),

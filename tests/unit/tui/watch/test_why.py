@@ -17,6 +17,9 @@ def of(pid=71, gpu="GPU-0", memory_bytes=70 * GIB, **fields):
     return GpuProcess(gpu, pid, "compute", memory_bytes, "python", **fields)
 
 
+IDLE = sample(gpu_utilization_pct=0)
+
+
 def watched(*samples, processes=None, at_s=0):
     """A state after a frame a second."""
     state = WatchState("live", clock=lambda: 0.0)
@@ -136,12 +139,33 @@ def test_what_the_process_does_meanwhile_is_said_where_it_was_read():
     assert "cores" not in sentence(*halves, processes=(of(cpu_pct=None),))
 
 
+def test_kernels_that_utilization_does_not_see_are_kernels():
+    """As read on an H200 whose network waits 97 % of the time for the workers of its loader."""
+    waits = [sample(gpu_utilization_pct=0.61)] * 100
+    loader = of(cpu_pct=4.0, children_cpu_pct=183.0, started_s=START_S)
+    assert re.fullmatch(
+        r"hardly any kernel ran since \d\d:\d\d: it waits for data or its host, where its process"
+        r" and those that this started keep 1.9 CPU cores busy, which costs up to nearly all of its"
+        r" speed",
+        sentence(*waits, processes=(loader,)),
+    )
+
+
+def test_what_another_process_did_before_is_not_this_ones():
+    before = [sample(gpu_utilization_pct=11)] * 60
+    holder = of(started_s=START_S + 60)
+    assert sentence(*before, *[IDLE] * 45, processes=(holder,)) == "idle"
+    assert sentence(*before, *[IDLE] * 75, processes=(holder,)).startswith("idle for at least 1")
+    at_work = [sample(gpu_utilization_pct=100)] * 30
+    assert sentence(*before, *at_work, processes=(holder,)) == "ok"
+
+
 def test_where_no_process_is_nobody_waits():
     assert "no kernel" not in sentence(*[sample(gpu_utilization_pct=50)] * 40, processes=())
 
 
 def test_the_time_before_its_first_kernel_does_not_count():
-    before = [sample(gpu_utilization_pct=0)] * 200
+    before = [IDLE] * 200
     assert sentence(*before, *[sample()] * 30, processes=(of(),)) == "ok"
 
 
@@ -150,11 +174,11 @@ def test_a_few_seconds_are_no_share():
 
 
 def test_memory_that_is_held_by_who_does_nothing():
-    idle = [sample(gpu_utilization_pct=0)] * 100
+    idle = [IDLE] * 100
     assert sentence(*idle, processes=(of(), of(72, memory_bytes=GIB))) == (
         "idle for at least 2 min while python (71) and 1 more hold 71 GiB"
     )
-    after_work = [sample()] * 5 + [sample(gpu_utilization_pct=0)] * 100
+    after_work = [sample()] * 5 + [IDLE] * 100
     assert sentence(*after_work, processes=(of(),)).startswith("idle for 2 min while python (71)")
 
 
@@ -162,7 +186,7 @@ def test_an_empty_gpu_is_free_only_where_that_is_known():
     idle = [sample(gpu_utilization_pct=0, memory_used_bytes=GIB)] * 3
     assert sentence(*idle, processes=()) == "free"
     assert sentence(*idle) == "idle"  # whether there are processes is not known
-    held = [sample(gpu_utilization_pct=0)] * 3
+    held = [IDLE] * 3
     assert sentence(*held, processes=()) == "idle"  # somebody holds its memory
 
 
