@@ -9,7 +9,7 @@ interrupted.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,12 @@ from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.collectors.script.request import Command
-    from gpuadvisor.domain.gate import Benchmark
+    from gpuadvisor.domain.explanation import Explanation
+    from gpuadvisor.domain.gate import Benchmark, GateResult
     from gpuadvisor.tuning.gate.configuration import Configuration
     from gpuadvisor.tuning.gate.options import GateOptions
+    from gpuadvisor.tuning.gate.runs import GateProgress
+    from gpuadvisor.tuning.trial_runner import Side
 
 SCRIPT = "the Python script, or a configured benchmark's name (default: all of these)"
 WORST = (4, 3, 7, 6)
@@ -99,7 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.profiling.explaining import explain
     from gpuadvisor.tuning.gate.comparison import gates
 
     failures: list[tuple[str, AdvisorError]] = []
@@ -114,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
                     list(benchmarks.values()),
                     progress,
                     cancelled,
-                    None if args.no_explain else partial(explain, progress, cancelled),
+                    None if args.no_explain else partial(_explain, progress, cancelled),
                 )
             ) as found,
         ):
@@ -129,6 +131,20 @@ def run(args: argparse.Namespace) -> int:
     if failures:
         raise _worst(failures)
     return 0
+
+
+def _explain(
+    progress: GateProgress,
+    cancelled: Callable[[], bool],
+    base: Side,
+    head: Side,
+    options: GateOptions,
+    found: GateResult,
+) -> Explanation:
+    """Say why a head is slower; what only that needs is not loaded for a gate that passes."""
+    from gpuadvisor.profiling.explaining import explain
+
+    return explain(progress, cancelled, base, head, options, found)
 
 
 def _worst(failures: Sequence[tuple[str, AdvisorError]]) -> AdvisorError:
