@@ -144,6 +144,7 @@ class DetailsTable(MetricTable):
     """`--page details`: a record a metric, those of a kernel after each other."""
 
     _NAME, _UNIT, _VALUE = "Metric Name", "Metric Unit", "Metric Value"
+    _RULE = "Rule Name"
 
     def __init__(self, header: list[str], mark: str) -> None:
         super().__init__(header, mark)
@@ -156,8 +157,9 @@ class DetailsTable(MetricTable):
 
     def take(self, record: list[str], launches: ProfiledKernels) -> bool:
         """Take a metric, or the opinion of a rule, which has none."""
-        if len(record) != len(self.header):
+        if not self._ends_early(record) and len(record) != len(self.header):
             return not record
+        record = [*record, *[""] * (len(self.header) - len(record))]
         whose = tuple(self._cell(record, one) for one in ("Host Name", "Process ID", "ID"))
         if whose != self._whose:
             self.finish(launches)
@@ -168,6 +170,14 @@ class DetailsTable(MetricTable):
                 self._current, metric_name(label, unit), unit, self._cell(record, self._VALUE)
             )
         return True
+
+    def _ends_early(self, record: Sequence[str]) -> bool:
+        """Say whether a metric's record leaves out what only rules have: newer versions of ncu put
+        their columns behind the value, and end a metric's line after the comma that follows it."""
+        rest = self.header[len(record) - 1 :]
+        return (
+            len(record) > self._places[self._VALUE] + 1 and record[-1] == "" and self._RULE in rest
+        )
 
     def finish(self, launches: ProfiledKernels) -> None:
         """Give the kernel whose metrics came last."""

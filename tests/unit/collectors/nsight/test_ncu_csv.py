@@ -219,6 +219,14 @@ class TestDetailsPage:
         profile = profile_of(DETAILS_HEADER + details_row("Duration", "ns", "5") * 2)
         assert profile.rows("metrics") == 1
 
+    def test_a_line_may_end_where_only_rules_have_more(self, profile_of):
+        early = details_row("Duration", "ns", "5").replace(',"",""\n', ",\n")
+        cut = details_row("Memory Throughput", "%", "43.20").replace('0","",""\n', "")
+        profile = profile_of(DETAILS_HEADER + early + details_row("Waves Per SM", "", "2") + cut)
+        assert len(metrics(profile)) == 2
+        assert kernels(profile)["duration_ns"] == [5]
+        assert len(profile.header.warnings) == 1  # of the line that was cut within a number
+
     def test_sums_over_kernels_are_refused(self, profile_of):
         with pytest.raises(UsageError, match="--print-summary"):
             profile_of(
