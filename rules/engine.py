@@ -65,7 +65,8 @@ def diagnose(
             failed.append((rule.name, f"{type(error).__name__}: {error}"))
             continue
         found.extend(_found(rule, result, evidence, fitted) for result in results)
-    ranked = sorted(map(_of_all_captured, _hidden(found)), key=_rank)
+    shared = (_of_all_captured(each, evidence) for each in _hidden(found))
+    ranked = sorted(shared, key=_rank)
     shown = [each for each in ranked if each.finding.hidden_by is None]
     return Diagnosis(
         tuple(each.finding for each in ranked),
@@ -143,8 +144,9 @@ def _worth(saving: Estimate, evidence: Evidence) -> Span | None:
 
 
 def _captured(saving: Estimate | None, evidence: Evidence) -> Span | None:
-    """Return percents of all captured time for the saving of a kernel that was counted alone."""
-    if saving is None or saving.of_ns is None:
+    """Return percents of all captured time for the saving of a kernel that was counted alone; None
+    where not all of that time is known."""
+    if saving is None or saving.of_ns is None or evidence.untimed:
         return None
     return _percents(saving, evidence.captured_ns)
 
@@ -157,15 +159,17 @@ def _percents(saving: Estimate, total: float) -> Span | None:
     return Span(100 * low, 100 * high)
 
 
-def _of_all_captured(each: _Found) -> _Found:
-    """Return a finding of a kernel as severe as its share of all captured time lets it be.
+def _of_all_captured(each: _Found, evidence: Evidence) -> _Found:
+    """Return a finding of a kernel as severe as its share of all captured time lets it be: no more
+    than a notice where that is not known, for some kernel's time was not counted.
 
     What explains what was judged within the kernel before: there its share is the same for all.
     """
     captured = each.finding.captured_pct
-    if captured is None:
+    if captured is None and not (evidence.untimed and each.finding.improvement_pct is not None):
         return each
-    severity = min(each.finding.severity, _severity(captured), key=lambda one: one.rank)
+    most = Severity.NOTICE if captured is None else _severity(captured)
+    severity = min(each.finding.severity, most, key=lambda one: one.rank)
     return replace(each, finding=replace(each.finding, severity=severity))
 
 

@@ -75,6 +75,19 @@ class Evidence:
         return math.fsum(each.time_ns for each in self.kernel_counters)
 
     @cached_property
+    def untimed(self) -> tuple[str, ...]:
+        """Names of kernels that were to be counted one by one and of which no launch has its time,
+        beside others that do: their collection failed."""
+        if self.facts is None or not self.captured_ns:
+            return ()
+        columns = self.facts.profile.columns("kernels", ("name", "duration_ns"))
+        texts = self.facts.profile.header.texts
+        names = [texts[name] for name in columns["name"].tolist()]
+        took = columns["duration_ns"].tolist()
+        timed = {name for name, time_ns in zip(names, took, strict=True) if time_ns > 0}
+        return tuple(dict.fromkeys(name for name in names if name not in timed))
+
+    @cached_property
     def together(self) -> Ranks | None:
         """All ranks of the run beside each other; None where only one is known."""
         from gpuadvisor.rules.facts.ranks import ranks_of

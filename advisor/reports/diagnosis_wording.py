@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gpuadvisor.domain.finding import (
     Diagnosis,
@@ -16,15 +15,14 @@ from gpuadvisor.domain.finding import (
     Span,
 )
 from gpuadvisor.domain.profile import CallKind
-from gpuadvisor.reports import account_wording, figures, profile_wording
+from gpuadvisor.reports import account_wording, counted_wording, figures, profile_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.engine import SEVERITIES, too_wide
 from gpuadvisor.rules.facts import roofline
 from gpuadvisor.rules.facts.account import Entry
 from gpuadvisor.rules.facts.fitness import lost_launches
-from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
-from gpuadvisor.rules.facts.ncu_kernels import kernel_counters
+from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.steps import StepSource
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
@@ -147,7 +145,7 @@ def _without_work(report: DiagnosisReport) -> str:
 def limits(report: DiagnosisReport) -> list[str]:
     """Return which part of a recording was looked at and what it cannot show, in sentences."""
     if report.source == "ncu":
-        return _random_numbers(report)
+        return [*counted_wording.random_numbers(report), *counted_wording.without_time(report)]
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
     facts = report.profile.facts
@@ -158,7 +156,7 @@ def limits(report: DiagnosisReport) -> list[str]:
 def account(report: DiagnosisReport) -> list[str]:
     """Return where a run's time went, and what of it no finding explains, in sentences."""
     if report.source == "ncu":
-        return _longest_without_finding(report)
+        return counted_wording.levels(report)
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
     facts = report.profile.facts
@@ -185,42 +183,6 @@ def _would_tell(report: DiagnosisReport, entry: Entry) -> str:
     if report.source == "nsys" and not report.script:
         how = account_wording.WOULD_TELL_OF_PROGRAM.get(entry.part, how)
     return how.replace("SCRIPT", script(report))
-
-
-def _counted_ns(report: DiagnosisReport) -> Mapping[str, float]:
-    """Return the captured time of the kernels that were counted one by one, by their names."""
-    assert report.profile is not None
-    times: dict[str, float] = defaultdict(float)
-    for each in kernel_counters(report.profile.facts.profile):
-        times[each.name] += each.time_ns
-    return times
-
-
-def _random_numbers(report: DiagnosisReport) -> list[str]:
-    """Return that most of what was captured only makes random numbers: that is a program's set-up,
-    and the kernel that somebody wanted to see came later."""
-    times = _counted_ns(report)
-    total = sum(times.values())
-    random = sum(ns for name, ns in times.items() if RANDOM.search(readable(name)))
-    if 2 * random <= total:
-        return []
-    return [
-        f"{figures.percent(random / total)} of the captured kernel time fills tensors with random"
-        " numbers, as programs do once before their work: `ncu --launch-skip N` or `ncu -k NAME`"
-        " captures the kernels after it."
-    ]
-
-
-def _longest_without_finding(report: DiagnosisReport) -> list[str]:
-    """Return that of several counted kernels nothing to fix is about the one with most time."""
-    times = _counted_ns(report)
-    total, longest = sum(times.values()), max(times, key=times.__getitem__, default="")
-    told = {each.scope.name for each in report.worth_fixing}  # the name of the run is empty
-    if len(times) < 2 or not total or longest in told or "" in told:
-        return []
-    share = figures.percent(times[longest] / total)
-    name = short_name(longest)[:_LONGEST]
-    return [f"{name} has {share} of the captured kernel time; nothing to fix was found in it."]
 
 
 def _able(report: DiagnosisReport) -> str:

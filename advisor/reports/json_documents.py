@@ -419,9 +419,29 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         **findings_json(report.diagnosis),
         "looked_at": report.profile and _looked_at(report.profile.facts),
         "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
+        "counted": _counted(report),
         "ranks": report.profile and report.profile.ranks and ranks_json(report.profile.ranks),
         "notes": report.notes,
     })  # fmt: skip
+
+
+def _counted(report: DiagnosisReport) -> list[Json]:
+    """Return the kernels with hardware counters that findings explain too little of."""
+    from gpuadvisor.reports.counted_wording import unexplained
+
+    return [
+        {
+            "kernel": each.kernel.name,
+            "captured_share": each.share,
+            "units": {name.removeprefix("the "): level for name, level in each.kernel.units},
+            "occupancy": each.kernel.metrics.achieved_occupancy,
+            "waves": each.kernel.metrics.waves,
+            "waits": each.kernel.waits and each.kernel.waits[0],
+            "waits_share": each.kernel.waits and each.kernel.waits[1],
+            "missing": each.kernel.missing,
+        }
+        for each in unexplained(report)
+    ]
 
 
 def findings_json(diagnosis: Diagnosis) -> Json:

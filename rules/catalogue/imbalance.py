@@ -13,6 +13,8 @@ LEAST_IDLE = 0.15
 and a grid of one full wave lost 6 % on an H100. [own]"""
 LEAST_SHARE = 0.5
 """Least share of the idle time that dealing out the work better saves. [own]"""
+MOST = 0.5
+"""Share from which on something is most of it: all else together is less."""
 MARGIN = 0.05
 """Share of the time with work by which more may be saved: a cure that left no SM idle saved up to
 half a point more. [own]"""
@@ -30,15 +32,40 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     high = min(1 - (1 - MARGIN) * (1 - idle), 1 - (1 - SPREAD) * loads.busiest)
     shares = Shares(LEAST_SHARE * high, high)
+    why, cure = _cause(kernel, idle)
     return result_of(
         kernel,
         f"{short(kernel)} leaves its multiprocessors without work for {idle:.0%} of their time,"
-        f" though it has {blocks:,} blocks: some blocks take much longer than others",
+        f" though it has {blocks:,} blocks: {why}",
         (percent("multiprocessors_idle", idle, LEAST_IDLE),),
-        "Give every block about the same work, start the long ones first, or let blocks fetch"
-        " their work from a queue.",
+        cure,
         shares,
         "At most the time that multiprocessors were without any warp and a twentieth of the rest;"
         " at least half of that.",
         unless_library(kernel, shares),
     )
+
+
+def _cause(kernel: KernelMetrics, idle: float) -> tuple[str, str]:
+    """Return why multiprocessors had no warps, and what to do: where all of them had none for about
+    as long, they did not wait for each other."""
+    alike = kernel.idle_on_each
+    smaller = "smaller blocks, of which several fit, or more work for each thread of fewer blocks"
+    if alike is not None and alike >= MOST * idle:
+        fits = "of which one at a time fits, " if kernel.resident == 1 else ""
+        return (
+            f"all of them alike, so that none waits for another; its blocks, {fits}leave gaps"
+            " between one's end and the next one's start",
+            f"Let something else run while a block ends and the next one starts: {smaller}.",
+        )
+    even = (
+        "Give every block about the same work, start the long ones first, or let blocks fetch their"
+        " work from a queue"
+    )
+    if alike is None and kernel.resident == 1:
+        return (
+            "some blocks take much longer than others, or, as one block at a time fits, there are"
+            " gaps between one's end and the next one's start; which of both was not counted",
+            f"{even}; or choose {smaller}.",
+        )
+    return "some blocks take much longer than others", f"{even}."

@@ -147,6 +147,13 @@ class KernelMetrics:
             return None
         return max(1 - active / elapsed, 0.0)
 
+    @cached_property
+    def idle_on_each(self) -> float | None:
+        """Share of the time in which even the SM with most of the work had no warp at all."""
+        active = self.first("sm__cycles_active.max")
+        elapsed = self.first("gpc__cycles_elapsed.max", "sm__cycles_elapsed.max")
+        return None if active is None or not elapsed else max(1 - active / elapsed, 0.0)
+
     # How busy its units are.
 
     compute = _share_of(f"sm__throughput{_ELAPSED}")

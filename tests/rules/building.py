@@ -59,9 +59,10 @@ def counters(
     block: int = 256,
     device: DeviceLimits | None = H100,
     beside_ms: float | None = None,
+    untimed: str = "",
 ) -> Evidence:
     """Return the evidence of one kernel under Nsight Compute; of two where there is one `beside`
-    it, of which only the time was counted."""
+    it, of which only the time was counted, and of one more of which nothing was."""
     made = Made()
     times = {name: ms} if beside_ms is None else {name: ms, "beside": beside_ms}
     for number, (each, took) in enumerate(times.items()):
@@ -73,6 +74,8 @@ def counters(
         for metric, value in counted.items():
             found = math.nan if value is None else value
             made.row("metrics", kernel=number, metric=metric, value=found)
+    if untimed:
+        made.kernel(untimed, (0, 0))
     return Evidence(facts=Facts(_profile(made, "ncu", device)))
 
 

@@ -10,6 +10,9 @@ def idle(share, **shape):
 FIRES = {
     "half of the time": lambda: idle(0.5),
     "just enough": lambda: idle(0.17),
+    "all multiprocessors alike": lambda: kernel(
+        QUIET, {"sm__cycles_active.avg": 0.8 * 1_980_000, "sm__cycles_active.max": 0.82 * 1_980_000}
+    ),
 }
 SILENT = {
     "starting and ending": lambda: idle(0.10),

@@ -70,9 +70,42 @@ def test_a_kernel_at_the_roof_of_memory_is_not_said_to_need_all_its_bytes():
 def test_of_kernels_counted_one_by_one_the_longest_is_named():
     strided = {f"l1tex__throughput{ELAPSED}": 10.0, **QUIET}
     text = counted(kernel(strided, beside_ms=1000.0))
-    assert "beside has 99.9 % of the captured kernel time; nothing to fix was found in it." in text
-    assert "thing to fix." not in text
+    assert "beside has 99.9 % of the captured kernel time; no rule found something to fix." in text
+    assert "1 thing to fix." not in text
     assert "beside has" not in counted(kernel(strided, beside_ms=0.001))
+
+
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+
+@pytest.mark.parametrize(("levels", "told", "missing"), [
+    ({"l1tex__throughput": 99.0, "l1tex__data_pipe_lsu_wavefronts": 99.0},
+     "What limits it is the L1 cache, at 99.0 % of its peak (its data stage",
+     "section MemoryWorkloadAnalysis_Tables"),
+    ({"l1tex__throughput": 67.0}, "Its busiest unit is the L1 cache, at 67.0 %",
+     "section WarpStateStats"),
+    ({"l1tex__throughput": 25.0}, "No unit that was counted is busier than 25.0 %",
+     "section WarpStateStats"),
+    ({"l1tex__throughput": 25.0, STALLED.format("barrier"): 45.0},
+     "Its warps wait longest at barriers, 45.0 %", None),
+])  # fmt: skip
+def test_a_kernel_without_finding_is_not_fine_its_levels_are_said(levels, told, missing):
+    quiet = {name: value for name, value in QUIET.items() if "stalled" not in name}
+    named = {name if "." in name else f"{name}{ELAPSED}": value for name, value in levels.items()}
+    text = counted(kernel({**quiet, **named}, without="stalled_long"))
+    assert told in text
+    assert ("The report does not tell" in text) == (missing is not None)
+    assert missing is None or missing in text
+
+
+def test_a_kernel_whose_time_was_not_counted_may_matter_most():
+    def with_untimed(name):
+        return kernel(QUIET, {"sm__cycles_active.avg": 990_000.0}, beside_ms=0.5, untimed=name)
+
+    assert "critical: imbalance" in counted(with_untimed(""))
+    text = counted(with_untimed("main_kernel"))
+    assert "main_kernel was captured, but its time was not counted" in text
+    assert "notice: imbalance" in text and "of all that was captured" not in text
 
 
 RANDOM = "void at::native::<unnamed>::distribution_elementwise_grid_stride_kernel<float, 4>(long)"
@@ -85,6 +118,7 @@ RANDOM = "void at::native::<unnamed>::distribution_elementwise_grid_stride_kerne
     ("generate_seed_pseudo", 0.0, True),
     ("void at::native::vectorized_elementwise_kernel<4, NormFunctor>()", 0.0, False),
     ("random_access_kernel", 0.0, False),  # a program's own
+    ("estimate(float *, curandStateXORWOW *)", 0.0, False),  # it computes with them
 ])  # fmt: skip
 def test_of_kernels_that_only_make_random_numbers_the_first_line_says_so(name, other_ms, is_told):
     text = counted(kernel(QUIET, name=name, **({"beside_ms": other_ms} if other_ms else {})))

@@ -1,0 +1,167 @@
+"""What is said of kernels that Nsight Compute counted one by one, besides findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuadvisor.reports import account_wording, figures
+from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
+from gpuadvisor.rules.facts.unit_levels import AT_PEAK, LATENCY, UnitLevels, unit_levels
+
+LEAST_SHARE = 0.1
+"""Share of all captured time from which on a kernel is spoken of."""
+MOST = 0.5
+"""Share from which on something is most of it: all else together is less."""
+ALL_PLACES = 1.0
+"""Blocks, as a share of those that the GPU holds at once, below which some of its places for them
+stay empty."""
+_LONGEST = 200
+"""Characters of a kernel's name: some have thousands."""
+_ARGUMENTS = re.compile(r"\((?:[^()]|\([^()]*\))*\)\s*$")
+_PLACEHOLDER = re.compile(r"[<(](unnamed|anonymous namespace|anonymous)[>)]")
+
+
+def _evidence(report: DiagnosisReport) -> Evidence:
+    return Evidence(None if report.profile is None else report.profile.facts)
+
+
+def random_numbers(report: DiagnosisReport) -> list[str]:
+    """Return that most of what was captured only makes random numbers: that is a program's set-up,
+    and the kernel that somebody wanted to see came later."""
+    counters = _evidence(report).kernel_counters
+    total = sum(each.time_ns for each in counters)
+    random = sum(each.time_ns for each in counters if _is_random(each.name))
+    if 2 * random <= total:
+        return []
+    return [
+        f"{figures.percent(random / total)} of the captured kernel time fills tensors with random"
+        " numbers, as programs do once before their work: `ncu --launch-skip N` or `ncu -k NAME`"
+        " captures the kernels after it."
+    ]
+
+
+def _is_random(name: str) -> bool:
+    """Say whether a kernel only makes random numbers; one that takes a generator may do more."""
+    return RANDOM.search(_ARGUMENTS.sub("", _PLACEHOLDER.sub("", readable(name)))) is not None
+
+
+def without_time(report: DiagnosisReport) -> list[str]:
+    """Return which kernels are in the report without their time, in a sentence."""
+    names = _evidence(report).untimed
+    if not names:
+        return []
+    who = ", ".join(short_name(each)[:_LONGEST] for each in names[:MOST_AT_TOP])
+    who += f" and {len(names) - MOST_AT_TOP} more" if len(names) > MOST_AT_TOP else ""
+    is_one = len(names) == 1
+    return [
+        f"{who} {'was' if is_one else 'were'} captured, but {'its' if is_one else 'their'} time was"
+        f" not counted: how much {'it matters' if is_one else 'they matter'} beside the others is"
+        " not known, and nothing here says that the others matter at all."
+    ]
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """A kernel of which no finding explains most of its time."""
+
+    kernel: UnitLevels
+    share: float
+    """Of all captured time, 0 to 1."""
+    told_pct: float | None
+    """What findings about it are worth at most, in percent of all captured time; None where there
+    are none."""
+
+
+def unexplained(report: DiagnosisReport) -> Iterator[Unexplained]:
+    """Yield the kernels with most of the captured time that findings explain too little of."""
+    evidence = _evidence(report)
+    total = evidence.captured_ns
+    told: dict[str, list[float]] = {}
+    for each in report.worth_fixing:
+        captured = each.captured_pct or each.improvement_pct
+        told.setdefault(each.scope.name, []).append(captured.high if captured else 100.0)
+    if not total or "" in told:  # the name of the run is empty
+        return
+    for kernel in unit_levels([metrics for metrics, _ in evidence.kernel_loads])[:MOST_AT_TOP]:
+        share, found = kernel.time_ns / total, told.get(kernel.name)
+        worth = None if found is None else max(found)
+        if share >= LEAST_SHARE and (worth is None or worth < 100 * MOST * share):
+            yield Unexplained(kernel, share, worth)
+
+
+def levels(report: DiagnosisReport) -> list[str]:
+    """Return how near their peak the units were in kernels that no finding explains, what else is
+    known of these, and what would tell more."""
+    return [" ".join(_sentences(each)) for each in unexplained(report)]
+
+
+def _sentences(found: Unexplained) -> Iterator[str]:
+    kernel, metrics = found.kernel, found.kernel.metrics
+    name = short_name(kernel.name)[:_LONGEST]
+    share = figures.percent(found.share)
+    if found.told_pct is None:
+        yield f"{name} has {share} of the captured kernel time; no rule found something to fix."
+    else:
+        yield (
+            f"{name} has {share} of the captured kernel time, of which what was found to fix"
+            f" explains at most {figures.percent(found.told_pct / 100)}."
+        )
+    if kernel.is_short and metrics.seconds is not None:
+        yield (
+            f"A launch takes {figures.duration(metrics.seconds)}, most of which is starting and"
+            " ending: too short for its counters to tell much."
+        )
+    yield from _of_units(kernel)
+    yield from _of_warps(kernel)
+    if kernel.missing:
+        yield from _would_tell(kernel)
+
+
+def _of_units(kernel: UnitLevels) -> Iterator[str]:
+    if not kernel.units:
+        return
+    (busiest, share), *rest = kernel.units
+    others = ", ".join(f"{unit.removeprefix('the ')} {figures.percent(of)}" for unit, of in rest)
+    peak = figures.percent(share)
+    if share < LATENCY:
+        beside = f" ({others})" if others else ""
+        yield (
+            f"No unit that was counted is busier than {peak} of its peak, {busiest} first{beside}:"
+            " what limits it is more likely waiting (latency) than a unit's rate."
+        )
+        return
+    role = "What limits it" if share >= AT_PEAK else "Its busiest unit"
+    part = f" ({kernel.part})" if kernel.part else ""
+    beside = f", beside {others}" if others else ""
+    yield f"{role} is {busiest}, at {peak} of its peak{part}{beside}."
+
+
+def _of_warps(kernel: UnitLevels) -> Iterator[str]:
+    metrics = kernel.metrics
+    if metrics.waves is not None and metrics.blocks and metrics.waves < ALL_PLACES:
+        yield (
+            f"Its {figures.count(metrics.blocks, 'block')} fill {figures.percent(metrics.waves)} of"
+            " the GPU's places for blocks."
+        )
+    if metrics.achieved_occupancy is not None:
+        yield f"Its occupancy is {figures.percent(metrics.achieved_occupancy)}."
+    if kernel.waits is not None:
+        reason, share = kernel.waits
+        yield f"Its warps wait longest {reason}, {figures.percent(share)} of their time."
+
+
+WHAT = {
+    "SpeedOfLight": "how busy the units are",
+    "WarpStateStats": "what its warps wait for",
+    "MemoryWorkloadAnalysis_Tables": "if bank conflicts, atomics or scattered accesses fill it",
+}
+"""Sections of Nsight Compute to what they tell."""
+
+
+def _would_tell(kernel: UnitLevels) -> Iterator[str]:
+    lacks = " and ".join(f"{WHAT[each]} (section {each})" for each in kernel.missing)
+    yield f"The report does not tell {lacks}: {account_wording.counting(kernel.name, None)}."
