@@ -172,13 +172,16 @@ class Neighbour:
         self.wall_s = self._now_s - started_s
         return factors
 
-    def blocks(self, count: int, block_s: float, settled_s: float) -> list[float]:
+    def blocks(
+        self, count: int, block_s: float, settled_s: float, starts: bool = True
+    ) -> list[float]:
         """Return the factors of so many blocks of two runs that start now and take turns.
 
-        Steps settle before each of them.
+        Steps settle before each of them. Where no run `starts`, they follow those before.
         """
         started_s, factors = self._now_s, []
-        self._start_up(self.startup_s + self.head_startup_s)
+        if starts:
+            self._start_up(self.startup_s + self.head_startup_s)
         for _ in range(count):
             self._now_s += settled_s
             busy_s = self._busy_s(self._now_s, self._now_s + block_s)

@@ -54,7 +54,8 @@ class Difference:
     """Ends of the interval of `ratio` that holds over all looks of the gate; of a metric that is
     counted, the least and the largest ratio of two runs."""
     unadjusted: float
-    """The ratio as measured; `ratio` differs from it only where it was adjusted for clocks."""
+    """The ratio as measured; `ratio` differs from it only where it was adjusted for clocks, or
+    both sides were timed `in_turns`."""
     tolerance: float
     """Relative difference up to which nothing is a regression."""
     limit: float
@@ -77,6 +78,9 @@ class Difference:
     in_steps: tuple[int, int] | None = None
     """First and last step of the script, of which the first is 1, that any run was counted in; what
     others do is not known. None where it is no count of single steps."""
+    in_turns: bool = False
+    """Whether `ratio` is that of both sides within each process, where they took turns after it was
+    measured as it had started; `unadjusted` is then that of what processes took as they started."""
 
 
 @dataclass(frozen=True)

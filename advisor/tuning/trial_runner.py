@@ -235,7 +235,8 @@ class TrialRunner:
 
     def _turned(self, request: RunRequest, turning: Turning) -> RunRequest:
         """Return the request of a run whose settings are turned on, and with time for blocks."""
-        slow = limits_for(turning.head, self.knobs, self.validator.baseline, self.timeout_s)
+        both = {**turning.base, **turning.head}
+        slow = limits_for(both, self.knobs, self.validator.baseline, self.timeout_s)
         total_s = max(slow.total_s, request.limits.total_s) + SLOW_BLOCKS * turning.expected_s
         return replace(
             request,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuadvisor.collectors.script.child.live_blocks import LEAST_STEPS, SETTLING_STEPS
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
@@ -29,7 +29,7 @@ class Turning:
     """What is turned in each process of a proof, and for how long."""
 
     head: Settings
-    """Settings of the side that is to be better; the other has none."""
+    """Settings of the side that is compared with the other."""
     live: Mapping[str, str]
     """Their knobs, and where each is found, in the order in which they are turned on."""
     pairs: int
@@ -38,6 +38,8 @@ class Turning:
     """Time that each block is measured at least."""
     expected_s: float
     """Time that all of them will take, about, without what a knob compiles."""
+    base: Settings = field(default_factory=dict)
+    """Settings of the other side: none, unless two plans are compared."""
 
     def blocks(self, seed: str) -> list[Block]:
         """Return the blocks of a process, each pair in an order by chance.
@@ -47,7 +49,7 @@ class Turning:
         generator = random.Random(f"blocks: {seed}")
         found = []
         for _ in range(self.pairs):
-            both = [Block({}, self.block_s), Block(self.head, self.block_s)]
+            both = [Block(self.base, self.block_s), Block(self.head, self.block_s)]
             generator.shuffle(both)
             found += both
         return found
@@ -58,13 +60,18 @@ class Turning:
             return None
         sides: tuple[list[float], list[float]] = [], []
         for block, each in zip(blocks, times, strict=True):
-            sides[bool(block.settings)].append(math.log(each.step_ms))
+            sides[block.settings == self.head].append(math.log(each.step_ms))
         base, head = (math.exp(math.fsum(logs) / len(logs)) for logs in sides)
         return InTurns(base, head)
 
 
 def turning_of(
-    head: Settings, knobs: Mapping[str, Knob], measure_s: float, step_s: float, run_s: float
+    head: Settings,
+    knobs: Mapping[str, Knob],
+    measure_s: float,
+    step_s: float,
+    run_s: float,
+    base: Settings | None = None,
 ) -> Turning:
     """Return how both sides are turned in processes that measure for `measure_s`.
 
@@ -75,8 +82,10 @@ def turning_of(
     steps = SETTLING_STEPS + max(LEAST_STEPS, math.ceil(block_s / step_s))
     pair_s = 2 * steps * step_s
     pairs = min(MOST_PAIRS, max(LEAST_PAIRS, int(run_s / pair_s)))
-    live = {name: knobs[name].application(head[name]).applier for name in knobs if name in head}
-    return Turning(head, live, pairs, block_s, pairs * pair_s)
+    base = base or {}
+    both = {**base, **head}
+    live = {name: knobs[name].application(both[name]).applier for name in knobs if name in both}
+    return Turning(head, live, pairs, block_s, pairs * pair_s, base)
 
 
 def unable_to_turn(head: Settings, knobs: Mapping[str, Knob], objective: Objective) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.gate import Difference, GateVerdict
+from gpuadvisor.domain.study import InTurns
 from gpuadvisor.tuners.statistics import Pair, proven_ratio
 
 LOOK_ERRORS: Mapping[int, float] = {
@@ -56,7 +57,7 @@ LEAST_ADJUSTED = 6
 """Pairs from which times are adjusted for clocks: how they follow them is learnt from the pairs."""
 SYSTEMATIC = 0.05
 """Chance by which clocks of equal sides are taken for different ones. Where a version makes the GPU
-clock lower, that is part of what it costs."""
+clock lower, that is part of what it costs. So are times of a side as it had started, and turned."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ class RunPair:
     ratio: float | None = None
     """The head's cost over the base's where both took turns, and what each cost says nothing of
     that; None where they ran one after the other."""
+    within: tuple[InTurns, InTurns] | None = None
+    """What both sides took in turns within the process of the base, and within that of the head,
+    after these had cost what they did; None where each process had one side only."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,19 @@ def compare(
     runs have a clock, the ratio is also looked at with times as they would have been at one clock,
     and the narrower interval counts, if the clocks of both versions were alike and both point
     the same way. Between two looks the error of the next one is used up.
+
+    Where both sides were timed within each process, too, their ratio there counts, unless turning
+    them is seen to change what they take.
     """
     plain = _judged(metric, pairs, known_base, bounds, 1.0)
+    within = [pair.within for pair in pairs if pair.within is not None]
+    if len(within) == len(pairs) and not _changes(pairs, within):
+        turned = [
+            replace(pair, ratio=ratio_within(*both))
+            for pair, both in zip(pairs, within, strict=True)
+        ]
+        found = _judged(metric, turned, (), bounds, 1.0)
+        return replace(found, unadjusted=plain.ratio, in_turns=True)
     share = clock_share(pairs)
     if not share:
         return plain
@@ -124,6 +139,14 @@ def compare(
     if not agree or adjusted.high / adjusted.low >= plain.high / plain.low:
         return plain
     return replace(adjusted, unadjusted=plain.ratio, clock_share=share)
+
+
+def ratio_within(base: InTurns, head: InTurns) -> float:
+    """Return the head's time over the base's as both took turns in two processes.
+
+    One had started as the base and one as the head, so that what a start leaves behind cancels.
+    """
+    return math.sqrt(base.head_ms / base.base_ms * head.head_ms / head.base_ms)
 
 
 def chance_to_tell(found: Difference, pairs: int, share: float) -> float:
@@ -243,8 +266,21 @@ def _clock_differences(pairs: Sequence[RunPair]) -> list[float] | None:
     return found
 
 
+def _changes(pairs: Sequence[RunPair], within: Sequence[tuple[InTurns, InTurns]]) -> bool:
+    """Say whether sides surely take something else as they are turned than as they had started.
+
+    Each process had its own side in both ways, so that it is no matter how processes differ.
+    """
+    return _is_systematic(
+        [
+            math.log(pair.head.cost / head.head_ms) - math.log(pair.base.cost / base.base_ms)
+            for pair, (base, head) in zip(pairs, within, strict=True)
+        ]
+    )
+
+
 def _is_systematic(differences: Sequence[float]) -> bool:
-    """Say whether one version's clocks are higher than the other's on the whole."""
+    """Say whether differences, such as those of clocks, are not around 0 by chance alone."""
     from scipy.special import stdtrit
 
     count = len(differences)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from gpuadvisor.domain.gate import Difference, GateRun, GateVerdict, MetricRole
 from gpuadvisor.domain.measurement import Counts, Measurement
-from gpuadvisor.domain.study import TrialState
+from gpuadvisor.domain.study import InTurns, TrialState
 from gpuadvisor.tuners.gate.decision import LIMIT, TOLERANCE, Bounds, Run, RunPair, compare
 
 COUNT_TOLERANCE = 0.05
@@ -129,7 +129,9 @@ class Statistical(Metric):
             return Run(value, run.sm_clock_mhz if self.follows_clock else None)
 
         pairs = [
-            RunPair(cost_of(base), cost_of(head), first, self.ratio(base, head))
+            RunPair(
+                cost_of(base), cost_of(head), first, self.ratio(base, head), self.within(base, head)
+            )
             for base, head, first in evidence.pairs
         ]
         bounds = self.bounds(evidence, median(pair.base.cost for pair in pairs), share)
@@ -147,6 +149,13 @@ class Statistical(Metric):
         """Return the head's figure over the base's from blocks of runs that took turns.
 
         None where they took none, and for what is no figure of a block.
+        """
+        return None
+
+    def within(self, base: GateRun, head: GateRun) -> tuple[InTurns, InTurns] | None:
+        """Return what both sides took within each of two processes, in turns.
+
+        None where each process had one side only, and for what is no figure of a block.
         """
         return None
 

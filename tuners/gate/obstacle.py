@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from gpuadvisor.domain.gate import Difference, GateVerdict, MetricRole
-from gpuadvisor.tuners.gate.decision import LOOK_ERRORS, LOOKS, PASS_ERRORS
+from gpuadvisor.tuners.gate.decision import LOOK_ERRORS, LOOKS, PASS_ERRORS, ratio_within
 from gpuadvisor.tuners.gate.metric import Counted, Evidence, Read
 from gpuadvisor.tuners.gate.metrics import load_metrics
 from gpuadvisor.tuners.gate.metrics.step_time import METRIC, WAITS
@@ -57,7 +57,9 @@ def obstacle(evidence: Evidence) -> str:
     """
     read = METRIC.reader(evidence.all)
     base, head = ([read(run) or 1.0 for run in side] for side in (evidence.base, evidence.head))
-    if ratios := [r for old, new, _ in evidence.pairs if (r := METRIC.ratio(old, new))]:
+    ratios = [r for old, new, _ in evidence.pairs if (r := METRIC.ratio(old, new))]
+    ratios += [ratio_within(*w) for old, new, _ in evidence.pairs if (w := METRIC.within(old, new))]
+    if len(ratios) == len(evidence.pairs) > 0:
         base, head = [1.0] * len(ratios), ratios
     found = scattered(base, head, evidence.tolerance, evidence.limit)
     if found is None:

@@ -174,6 +174,11 @@ def _where(found: Difference) -> str:
 def _remarks(found: GateResult) -> Iterator[str]:
     """Yield what a reader should know of how the figures came about."""
     for each in found.differences:
+        if each.in_turns:
+            yield (
+                f"{each.title.lower()} was compared as both sides took turns within each process; "
+                f"by what processes took as they had started it is {_signed(each.unadjusted)}"
+            )
         if each.clock_share:
             yield (
                 f"{each.title.lower()} was compared as at one SM clock, which moved from run to "
@@ -273,6 +278,7 @@ def _difference(each: Difference) -> dict[str, Any]:
         "high": each.high,
         "ratio_as_measured": each.unadjusted,
         "clock_share": each.clock_share,
+        "in_turns": each.in_turns,
         "tolerance": each.tolerance,
         "limit": each.limit,
         "exact": each.exact,
@@ -293,6 +299,11 @@ def _run(run: GateRun) -> dict[str, Any]:
         "step_ms": list(measured.step_ms) if measured else None,
         "window_step_ms": list(measured.window_step_ms) if measured else None,
         "blocks_ms": list(run.blocks_ms) or None,
+        "in_turns": trial.in_turns
+        and {
+            "base_ms": trial.in_turns.base_ms,
+            "head_ms": trial.in_turns.head_ms,
+        },
         "samples_per_step": measured and measured.samples_per_step,
         "data_wait_share": measured and measured.data_wait_share,
         "peak_memory_bytes": measured and measured.peak_memory_bytes,

@@ -16,6 +16,7 @@ from gpuadvisor.collectors.script.templates import NoTemplateError
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.explanation import EXPLAINED, Explanation
 from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
+from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
@@ -204,7 +205,8 @@ class _Gate:
     def _pairs(self, first: Mapping[str, GateRun]) -> Compared:
         """Return what pairs of runs show: in turns, unless that is found not to do."""
         folders = self.base.side.folder, self.head.side.folder
-        turns = InTurns(self.options, self.device, self._runs, folders, first, self._run_pair)
+        of = self.options, self.device, self._runs, folders, first, self._run_pair
+        turns = InTurns(*of, self._plans)
         comparing = self._comparing(first, turns)
         try:
             compared = comparing.go()
@@ -221,6 +223,13 @@ class _Gate:
         if turns.were_taken:
             compared = _without_startup(compared, "both versions started at the same time")
         return compared
+
+    @property
+    def _plans(self) -> tuple[Settings, Settings] | None:
+        """The settings of both sides, where they differ in nothing else."""
+        base, head = self.base, self.head
+        same = (base.command, base.environment) == (head.command, head.environment)
+        return (base.settings, head.settings) if same and base.settings != head.settings else None
 
     def _comparing(self, first: Mapping[str, GateRun], turns: InTurns | None = None) -> Comparing:
         return Comparing(

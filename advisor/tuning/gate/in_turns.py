@@ -1,21 +1,27 @@
 """Whether the runs of a gate's pairs take turns, or one follows the other.
 
 In turns, both processes are alive at the same time, and a block of steps of the one has a block of
-the other beside it: what else uses the machine slows down both.
+the other beside it: what else uses the machine slows down both. Where the sides are plans of one
+script, each process can be either of them: then they take turns within it, after it was measured.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from statistics import median
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
+from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.gate.comparing import RunBoth
 from gpuadvisor.tuners.gate.metric import measured
+from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.gate.runs import OF_GPU, Runs
+from gpuadvisor.tuning.gate.runs import OF_GPU, SHORT_S, Runs
+from gpuadvisor.tuning.turning import turning_of, unable_to_turn
 
 STARTUP, ENERGY = "startup", "energy"
 """Names of metrics that only runs have which are alone on the machine."""
@@ -41,14 +47,23 @@ class InTurns:
         folders: tuple[str, str],
         first: Mapping[str, GateRun],
         run_both: RunBoth,
+        plans: tuple[Settings, Settings] | None = None,
     ) -> None:
-        """`folders` are those in which both versions run, `first` their first runs."""
+        """`folders` are those in which both versions run, `first` their first runs, and `plans`
+        their settings where they differ in nothing else."""
         self._options, self._device, self._runs = options, device, runs
         self._folders, self._first, self._run_both = folders, first, run_both
+        self._plans = plans
         self._taken: bool | None = None
         """None before the first pair."""
-        self.told = ""
+        self._said = ""
+
+    @property
+    def told(self) -> str:
         """What the user should know of it; empty for nothing."""
+        if self._plans is None or self._runs.turning is not None or self._said:
+            return self._said
+        return self._runs.turned_nothing
 
     @property
     def were_taken(self) -> bool:
@@ -57,7 +72,7 @@ class InTurns:
     def give_up(self, why: str) -> None:
         """Have all further pairs run one after the other."""
         self._taken = False
-        self.told = f"pairs were run one after the other: {why}"
+        self._said = f"pairs were run one after the other: {why}"
 
     def both(self) -> RunBoth | None:
         """Return what runs both versions in turns; None where they follow one another."""
@@ -74,13 +89,17 @@ class InTurns:
         return "" if run.blocks_ms and OF_GPU not in found else found
 
     def _decide(self) -> None:
+        if self._plans is not None:
+            self._taken = False
+            self._decide_within(*self._plans)
+            return
         why = next(self._reasons(), None)
         if why is None:
             self._taken = True
             self._runs.progress.on_message(
                 "both processes of a pair are alive from here on, and work in turns"
             )
-            self.told = (
+            self._said = (
                 "the runs of a pair took turns, in blocks of a tenth of a second, so that what "
                 "else used the machine slowed down both"
             )
@@ -88,6 +107,26 @@ class InTurns:
             self.give_up(why)
         else:
             self._taken = False
+
+    def _decide_within(self, base: Settings, head: Settings) -> None:
+        """Have the processes of pairs time both sides in turns, where that tells more and can be.
+
+        On a quiet machine it lengthens runs, and four pairs are enough without.
+        """
+        knobs, known = load_knobs(), self._known()
+        if not (self._options.in_turns and self._base_differs()):
+            return
+        unable = (unable_to_turn(side, knobs, Objective.THROUGHPUT) for side in (base, head))
+        if why := next(filter(None, unable), ""):
+            self._said = f"each process timed one side only: {why}"
+        elif not self._runs.counts_pairs:
+            step_s = median(run.mean_step_ms for run in known) / 1e3
+            run_s = median(run.wall_s for run in known)
+            self._runs.turning = turning_of(head, knobs, SHORT_S, step_s, run_s, base)
+            self._runs.progress.on_message(
+                "runs differ from start to start: each process of a pair is measured as it has "
+                "started, and then times both sides in turns"
+            )
 
     def _reasons(self) -> Iterator[str]:
         """Yield why runs follow one another, each a clause; empty where there is nothing to say."""
@@ -112,9 +151,12 @@ class InTurns:
 
     def _base_differs(self) -> bool:
         """Say whether runs of the base, which were made before the pairs, are seen to differ."""
-        known = [run for run in self._runs.all if run.place == "known"]
-        times = [m.mean_step_ms for run in known if (m := measured(run)) is not None]
+        times = [run.mean_step_ms for run in self._known()]
         return len(times) > 1 and math.log(max(times) / min(times)) > DIFFER
+
+    def _known(self) -> list[Measurement]:
+        known = [run for run in self._runs.all if run.place == "known"]
+        return [m for run in known if (m := measured(run)) is not None]
 
     def _lacks_room(self) -> str:
         """Return why both versions do not fit into memory together; empty where they do."""

@@ -30,6 +30,7 @@ from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import Forks
 from gpuadvisor.tuning.gate.options import MEASURE_S, GateOptions
 from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
+from gpuadvisor.tuning.turning import Turning
 from gpuadvisor.tuning.validator import TrialValidator
 
 FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
@@ -79,6 +80,10 @@ class Runs:
     all: list[GateRun] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)
     """The end of what each side's last run printed."""
+    turning: Turning | None = None
+    """What the processes of pairs turn after they were measured; None for nothing."""
+    turned_nothing: str = ""
+    """Why they turn nothing any more; empty where nothing speaks against it."""
     saves: bool = False
     """Whether runs are forked, and measured for less time, where that is found to be no matter."""
 
@@ -238,7 +243,16 @@ class Runs:
         Where it ends badly after it was measured, counting is the reason, and it is run without.
         """
         if self.counting is None or not self.counting.wants(place, self.all):
-            return self._runner.run(version, "proof")
+            # What is obvious is so without.
+            turning = None if place.endswith(SHORT) else self.turning
+            trial, outcome = self._runner.run(version, "proof", turning=turning)
+            if turning is not None and trial.measurement is not None and trial.in_turns is None:
+                self.turning = None
+                self.turned_nothing = (
+                    "each process timed one side only: one ended, or failed, before both were timed"
+                )
+                self.progress.on_message(self.turned_nothing)
+            return trial, outcome
         with run_folder() as folder:
             self._runner.beside = (self.counting.application(folder),)
             try:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpuadvisor.domain.gate import GateRun, GateVerdict
 from gpuadvisor.domain.knobs import AppliedKnob
 from gpuadvisor.domain.measurement import StepWindow, Trace
-from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.domain.study import InTurns, Trial, TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.gate import comparing
 from gpuadvisor.tuners.gate.comparing import KNOWN as KNOWN_RUNS
@@ -162,6 +162,45 @@ class TestClocks:
             replace(p, base=Run(p.base.cost, 1500), head=Run(p.head.cost, 1500)) for p in pairs(8)
         ]
         assert compare("step_time", made) == compare("step_time", pairs(8))
+
+
+class TestPlans:
+    """Both sides timed within each process, of which every one is as fast as it happens to be."""
+
+    @staticmethod
+    def made(slower=0.0, bias=0.0, count=4):
+        """Pairs whose head is slower, and whose processes of the head change as they are turned."""
+        chance, found = random.Random(2), []
+        for number in range(count):
+            base, head = (math.exp(chance.gauss(0, 0.1)) for _ in range(2))
+            costs, noise = [], [math.exp(chance.gauss(0, 0.0005)) for _ in range(4)]
+            for level, of in ((base, 1.0), (head, (1 + slower) * (1 + bias))):
+                costs.append(Run(level * of * noise.pop()))
+            within = tuple(
+                InTurns(level, level * (1 + slower) * noise.pop()) for level in (base, head)
+            )
+            found.append(RunPair(*costs, number % 2 == 0, within=within))
+        return found
+
+    @pytest.mark.parametrize(
+        ("slower", "verdict"),
+        [(0.0, GateVerdict.PASS), (0.01, GateVerdict.PASS), (0.03, GateVerdict.FAIL)],
+    )
+    def test_their_ratio_there_decides_what_starts_do_not(self, slower, verdict):
+        found = compare("step_time", self.made(slower))
+        assert (found.verdict, found.in_turns) == (verdict, True)
+        assert found.low < 1 + slower < found.high < 1.01 * found.low
+        apart = compare("step_time", [replace(each, within=None) for each in self.made(slower)])
+        assert (apart.verdict, apart.in_turns) == (GateVerdict.INCONCLUSIVE, False)
+        assert found.unadjusted == apart.ratio
+
+    def test_one_process_without_leaves_them_out(self):
+        made = self.made(0.03)
+        assert not compare("step_time", [*made[:-1], replace(made[-1], within=None)]).in_turns
+
+    def test_what_turning_changes_is_seen_within_the_processes(self):
+        found = compare("step_time", self.made(0.0, bias=0.03))
+        assert (found.verdict, found.in_turns) == (GateVerdict.INCONCLUSIVE, False)
 
 
 def made_run(side, **changes):

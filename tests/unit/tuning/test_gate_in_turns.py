@@ -15,7 +15,9 @@ from gpuadvisor.collectors.script.child.turns import BLOCK, GO, WARM
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
+from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuners.gate.metric import PROFILER
 from gpuadvisor.tuning.gate import comparison
 from tests.unit.tuning import test_gate
 from tests.unit.tuning.test_gate import commit, git, write
@@ -114,6 +116,96 @@ def test_they_tell_what_runs_one_after_the_other_do_not(found, head, status):
     assert [run["blocks_ms"] for run in alone] == [None] * 4
     assert "startup" in {each["metric"] for each in document["unmeasured"]}
     assert found("--no-turns", head=head)[0] == 6
+
+
+class Planned:
+    """Plays processes of a plan that costs 4 %, each of which is as fast as it happens to be."""
+
+    def __init__(self, machine):
+        self.plain, self.chance = machine.run, random.Random(5)
+        self.spread, self.turned, self.ends_early = 0.1, 0, False
+
+    def run(self, request, *meters):
+        knobs = [a for a in request.specification.applications if a.knob != PROFILER]
+        return self._run(request, bool(knobs), math.exp(self.chance.gauss(0, self.spread)))
+
+    def run_in_turns(self, request, live, start, blocks, *meters):
+        self.turned += 1
+        level = math.exp(self.chance.gauss(0, self.spread))
+        told = [
+            BlockTime(level * (104 if each.settings else 100) * self.chance.gauss(1, 0.001))
+            for each in blocks
+        ]
+        return self._run(request, bool(start), level), told[: 2 if self.ends_early else None]
+
+    def _run(self, request, is_slower, level):
+        bare = replace(request, specification=replace(request.specification, applications=()))
+        outcome = self.plain(bare)
+        factor = level * (1.04 if is_slower else 1.0)
+        windows = tuple(replace(w, seconds=w.seconds * factor) for w in outcome.measurement.windows)
+        return replace(outcome, measurement=replace(outcome.measurement, windows=windows))
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "slow.plan.toml"
+    head = 'format = 2\nscript = "train.py"\nlevel = "balanced"\nobjective = "throughput"\n'
+    path.write_text(f"[plan]\n{head}[knobs]\ntf32 = true\n")
+    return path
+
+
+@pytest.fixture
+def planned(machine, gated, monkeypatch, plan):
+    """Gate the plan; returns the status, the document and what is printed."""
+    made = Planned(machine)
+    monkeypatch.setattr(test_gate.trial_runner, "run_script", made.run)
+    monkeypatch.setattr(test_gate.trial_runner, "run_in_turns", made.run_in_turns)
+    write("100 1000")
+
+    def planned(*words):
+        written = ("--output", f"json={plan.parent / 'gate.json'}")
+        status, out, _ = gated("--head-plan", str(plan), "--no-explain", *written, *words)
+        return status, json.loads((plan.parent / "gate.json").read_text()), " ".join(out.split())
+
+    planned.machine = made
+    return planned
+
+
+def test_plans_take_turns_within_each_process(planned):
+    status, document, told = planned()
+    assert (status, document["pairs"]) == (4, 4)
+    time = document["metrics"][0]
+    assert time["in_turns"] and time["ratio"] == pytest.approx(1.04, abs=0.002)
+    assert "step time was compared as both sides took turns within each process" in told.lower()
+    paired = [run["in_turns"] for run in document["runs"] if run["place"].startswith("pair")]
+    assert all(each["head_ms"] > 1.03 * each["base_ms"] for each in paired)
+    assert planned("--no-turns")[0] == 6
+    assert planned.machine.turned == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "turned", "sentence"),
+    [
+        (lambda machine, plan: setattr(machine, "spread", 0.001), 0, ""),
+        (
+            lambda machine, plan: plan.write_text(plan.read_text() + "persistent_workers = true\n"),
+            0,
+            "each process timed one side only: persistent_workers is set before the script starts",
+        ),
+        (
+            lambda machine, plan: setattr(machine, "ends_early", True),
+            1,
+            "each process timed one side only: one ended, or failed, before both were timed",
+        ),
+    ],
+)
+def test_where_plans_do_not(planned, plan, change, turned, sentence):
+    change(planned.machine, plan)
+    _, document, told = planned()
+    assert planned.machine.turned == turned
+    assert not document["metrics"][0]["in_turns"]
+    assert "took turns" not in told
+    assert sentence in told.replace("Each process", "each process")
 
 
 def many_workers(player):

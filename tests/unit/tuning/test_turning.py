@@ -227,9 +227,12 @@ def test_blocks_follow_in_an_order_by_chance_and_take_no_longer_than_a_run():
     assert slow.expected_s <= 20.0
 
 
-def test_what_both_sides_took():
-    turning = turning_of({"tf32": True}, KNOBS, 4.0, 0.01, 20.0)
-    blocks = [Block({}), Block(turning.head)]
+@pytest.mark.parametrize("base", [{}, {"tf32": False, "channels_last": True}])
+def test_what_both_sides_took(base):
+    turning = turning_of({"tf32": True}, KNOBS, 4.0, 0.01, 20.0, base)
+    assert {"tf32", *base} == turning.live.keys()
+    blocks = [Block(base), Block(turning.head)]
+    assert {str(each.settings) for each in turning.blocks("")} == {str(b.settings) for b in blocks}
     times = [BlockTime(12.0), BlockTime(10.0)]
     assert turning.told(blocks, times) == InTurns(pytest.approx(12.0), pytest.approx(10.0))
     assert turning.told(blocks, times[:1]) is None

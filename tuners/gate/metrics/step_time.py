@@ -7,6 +7,7 @@ from statistics import median
 
 from gpuadvisor.domain.gate import GateRun, MetricRole
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import InTurns
 from gpuadvisor.tuners.gate.metric import Read, Statistical, measured
 from gpuadvisor.tuners.gate.turns import ratio_of_blocks
 
@@ -45,6 +46,10 @@ class StepTime(Statistical):
         if old is None or new is None or old.samples_source != new.samples_source:
             return ratio
         return ratio * (old.samples_per_step or 1.0) / (new.samples_per_step or 1.0)
+
+    def within(self, base: GateRun, head: GateRun) -> tuple[InTurns, InTurns] | None:
+        old, new = base.trial.in_turns, head.trial.in_turns
+        return (old, new) if old is not None and new is not None else None
 
     def of_blocks(self, base: Sequence[float], head: Sequence[float]) -> float:
         """Return the head's time over the base's from times of blocks beside each other."""
