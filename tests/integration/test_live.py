@@ -61,14 +61,15 @@ USUAL = Block({}, 0.2)
 
 
 @pytest.fixture
-def live(tmp_path):
+def live(tmp_path, torch_imported):
     """A function that runs a screening in a script of so many steps."""
     (tmp_path / "pace.py").write_text(PACE)
     (tmp_path / "train.py").write_text(SCRIPT)
 
     def run(screening, steps=100_000, **more):
         command = Command(sys.executable, "train.py", (str(steps),), folder=str(tmp_path))
-        return run_live(replace(request(command, WARM), **more), KNOBS, screening)
+        wanted = request(command, WARM, PYTHONPATH=str(tmp_path))  # `pace`, before the script begins
+        return run_live(replace(wanted, template=torch_imported, **more), KNOBS, screening)
 
     return run
 
@@ -176,7 +177,7 @@ class TestInTurns:
     """Blocks that follow what was measured as the script had started."""
 
     @pytest.fixture
-    def turns(self, tmp_path):
+    def turns(self, tmp_path, torch_imported):
         """A function that runs both sides in turns, and says what was told of the knobs."""
         (tmp_path / "pace.py").write_text(PACE)
         (tmp_path / "train.py").write_text(SCRIPT)
@@ -184,7 +185,9 @@ class TestInTurns:
 
         def run(start, blocks=(USUAL, FAST, FAST, USUAL), steps=100_000, **more):
             command = Command(sys.executable, "train.py", (str(steps),), folder=str(tmp_path))
-            return run_in_turns(replace(request(command, brief), **more), KNOBS, start, blocks)
+            wanted = request(command, brief, PYTHONPATH=str(tmp_path))
+            wanted = replace(wanted, template=torch_imported, **more)
+            return run_in_turns(wanted, KNOBS, start, blocks)
 
         return run
 
