@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import gettempdir
 
 from gpuadvisor.collectors.script.request import Command, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script, start_common_template
@@ -18,6 +19,8 @@ from gpuadvisor.domain.device import Device
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 CPU = Device("cpu", 0, "cpu")
+COMPILED = str(Path(gettempdir()) / "gpuadvisor-tests" / "inductor")
+"""Where scripts keep what they compile: TorchDynamo would choose a place when it is imported."""
 
 TO_THE_END = Schedule(warmup_s=0.1, window_s=0.1, measure_s=60.0)
 """Lets a script run until it ends by itself, so that its steps can be counted."""
@@ -32,13 +35,20 @@ def request(
     **environment: str,
 ) -> RunRequest:
     # What differs between two runs keeps the second from being forked as the first one was.
-    environment = {"OMP_NUM_THREADS": "1", "PYTEST_CURRENT_TEST": "", **environment}
+    always = {
+        "OMP_NUM_THREADS": "1",
+        "PYTEST_CURRENT_TEST": "",
+        "TORCHINDUCTOR_CACHE_DIR": COMPILED,
+    }
+    environment = {**always, **environment}
     return RunRequest(command, Specification(seed=1, schedule=schedule), CPU, limits, environment)
 
 
 @contextmanager
-def torch_imported() -> Iterator[Template | None]:
+def torch_imported(*parts: str) -> Iterator[Template | None]:
     """A process that has imported torch, of which runs of any script are forked as `tune` does.
+
+    `parts` are packages in torch that are imported with it, for scripts that would import them.
 
     `tests/unit/collectors/script/test_templates.py` shows that a fork is what a fresh process is,
     and each that imports torch anew takes two seconds of a core. None without torch or Linux.
@@ -47,8 +57,12 @@ def torch_imported() -> Iterator[Template | None]:
     if torch is None or sys.platform != "linux":
         yield None
         return
+    home = Path(torch.origin).parent
     phase = {
-        "modules": [("torch", torch.origin)],
+        "modules": [
+            ("torch", torch.origin),
+            *((f"torch.{p}", str(home / p / "__init__.py")) for p in parts),
+        ],
         "path": sys.path,
         "main": "few.py",
         "changed": {},

@@ -68,7 +68,8 @@ def live(tmp_path, torch_imported):
 
     def run(screening, steps=100_000, **more):
         command = Command(sys.executable, "train.py", (str(steps),), folder=str(tmp_path))
-        wanted = request(command, WARM, PYTHONPATH=str(tmp_path))  # `pace`, before the script begins
+        # A fork looks for `pace` before the script's own folder is known.
+        wanted = request(command, WARM, PYTHONPATH=str(tmp_path))
         return run_live(replace(wanted, template=torch_imported, **more), KNOBS, screening)
 
     return run

@@ -131,7 +131,7 @@ class Machine:
 
 
 @pytest.fixture
-def tune(tmp_path, monkeypatch):
+def tune(tmp_path, monkeypatch, in_memory):
     """Returns the result of a study with a budget on a machine, and the seconds it took."""
 
     def tuned(machine, limit, **changes):
