@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from gpuadvisor.reports import account_wording, figures
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS
 from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
 from gpuadvisor.rules.facts.unit_levels import AT_PEAK, LATENCY, UnitLevels, unit_levels
 
@@ -19,6 +21,9 @@ MOST = 0.5
 ALL_PLACES = 1.0
 """Blocks, as a share of those that the GPU holds at once, below which some of its places for them
 stay empty."""
+MOST_FILLED = 0.9
+"""Share of the lanes of a block's warps that have a thread, below which it is said; as the rule
+`partial_warps` has it for timelines."""
 _LONGEST = 200
 """Characters of a kernel's name: some have thousands."""
 _ARGUMENTS = re.compile(r"\((?:[^()]|\([^()]*\))*\)\s*$")
@@ -142,6 +147,12 @@ def _of_units(kernel: UnitLevels) -> Iterator[str]:
 
 def _of_warps(kernel: UnitLevels) -> Iterator[str]:
     metrics = kernel.metrics
+    lanes = WARP_THREADS * math.ceil((metrics.threads or 0) / WARP_THREADS)
+    if metrics.threads and metrics.threads <= MOST_FILLED * lanes:
+        yield (
+            f"Its blocks of {figures.count(metrics.threads, 'thread')} fill {metrics.threads} of"
+            f" the {lanes} lanes of their warps."
+        )
     if metrics.waves is not None and metrics.blocks and metrics.waves < ALL_PLACES:
         yield (
             f"Its {figures.count(metrics.blocks, 'block')} fill {figures.percent(metrics.waves)} of"

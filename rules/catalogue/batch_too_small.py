@@ -34,7 +34,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find profiles in which most kernel time is in small grids."""
     facts = evidence.known_facts
     uses, count, memory = facts.kernel_uses, sm_count(evidence), peak_of(evidence)
-    found = facts.kernel_shapes
+    found = [launch for each in facts.kernel_shapes for launch in each.launches]
     total = sum(each.time_ns for each in found)
     if not count or memory is None or memory.reserved_share > MOST_MEMORY or not total:
         return

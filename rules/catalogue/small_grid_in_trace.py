@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
+from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
@@ -38,27 +40,36 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if not count or not total or (together is not None and together.mean_streams > MOST_STREAMS):
         return
     converts = bool(facts.kernel_uses.of("layout"))
-    for each in found:
-        if converts and NORMALIZES_NCHW.search(each.name):
+    for whole in found:
+        if converts and NORMALIZES_NCHW.search(whole.name):
             continue  # which is the layout's fault
-        least = PERSISTENT if each.is_library else 1.0
-        share = each.time_ns / total
-        if share < LEAST_SHARE or each.blocks >= least * count or each.mean_ns < LEAST_NS:
+        few = (PERSISTENT if whole.is_library else 1.0) * count
+        each = whole.of(partial(_is_small, most_blocks=few))
+        share = each.time_ns / total if each is not None else 0.0
+        if each is None or share < LEAST_SHARE:
             continue
-        high = 1 - each.blocks / count
-        low = max(1 - SATURATING * each.blocks / count, 0.0)
+        blocks = each.launches[0].blocks
+        alike = all(launch.blocks == blocks for launch in each.launches)
+        number = f"{blocks:,} block{'' if blocks == 1 else 's'}" + ("" if alike else " or so")
+        filled = [launch.blocks / count for launch in each.launches]
+        low = each.mean([max(1 - SATURATING * part, 0.0) for part in filled])
+        high = each.mean([max(1 - part, 0.0) for part in filled])
+        rows = each.rows(facts.profile, facts.kernel_uses.rows_of(each.name))
         yield RuleResult(
-            f"{short(each.name)} takes {share:.0%} of the GPU's kernel time with {each.blocks:.0f}"
-            f" blocks on {count} multiprocessors",
+            f"{short(each.name)} takes {share:.0%} of the GPU's kernel time{each.words(whole)} with"
+            f" {number} of {each.launches[0].threads} threads on {count} multiprocessors",
             (
-                Figure("blocks", round(each.blocks), "", count),
+                Figure("blocks", blocks, "", count),
                 percent("kernel_time", share, LEAST_SHARE),
             ),
             "Split its work into more blocks: smaller tiles, a split of the inner dimension, or a"
             " larger batch.",
-            row_saving(
-                facts, [RowGain(facts.kernel_uses.rows_of(each.name), each.time_ns, low, high)]
-            ),
+            row_saving(facts, [RowGain(rows, each.time_ns, low, high)]),
             f"At most in proportion to the multiprocessors that have no block; {PLAYED}.",
             scope=Scope(ScopeKind.KERNEL, each.name),
         )
+
+
+def _is_small(launch: KernelTime, most_blocks: float) -> bool:
+    """Say whether launches are long enough for more blocks than they have."""
+    return launch.blocks < most_blocks and launch.mean_ns >= LEAST_NS

@@ -9,7 +9,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.device import device, sm_count
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.kernels import KernelShape
+from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.occupancy import occupancy
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
@@ -44,39 +44,32 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)
-    for each in found:
-        share = each.time_ns / total if total else 0.0
-        if share < LEAST_SHARE:
-            return
-        fraction, limiter = _occupancy(evidence, each)
-        if each.is_library or fraction is None or fraction >= LOW_OCCUPANCY:
+    for whole in found:
+        if whole.is_library:
             continue
+        each = whole.of(lambda launch: (_occupancy(evidence, launch)[0] or 1.0) < LOW_OCCUPANCY)
+        share = each.time_ns / total if each is not None and total else 0.0
+        if each is None or share < LEAST_SHARE:
+            continue
+        fraction, limiter = _occupancy(evidence, each.launches[0])
+        assert fraction is not None  # as it was chosen for it
         words, advice = WORDS.get(limiter, ("its launch", "Try other block sizes."))
+        rows = each.rows(facts.profile, facts.kernel_uses.rows_of(each.name))
         yield RuleResult(
-            f"{short(each.name)} takes {share:.0%} of the GPU's kernel time at a theoretical"
-            f" occupancy of {fraction:.0%}, limited by {words}",
+            f"{short(each.name)} takes {share:.0%} of the GPU's kernel time{each.words(whole)} at a"
+            f" theoretical occupancy of {fraction:.0%}, limited by {words}",
             (
                 percent("theoretical_occupancy", fraction, LOW_OCCUPANCY),
                 percent("kernel_time", share, LEAST_SHARE),
             ),
             advice,
-            row_saving(
-                facts,
-                [
-                    RowGain(
-                        facts.kernel_uses.rows_of(each.name),
-                        each.time_ns,
-                        0.0,
-                        min(MOST_SAVED, 1 - fraction),
-                    )
-                ],
-            ),
+            row_saving(facts, [RowGain(rows, each.time_ns, 0.0, min(MOST_SAVED, 1 - fraction))]),
             f"At most 15 % of the kernel, and nothing where it does not wait; {PLAYED}.",
             scope=Scope(ScopeKind.KERNEL, each.name),
         )
 
 
-def _occupancy(evidence: Evidence, shape: KernelShape) -> tuple[float | None, str]:
+def _occupancy(evidence: Evidence, shape: KernelTime) -> tuple[float | None, str]:
     """Return the occupancy and what limits it; None where it is not known, or there are too few
     blocks for it to matter."""
 

@@ -7,7 +7,7 @@ its kernels wait for other GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -55,6 +55,20 @@ class KernelTime:
     p95_ns: int
     first_row: int
     """Row of the table of kernels of the launch that began first."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return prod(self.block)
+
+    @property
+    def mean_ns(self) -> float:
+        return self.time_ns / self.count
 
 
 def kernel_times(profile: Profile) -> tuple[KernelTime, ...]:
@@ -208,18 +222,19 @@ LIBRARY = (Family.GEMM, Family.CONVOLUTION, Family.ATTENTION)
 
 @dataclass(frozen=True)
 class KernelShape:
-    """How all launches of one kernel name are shaped."""
+    """How launches of one kernel name are shaped."""
 
     name: str
-    time_ns: int
-    count: int
-    blocks: float
-    """Blocks of the grid, the mean weighted by time."""
-    threads: int
-    """Threads of a block in the launches with most time, whose registers and shared memory stand
-    here too."""
-    registers: int
-    shared_bytes: int
+    launches: tuple[KernelTime, ...]
+    """Those that agree in shape together, those with most time first."""
+
+    @cached_property
+    def time_ns(self) -> int:
+        return sum(each.time_ns for each in self.launches)
+
+    @cached_property
+    def count(self) -> int:
+        return sum(each.count for each in self.launches)
 
     @property
     def mean_ns(self) -> float:
@@ -229,6 +244,37 @@ class KernelShape:
     def is_library(self) -> bool:
         return kind_of(self.name).family in LIBRARY
 
+    def of(self, chosen: Callable[[KernelTime], bool]) -> KernelShape | None:
+        """Return the same of some of its launches; None where none is chosen."""
+        found = tuple(each for each in self.launches if chosen(each))
+        return KernelShape(self.name, found) if found else None
+
+    def mean(self, figures: Sequence[float]) -> float:
+        """Return the mean of a figure of each of the launches, weighted by their time."""
+        if not self.time_ns:
+            return figures[0]
+        times = (each.time_ns for each in self.launches)
+        weighed = (figure * ns for figure, ns in zip(figures, times, strict=True))
+        return sum(weighed) / self.time_ns
+
+    def words(self, whole: KernelShape) -> str:
+        """Return how many of a kernel's launches they are, where they are not all: ` in 1 of its 2
+        launches`."""
+        if self.count == whole.count:
+            return ""
+        return f" in {self.count:,} of its {whole.count:,} launches"
+
+    def rows(self, profile: Profile, of_name: IntArray) -> IntArray:
+        """Return those of a name's rows of the kernels' table that are of these launches."""
+        columns = profile.columns("kernels", SHAPE)
+        found = np.zeros(len(of_name), np.bool_)
+        for shape in {(*each.grid, *each.block) for each in self.launches}:
+            alike = [
+                columns[name][of_name] == size for name, size in zip(SHAPE, shape, strict=True)
+            ]
+            found |= np.logical_and.reduce(alike)
+        return of_name[found]
+
 
 def kernel_shapes(kernels: Sequence[KernelTime], device: int | None) -> tuple[KernelShape, ...]:
     """Return the kernels of a device, those with most time first; without communication."""
@@ -237,23 +283,8 @@ def kernel_shapes(kernels: Sequence[KernelTime], device: int | None) -> tuple[Ke
         if each.device == device and min(*each.grid, *each.block) > 0:
             by_name.setdefault(each.name, []).append(each)
     found = [
-        _shape(name, launches)
+        KernelShape(name, tuple(launches))
         for name, launches in by_name.items()
         if kind_of(name).family is not Family.COMMUNICATION
     ]
     return tuple(sorted(found, key=lambda each: -each.time_ns))
-
-
-def _shape(name: str, launches: Sequence[KernelTime]) -> KernelShape:
-    time = sum(each.time_ns for each in launches)
-    weighed = sum(prod(each.grid) * each.time_ns for each in launches)
-    longest = launches[0]
-    return KernelShape(
-        name,
-        time,
-        sum(each.count for each in launches),
-        weighed / time if time else float(prod(longest.grid)),
-        prod(longest.block),
-        longest.registers,
-        longest.shared_bytes,
-    )

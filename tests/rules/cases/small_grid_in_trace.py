@@ -21,6 +21,9 @@ def beside_others():
 
 FIRES = {
     "an eighth of the GPU": lambda: queued([K("reduce_rows", 200, more=grid(16))] * 9),
+    "one launch of two, hidden in the mean of both": lambda: queued(
+        [K("reduce_rows", 2000, more=grid(1)), K("reduce_rows", 200, more=grid(900_000))] * 9
+    ),
     "one block too few": lambda: queued([K("reduce_rows", 200, more=grid(131))] * 9),
     "a library's with a quarter": lambda: queued([K(GEMM, 200, more=grid(33))] * 9),
 }

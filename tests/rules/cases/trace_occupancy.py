@@ -7,6 +7,9 @@ GEMM = "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize128x128x64_warpgroupsize1x
 FIRES = {
     "registers": lambda: queued([K("stencil", 200, more=grid(5000, 256, 168))] * 9),
     "shared memory": lambda: queued([K("stencil", 200, more=grid(5000, 128, 32, 60_000))] * 9),
+    "some launches of several": lambda: queued(
+        [K("stencil", 200, more=grid(5000, 256, 168)), K("stencil", 400, more=grid(5000, 64))] * 9
+    ),
     "small blocks": lambda: queued([K("stencil", 200, more=grid(5000, 32, 90))] * 9),
 }
 SILENT = {
