@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuadvisor.accounting.tables import jobs
     from gpuadvisor.daemon.history import events, telemetry
+    from gpuadvisor.domain.kernels import Kernel, array, output
     from gpuadvisor.errors import AdvisorError
     from gpuadvisor.monitoring.block import monitor
     from gpuadvisor.profiling.on_demand import profile_on_demand
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdvisorError",
+    "Kernel",
     "Occupancy",
     "SectionTimes",
     "__version__",
+    "array",
     "events",
     "jobs",
     "monitor",
     "occupancy",
     "open_profile",
+    "output",
     "profile_on_demand",
     "profile_section",
     "reset_sections",
@@ -41,13 +45,16 @@ TARGET_MODULES = ("errors", "section_times", "steps")
 _HOMES = {
     "__version__": "gpuadvisor.version",
     "AdvisorError": "gpuadvisor.errors",
+    "Kernel": "gpuadvisor.domain.kernels",
     "Occupancy": "gpuadvisor.rules.facts.occupancy",
     "SectionTimes": "gpuadvisor.section_times",
+    "array": "gpuadvisor.domain.kernels",
     "events": "gpuadvisor.daemon.history",
     "jobs": "gpuadvisor.accounting.tables",
     "monitor": "gpuadvisor.monitoring.block",
     "occupancy": "gpuadvisor.rules.facts.occupancy",
     "open_profile": "gpuadvisor.profiling.reading",
+    "output": "gpuadvisor.domain.kernels",
     "profile_on_demand": "gpuadvisor.profiling.on_demand",
     "profile_section": "gpuadvisor.section_times",
     "reset_sections": "gpuadvisor.section_times",

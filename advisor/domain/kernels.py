@@ -1,0 +1,415 @@
+"""A kernel file: a kernel, what can be turned in it, how it is called, and what it must compute.
+
+    from gpuadvisor import Kernel, array, output
+
+    Kernel(
+        "reduce.cu",
+        parameters={"block_x": [64, 128, 256, 512], "per_thread": [1, 2, 4, 8]},
+        default={"block_x": 256, "per_thread": 1},
+        restrictions=["block_x * per_thread <= 2048"],
+        problems=[{"n": 1 << 20}, {"n": 1 << 26}],
+        grid="ceil_div(n, block_x * per_thread)",
+        block="block_x",
+        arguments=[array("n"), output(1), "n"],
+        reference=lambda values, total, n: values.sum(),
+        bytes="4 * n",
+    )
+
+Whatever depends on the problem or the parameters is a *rule*: a number, a Python expression in a
+string, or a function whose arguments are named like the parameters and sizes that it wants.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from gpuadvisor.domain.knobs import Value
+from gpuadvisor.errors import UsageError
+
+Rule = int | float | str | Callable[..., Any]
+"""A number, an expression such as `"ceil_div(n, block_x)"`, or a function of some of the names."""
+Names = Mapping[str, Value]
+"""Parameters and the problem's sizes by name, for rules."""
+_CUDA_KERNEL = re.compile(
+    r"__global__\s[^;{}()]*?(?:__launch_bounds__\s*\([^)]*\)\s*[^;{}()]*?)?\b(\w+)\s*\(([^)]*)\)"
+)
+"""The name and the arguments of each kernel of CUDA C++."""
+MOST_POINTS = 1_000_000
+"""Points beyond which a space is refused: each takes some 100 bytes."""
+
+
+def ceil_div(number: int, by: int) -> int:
+    """Return the least whole number of parts of size `by` that hold `number`."""
+    return -(-number // by)
+
+
+def next_power_of_2(number: int) -> int:
+    """Return the least power of two that is not below `number`."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+FUNCTIONS: Mapping[str, Any] = {
+    "abs": abs, "ceil_div": ceil_div, "log2": math.log2, "max": max, "min": min,
+    "next_power_of_2": next_power_of_2, "round": round, "int": int,
+}  # fmt: skip
+"""What an expression may call."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """An argument that is an array on the GPU; `array` and `output` make it."""
+
+    shape: tuple[Rule, ...]
+    dtype: str = "float32"
+    """As torch names it."""
+    fill: str | float = "normal"
+    """`normal`, `uniform` (0 to 1), `arange`, or the number that every element has."""
+    is_output: bool = False
+    """Whether the kernel writes it, and it is compared with the reference."""
+
+
+def array(*shape: Rule, dtype: str = "float32", fill: str | float = "normal") -> Array:
+    """Return an argument that the kernel reads: an array of random numbers, new for each check.
+
+    Each side of the shape is a rule. `fill` is `normal`, `uniform`, `arange` or a number.
+    """
+    return Array(shape, dtype, fill)
+
+
+def output(*shape: Rule, dtype: str = "float32", fill: str | float | None = None) -> Array:
+    """Return an argument that the kernel writes, and that is compared with the reference.
+
+    It holds NaN (the largest number, if of integers) before each check, so that what is not written
+    is seen; with `fill` it holds that, for kernels that add to it.
+    """
+    return Array(shape, dtype, "poison" if fill is None else fill, is_output=True)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What outputs are compared with: see `Kernel`."""
+
+    function: Callable[..., Any]
+    tolerance: float | None = None
+
+
+_REGISTERED: list[Kernel] = []
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel to tune, with its parameters, problems, and arguments. Rules: see the module."""
+
+    source: Any
+    """CUDA C++ as text or the path of a `.cu` file, or a function decorated with `triton.jit`,
+    `numba.cuda.jit` or a function that returns a `cupy.RawKernel` for parameters."""
+    parameters: Mapping[str, Sequence[Value]]
+    """Name to the values to try. In CUDA C++ each is a macro of that name, in Triton a `constexpr`
+    or `num_warps`, `num_stages`, `num_ctas`, `maxnreg`."""
+    grid: Rule | Sequence[Rule]
+    """Blocks in x, y and z."""
+    arguments: Sequence[Array | Rule] | Callable[..., Sequence[Any]]
+    """In the kernel's order: arrays, and rules for numbers; or a function of sizes and parameters
+    that makes them, torch tensors among them (then `outputs` says which are compared)."""
+    block: Rule | Sequence[Rule] | None = None
+    """Threads in x, y and z; Triton needs none."""
+    default: Mapping[str, Value] = field(default_factory=dict)
+    """What the kernel has now, and what a gain is relative to; else the first value of each."""
+    restrictions: Sequence[Rule] = ()
+    """Rules that are true for the points that make sense."""
+    problems: Sequence[Mapping[str, Value]] = ({},)
+    """Sizes; the kernel is tuned for each. In CUDA C++ they are macros, too, unless an argument of
+    the kernel has the name."""
+    reference: Callable[..., Any] | None = None
+    """Takes the arguments, returns what the outputs should hold (several: a tuple); None compares
+    with what the default computes."""
+    tolerance: float | None = None
+    """Largest difference that is allowed, relative to the largest expected element; None for what
+    the dtype's rounding allows (`collectors/kernels/checking.py`)."""
+    outputs: Sequence[int] | None = None
+    """Which arguments are compared, where a function makes them."""
+    name: str = ""
+    """The function's name; in CUDA C++ the one kernel in the text if there is only one."""
+    shared_bytes: Rule = 0
+    """Dynamic shared memory of a block."""
+    bytes: Rule | None = None
+    """Bytes that must be read and written, for the bandwidth reached."""
+    flops: Rule | None = None
+    """Useful floating-point operations, for the rate reached."""
+    options: Sequence[str] = ()
+    """Options of NVRTC, such as `-use_fast_math`."""
+    file: str = ""
+    """File that the kernel was declared in, as known to the caller."""
+
+    def __post_init__(self) -> None:
+        caller = inspect.currentframe()
+        caller = caller.f_back.f_back if caller and caller.f_back else None
+        if not self.file and caller is not None:
+            object.__setattr__(self, "file", caller.f_code.co_filename)
+        object.__setattr__(self, "name", self.name or self._own_name())
+        self._check()
+        _REGISTERED.append(self)
+
+    # -- what is asked of a kernel -----------------------------------------------------------------
+
+    @property
+    def start(self) -> dict[str, Value]:
+        """The complete default point."""
+        return {name: self.default.get(name, values[0]) for name, values in self.parameters.items()}
+
+    def value(self, what: str, rule: Any, names: Names) -> Any:
+        """Return what a rule comes to; UsageError, naming `what`, where it comes to nothing."""
+        if isinstance(rule, str):
+            return self._called(what, lambda: eval(_compiled(rule), _scope(names)), rule, names)
+        if callable(rule):
+            return self._called(what, lambda: _call(rule, names), _text_of(rule), names)
+        return rule
+
+    def sides(self, what: str, rules: Rule | Sequence[Rule], names: Names) -> tuple[int, ...]:
+        """Return one to three positive whole numbers: a grid or a block."""
+        several = rules if isinstance(rules, list | tuple) else (rules,)
+        found: list[Any] = []
+        for rule in several:
+            value = self.value(what, rule, names)
+            found.extend(value if isinstance(value, list | tuple) else (value,))
+        whole = all(isinstance(each, int) and not isinstance(each, bool) for each in found)
+        if not 1 <= len(found) <= 3 or not whole or any(each < 1 for each in found):
+            raise self._error(
+                f"{what} must be one to three whole numbers from 1 on, not {found} "
+                f"({_shown(names)})"
+            )
+        return tuple(found)
+
+    def violated(self, names: Names) -> str | None:
+        """Return the first restriction that the names do not meet, as text; None for none."""
+        for rule in self.restrictions:
+            if not self.value("a restriction", rule, names):
+                return _text_of(rule)
+        return None
+
+    def points(self, problem: Names) -> Iterator[tuple[Value, ...]]:
+        """Yield the values of every point that meets the restrictions, in the parameters' order.
+
+        A restriction is looked at as soon as all names that it uses have a value, so that most of
+        a sparse grid is never visited.
+        """
+        names = list(self.parameters)
+        known = set(problem)
+        due: list[list[Rule]] = []
+        left = list(self.restrictions)
+        for name in names:
+            known.add(name)
+            now = [rule for rule in left if _wanted(rule, names) <= known]
+            left = [rule for rule in left if rule not in now]
+            due.append(now)
+        due[-1].extend(left)
+        point: dict[str, Value] = dict(problem)
+
+        def deeper(place: int) -> Iterator[tuple[Value, ...]]:
+            if place == len(names):
+                yield tuple(point[name] for name in names)
+                return
+            for value in self.parameters[names[place]]:
+                point[names[place]] = value
+                if all(self.value("a restriction", rule, point) for rule in due[place]):
+                    yield from deeper(place + 1)
+            del point[names[place]]
+
+        return deeper(0)
+
+    def checked_points(self, problem: Names) -> list[tuple[Value, ...]]:
+        """Return those points; UsageError where there is none, too many, or not the default."""
+        found: list[tuple[Value, ...]] = []
+        for point in self.points(problem):
+            found.append(point)
+            if len(found) > MOST_POINTS:
+                raise self._error(
+                    f"it has more than {MOST_POINTS:,} points: give fewer values, or restrictions"
+                )
+        where = f" for {_shown(problem)}" if problem else ""
+        if not found:
+            raise self._error(f"its restrictions leave no point{where}")
+        broken = self.violated({**problem, **self.start})
+        if broken is not None:
+            raise self._error(
+                f"its default ({_shown(self.start)}) violates the restriction {broken}{where}"
+            )
+        return found
+
+    @property
+    def arguments_vary(self) -> bool:
+        """Whether arguments depend on the point: a buffer with an element a block, for example."""
+        given = self.arguments
+        rules: list[Any] = [given] if callable(given) else []
+        for each in () if callable(given) else given:
+            rules.extend(each.shape if isinstance(each, Array) else (each,))
+        parameters = list(self.parameters)
+        return any(_wanted(rule, parameters) & self.parameters.keys() for rule in rules
+                   if isinstance(rule, str) or callable(rule))  # fmt: skip
+
+    @property
+    def cuda_text(self) -> str:
+        """The CUDA C++ of a text, or of a file beside the kernel file."""
+        source = str(self.source)
+        if "\n" in source or "__global__" in source:
+            return source
+        path = Path(self.file).parent / source
+        try:
+            return path.read_text("utf-8")
+        except OSError as error:
+            raise self._error(f"{path} cannot be read: {error.strerror}") from None
+
+    def macros(self, text: str, names: Names) -> dict[str, str]:
+        """Return what is defined before CUDA C++: parameters, and sizes that no argument of the
+        kernel is called like.
+        """
+        declared = " ".join(_CUDA_KERNEL.findall(text)[0][1:]) if _CUDA_KERNEL.search(text) else ""
+        taken = set(re.findall(r"\w+", declared)) - self.parameters.keys()
+        return {
+            name: str(int(value)) if isinstance(value, bool) else str(value)
+            for name, value in names.items()
+            if name not in taken
+        }
+
+    def _own_name(self) -> str:
+        if not isinstance(self.source, str):
+            return _name_of(self.source)
+        found = [name for name, _ in _CUDA_KERNEL.findall(self.cuda_text)]
+        if len(found) == 1:
+            return str(found[0])
+        there = f"is one of {', '.join(found)}" if found else "has no __global__ function"
+        raise self._error(f"it needs a name=: the CUDA C++ {there}")
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def _error(self, sentence: str) -> UsageError:
+        return UsageError(f"kernel {self.name or '?'} of {Path(self.file).name}: {sentence}")
+
+    def _check(self) -> None:
+        if not self.name:
+            raise self._error("it needs a name=, as it cannot be read from the source")
+        if not self.parameters:
+            raise self._error("it has no parameters: there is nothing to tune")
+        for name, values in self.parameters.items():
+            self._check_values(name, values)
+        for name in self.default:
+            if name not in self.parameters:
+                raise self._error(f"its default sets {name}, {_instead(name, self.parameters)}")
+        for name, value in self.start.items():
+            if value not in self.parameters[name]:
+                raise self._error(
+                    f"its default {name}={value!r} is none of the values "
+                    f"{list(self.parameters[name])}"
+                )
+        if not self.problems:
+            raise self._error("problems is empty: leave it out for a kernel without sizes")
+        for problem in self.problems:
+            both = sorted(problem.keys() & self.parameters.keys())
+            if both:
+                raise self._error(f"{both[0]} is both a parameter and a size of a problem")
+
+    def _check_values(self, name: str, values: Any) -> None:
+        if not name.isidentifier():
+            raise self._error(f"the parameter {name!r} must be a name as in Python or C")
+        if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+            raise self._error(f"{name} needs a list of values, not {values!r}")
+        if not all(isinstance(value, bool | int | float | str) for value in values):
+            raise self._error(f"the values of {name} must be numbers, texts or True and False")
+        if len(set(values)) < len(values):
+            raise self._error(f"{name} has a value twice: {list(values)}")
+
+    def _called(self, what: str, action: Callable[[], Any], text: str, names: Names) -> Any:
+        try:
+            return action()
+        except NameError as error:
+            raise self._error(
+                f"{what}, {text}: {_instead(error.name or '?', [*names, *FUNCTIONS])}"
+            ) from None
+        except UsageError:
+            raise
+        except Exception as error:
+            raise self._error(
+                f"{what}, {text}, fails for {_shown(names)}: {type(error).__name__}: {error}"
+            ) from error
+
+
+def declared() -> list[Kernel]:
+    """Return the kernels declared in this process so far, in order, and forget them."""
+    found = list(_REGISTERED)
+    _REGISTERED.clear()
+    return found
+
+
+def _name_of(source: Any) -> str:
+    return str(getattr(source, "__name__", "") or getattr(source, "name", ""))
+
+
+def _compiled(text: str) -> CodeType:
+    try:
+        return compile(text.strip(), "<rule>", "eval")
+    except SyntaxError as error:
+        raise ValueError(f"it is no Python expression ({error.msg})") from None
+
+
+def _scope(names: Names) -> dict[str, Any]:
+    return {"__builtins__": {}, **FUNCTIONS, **names}
+
+
+def _takes_mapping(rule: Callable[..., Any]) -> bool:
+    """Say whether a function is of Kernel Tuner's kind, which takes all names as one mapping."""
+    parameters = list(inspect.signature(rule).parameters.values())
+    return len(parameters) == 1 and parameters[0].name in ("p", "params", "config", "names")
+
+
+def _call(rule: Callable[..., Any], names: Names) -> Any:
+    if _takes_mapping(rule):
+        return rule(names)
+    wanted = inspect.signature(rule).parameters
+    for name, parameter in wanted.items():
+        if name not in names and parameter.default is inspect.Parameter.empty:
+            raise NameError(name, name=name)
+    return rule(**{name: names[name] for name in wanted if name in names})
+
+
+def _wanted(rule: Rule, parameters: Sequence[str]) -> set[str]:
+    """Return the names that a rule uses; all parameters where that cannot be known."""
+    if isinstance(rule, str):
+        try:
+            return set(_compiled(rule).co_names) - FUNCTIONS.keys()
+        except ValueError:
+            return set()  # it fails at once, with a sentence
+    if callable(rule) and not _takes_mapping(rule):
+        return set(inspect.signature(rule).parameters)
+    return set(parameters)
+
+
+def _text_of(rule: Any) -> str:
+    if isinstance(rule, str):
+        return f'"{rule.strip()}"'
+    code = getattr(rule, "__code__", None)
+    where = f" in line {code.co_firstlineno}" if code else ""
+    return f"{getattr(rule, '__name__', repr(rule)).replace('<lambda>', 'the lambda')}{where}"
+
+
+def _instead(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+    return f"there is no {name}: {hint}"
+
+
+def _shown(names: Names) -> str:
+    return ", ".join(f"{name}={value}" for name, value in names.items())
+
+
+def ordinal(value: Value) -> builtins.float:
+    """Return a value as a number, for sorting; texts come to 0."""
+    return 0.0 if isinstance(value, str) else float(value)

@@ -1,0 +1,3 @@
+"""Compiles, checks and times kernels of a kernel file, in a process of the user's Python."""
+
+TARGET_MODULES = ()

@@ -1,0 +1,266 @@
+"""Answers one request a line: describe the file, open a kernel and problem, measure, prove.
+
+Requests come as JSON on the standard input, answers go to the file descriptor that is named on the
+command line; what the kernel file prints goes to the standard error. What poisons the CUDA context
+is answered, and ends the process: whoever asks starts another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import runpy
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuadvisor.collectors.kernels.child.arguments import Arguments, difference
+from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, build
+from gpuadvisor.collectors.kernels.child.timing import Clock
+from gpuadvisor.domain.kernels import Kernel, declared
+from gpuadvisor.errors import AdvisorError, UsageError
+
+Answer = dict[str, Any]
+
+
+class Session:
+    """The kernels of one file, and the one that is open."""
+
+    def __init__(self, file: str) -> None:
+        self.kernels = _load(file)
+
+    def describe(self, request: Mapping[str, Any]) -> Answer:
+        """Return what there is to tune; the points of each problem in the order of its values."""
+        return {"kernels": [_described(kernel) for kernel in self.kernels]}
+
+    def open(self, request: Mapping[str, Any]) -> Answer:
+        """Compile and check the default of a kernel for a problem."""
+        try:
+            import torch
+        except ImportError as error:
+            raise UsageError(
+                f"kernels are measured with torch, which {sys.executable} has not ({error}): give "
+                "a Python that has it with --python"
+            ) from None
+        if not torch.cuda.is_available():
+            raise UsageError(f"torch {torch.__version__} of {sys.executable} finds no GPU")
+        torch.cuda.set_device(request["gpu"])
+        self.kernel = self.kernels[request["kernel"]]
+        self.problem = dict(self.kernel.problems[request["problem"]])
+        self.clock = Clock()
+        self.seed = int(request["seed"])
+        self.reference: list[Any] | None = None
+        try:
+            self.default = self._built(self.kernel.start)
+        except CannotBuild as error:
+            raise UsageError(f"kernel {self.kernel.name}: the default: {error}") from None
+        self.timed = Arguments(self.kernel, self.names(self.kernel.start), self.seed)
+        wrong = self._check(self.default, self.kernel.start)
+        if wrong is not None:
+            raise UsageError(f"kernel {self.kernel.name}: its default is wrong: {wrong}")
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        return {
+            "device": properties.name,
+            "uuid": f"GPU-{getattr(properties, 'uuid', '')}".removesuffix("GPU-") or None,
+            "torch": torch.__version__,
+            "resources": dict(self.default.resources()),
+            "repeats": self._repeats(),
+            "bytes": self._figure("bytes"),
+            "flops": self._figure("flops"),
+        }
+
+    def measure(self, request: Mapping[str, Any]) -> Answer:
+        """Compile, check and time a point in turns with the default."""
+        point = request["point"]
+        began = time.perf_counter()
+        launchable = self._built(point)
+        compiled = time.perf_counter()
+        wrong = self._check(launchable, point)
+        checked = time.perf_counter()
+        if wrong is not None:
+            return {"state": "wrong", "reason": wrong}
+        default, own, given_up = self.clock.against(
+            self._timed(self.default, self.kernel.start),
+            self._timed(launchable, point),
+            request["give_up_at"],
+            self.seed,
+        )
+        return {
+            "state": "pruned" if given_up else "complete",
+            "reason": "clearly slower than the best so far" if given_up else "",
+            "times_ms": own,
+            "default_ms": default,
+            "compile_ms": 1e3 * (compiled - began),
+            "check_ms": 1e3 * (checked - compiled),
+            "timing_ms": 1e3 * (time.perf_counter() - checked),
+            "resources": dict(launchable.resources()),
+        }
+
+    def prove(self, request: Mapping[str, Any]) -> Answer:
+        """Time the default and some points in turns, in random order within each round."""
+        launches = [self._timed(self.default, self.kernel.start)]
+        launches += [self._timed(self._built(point), point) for point in request["points"]]
+        for launch in launches:
+            launch()
+        shuffled = random.Random(self.seed)
+        return {"rounds_ms": self.clock.rounds(launches, request["rounds"], shuffled)}
+
+    def names(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self.problem, **point}
+
+    def _built(self, point: Mapping[str, Any]) -> Launchable:
+        return build(self.kernel, self.names(point))
+
+    def _timed(self, launchable: Launchable, point: Mapping[str, Any]) -> Callable[[], object]:
+        arguments = self.timed
+        if self.kernel.arguments_vary and point != self.kernel.start:
+            arguments = Arguments(self.kernel, self.names(point), self.seed)
+        return lambda: launchable.launch(arguments.values)
+
+    def _check(self, launchable: Launchable, point: Mapping[str, Any]) -> str | None:
+        """Run once on fresh inputs and compare: with the reference, else with the default."""
+        import torch
+
+        self.seed += 1
+        arguments = Arguments(self.kernel, self.names(point), self.seed)
+        if self.kernel.reference is not None:
+            expected = arguments.expected()
+        elif launchable is self.default:
+            arguments.poison()
+            self.default.launch(arguments.values)
+            torch.cuda.synchronize()
+            return arguments.overrun()
+        else:
+            beside = Arguments(self.kernel, self.names(point), self.seed)
+            beside.poison()
+            self.default.launch(beside.values)
+            torch.cuda.synchronize()
+            expected = beside.written()
+        arguments.poison()
+        launchable.launch(arguments.values)
+        torch.cuda.synchronize()
+        found = arguments.written()
+        return arguments.overrun() or difference(found, expected, self.kernel.tolerance)
+
+    def _repeats(self) -> bool:
+        """Say whether the default gives the same bits twice."""
+        import torch
+
+        results = []
+        for _ in range(2):
+            arguments = Arguments(self.kernel, self.names(self.kernel.start), self.seed)
+            arguments.poison()
+            self.default.launch(arguments.values)
+            torch.cuda.synchronize()
+            results.append(arguments.written())
+        return all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+    def _figure(self, name: str) -> float | None:
+        rule = getattr(self.kernel, name)
+        return (
+            None
+            if rule is None
+            else float(self.kernel.value(name, rule, self.names(self.kernel.start)))
+        )
+
+
+def _described(kernel: Kernel) -> Answer:
+    return {
+        "name": kernel.name,
+        "parameters": {name: list(values) for name, values in kernel.parameters.items()},
+        "default": kernel.start,
+        "has_reference": kernel.reference is not None,
+        "problems": [
+            {"sizes": dict(problem), "points": kernel.checked_points(problem)}
+            for problem in kernel.problems
+        ],
+    }
+
+
+def _load(file: str) -> list[Kernel]:
+    """Run the kernel file and return the kernels that it declares."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))  # noqa: PTH100, PTH120 - before pathlib
+    try:
+        runpy.run_path(file, run_name="__gpuadvisor__")
+    except AdvisorError:
+        raise
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{file} needs {error.name}, which {sys.executable} has not: give one that has with "
+            "--python"
+        ) from None
+    except BaseException as error:
+        raise UsageError(f"{file} fails: {_place(file, error)}") from None
+    found = declared()
+    if not found:
+        raise UsageError(f"{file} declares no kernel: it needs at least one gpuadvisor.Kernel(...)")
+    return found
+
+
+def _place(file: str, error: BaseException) -> str:
+    """Return what failed, with the line of the file."""
+    line, trace = "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = f"line {trace.tb_lineno}: "
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and error.lineno:
+        line = f"line {error.lineno}: "
+    return f"{line}{type(error).__name__}: {error}"
+
+
+def _answer(session: Session, request: Mapping[str, Any]) -> Answer:
+    try:
+        answer: Answer = getattr(session, request["do"])(request)
+        return answer
+    except CannotBuild as error:
+        return {"state": "unsupported", "reason": str(error)}
+    except AdvisorError as error:
+        return {"error": str(error)}
+    except Exception as error:
+        text = " ".join(str(error).split())[:400]
+        if "out of memory" in text.lower():
+            return {"state": "out_of_memory", "reason": text}
+        return {"state": "crashed", "reason": f"{type(error).__name__}: {text}", "over": _is_over()}
+
+
+def _is_over() -> bool:
+    """Say whether the CUDA context is beyond use, as it is after an illegal address."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device="cuda").item()
+    except Exception:
+        return True
+    return False
+
+
+def main() -> None:
+    """Serve requests until the input ends."""
+    file, descriptor = sys.argv[1], int(sys.argv[2])
+    answers = os.fdopen(descriptor, "w", encoding="utf-8")
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(answer: Answer) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    try:
+        session = Session(file)
+    except AdvisorError as error:
+        say({"error": str(error)})
+        return
+    say({"ready": len(session.kernels)})
+    for line in requests:
+        answer = _answer(session, json.loads(line))
+        say(answer)
+        if answer.get("over"):
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Languages of kernels, a file each: from a source and a point to something that can be launched.
+
+A backend has `takes(source) -> bool` and `build(kernel, source, names) -> Launchable`. It raises
+`CannotBuild` with the compiler's words for what no GPU of this kind could run. Whatever it needs is
+imported when it builds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from gpuadvisor.domain.kernels import Kernel, Names
+from gpuadvisor.errors import UsageError
+
+TARGET_MODULES = ("*",)
+
+BACKENDS = ("cuda_cpp", "triton", "cupy", "numba")
+
+
+class CannotBuild(Exception):  # noqa: N818 - a result of a trial, in words
+    """The point does not compile, or takes more than the GPU has."""
+
+
+@dataclass(frozen=True)
+class Launchable:
+    """A compiled kernel with its launch configuration."""
+
+    launch: Callable[[Sequence[Any]], object]
+    """Puts it into torch's current stream; its arguments are torch tensors and numbers."""
+    resources: Callable[[], Mapping[str, int]] = field(default=lambda: {})
+    """`registers`, `shared_bytes`, `local_bytes` of what was compiled, once it was launched; what
+    is not known is missing."""
+
+
+class Backend(Protocol):
+    """A module of this folder."""
+
+    def takes(self, source: Any) -> bool: ...
+
+    def build(self, kernel: Kernel, source: Any, names: Names) -> Launchable: ...
+
+
+def build(kernel: Kernel, names: Names) -> Launchable:
+    """Compile a kernel for the names of a problem and a point."""
+    source = kernel.source
+    if inspect.isfunction(source):  # it makes the kernel for a point, as closures do
+        source = kernel.value("the function that makes the kernel", source, names)
+    for name in BACKENDS:
+        backend = cast(Backend, import_module(f"{__name__}.{name}"))
+        if backend.takes(source):
+            return backend.build(kernel, source, names)
+    raise UsageError(
+        f"kernel {kernel.name}: its source is a {type(source).__name__}: it must be CUDA C++ as "
+        "text or a .cu file, or a kernel of triton.jit, numba.cuda.jit or cupy.RawKernel"
+    )
+
+
+def is_from(source: Any, library: str) -> bool:
+    """Say whether an object's class comes from a library, without importing that."""
+    return any(each.__module__.split(".")[0] == library for each in type(source).__mro__)
+
+
+def threads(kernel: Kernel, names: Names) -> tuple[int, ...]:
+    """Return the block; UsageError where the kernel names none."""
+    if kernel.block is None:
+        raise UsageError(f"kernel {kernel.name} needs block=: threads in x, y and z")
+    block = kernel.sides("block", kernel.block, names)
+    total = 1
+    for side in block:
+        total *= side
+    if total > 1024:
+        raise CannotBuild(f"a block of {total:,} threads is more than the 1,024 of any GPU")
+    return block

@@ -1,0 +1,143 @@
+"""CUDA C++ through NVRTC, with NVIDIA's `cuda-core`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, threads
+from gpuadvisor.domain.kernels import Kernel, Names
+from gpuadvisor.errors import UsageError
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""Dynamic shared memory above which a kernel is told beforehand (CUDA C++ Programming Guide)."""
+_SHOWN_LINES = 6
+
+
+def takes(source: Any) -> bool:
+    """Say whether this is a text, or the path of one."""
+    return isinstance(source, str)
+
+
+def build(kernel: Kernel, source: str, names: Names) -> Launchable:
+    """Compile for the current GPU, each name a macro."""
+    core = _core()
+    import torch
+
+    text, name = kernel.cuda_text, kernel.name
+    capability = "".join(map(str, torch.cuda.get_device_capability()))
+    options = core.ProgramOptions(
+        std="c++17",
+        arch=f"sm_{capability}",
+        define_macro=list(kernel.macros(text, names).items()),
+        **_flags(kernel),
+    )
+    block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
+    try:
+        program = core.Program(text, "c++", options)
+        compiled = program.compile("cubin", name_expressions=(name,)).get_kernel(name)
+    except Exception as error:
+        raise CannotBuild(f"it does not compile: {_lines(str(error))}") from None
+    shared = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
+    _allow(compiled, shared)
+    configuration = core.LaunchConfig(grid=grid, block=block, shmem_size=shared)
+    device = core.Device(torch.cuda.current_device())
+    device.set_current()
+    stream = device.create_stream(_TorchStream(torch.cuda.current_stream().cuda_stream))
+    sizes = _sizes(compiled)
+
+    def launch(arguments: Sequence[Any]) -> object:
+        known = sizes(len(arguments))
+        values = [_argument(each, size) for each, size in zip(arguments, known, strict=True)]
+        return core.launch(stream, configuration, compiled, *values)
+
+    return Launchable(launch, lambda: _resources(compiled))
+
+
+def _core() -> Any:
+    try:
+        from cuda import core
+    except ImportError as error:
+        raise UsageError(
+            "CUDA C++ is compiled with NVIDIA's cuda-core, which this Python has not: "
+            f"install cuda-core ({error})"
+        ) from None
+    if not hasattr(core, "Program"):  # before 0.5
+        from cuda.core import experimental as core
+    return core
+
+
+class _TorchStream:
+    """A stream of torch as other libraries take one."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def _flags(kernel: Kernel) -> dict[str, Any]:
+    """Return options as cuda-core names them: `-use_fast_math` is `use_fast_math=True`."""
+    found: dict[str, Any] = {}
+    for option in kernel.options:
+        name, _, value = option.lstrip("-").replace("-", "_").partition("=")
+        name = {"maxrregcount": "max_register_count"}.get(name, name)
+        found[name] = int(value) if value.isdigit() else value or True
+    return found
+
+
+def _allow(compiled: Any, shared: int) -> None:
+    if shared <= STATIC_SHARED_BYTES:
+        return
+    from cuda.bindings import driver
+
+    which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    device = driver.cuCtxGetDevice()[1]
+    (status,) = driver.cuKernelSetAttribute(which, shared, compiled._handle, device)
+    if int(status):
+        raise CannotBuild(
+            f"{shared:,} bytes of dynamic shared memory are more than a block can have"
+        )
+
+
+def _sizes(compiled: Any) -> Any:
+    """Return a function from a number of arguments to their sizes in bytes; 0 for not known."""
+    try:
+        known = [each.size for each in compiled.arguments_info]
+    except Exception:
+        known = []
+    return lambda count: known if len(known) == count else [0] * count
+
+
+def _argument(value: Any, size: int) -> Any:
+    if hasattr(value, "data_ptr"):
+        return value.data_ptr()
+    if isinstance(value, bool):
+        return ctypes.c_bool(value)
+    if isinstance(value, int):
+        long = size == 8 or (not size and not -(1 << 31) <= value < 1 << 31)
+        return ctypes.c_int64(value) if long else ctypes.c_int32(value)
+    if isinstance(value, float):
+        return ctypes.c_double(value) if size == 8 else ctypes.c_float(value)
+    return value
+
+
+def _resources(compiled: Any) -> dict[str, int]:
+    attributes = compiled.attributes
+    found: dict[str, int] = {}
+    for name, attribute in (
+        ("registers", "num_regs"),
+        ("shared_bytes", "shared_size_bytes"),
+        ("local_bytes", "local_size_bytes"),
+    ):
+        value = getattr(attributes, attribute)
+        found[name] = int(value() if callable(value) else value)
+    return found
+
+
+def _lines(text: str) -> str:
+    """Return the compiler's own lines of an error, which name file and line."""
+    said = [line.strip() for line in text.splitlines() if "error" in line.lower()]
+    return "; ".join(said[:_SHOWN_LINES]) or " ".join(text.split())

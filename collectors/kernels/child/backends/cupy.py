@@ -1,0 +1,59 @@
+"""CuPy: a `RawKernel`, which is compiled anew for each point with its names as macros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, is_from, threads
+from gpuadvisor.domain.kernels import Kernel, Names
+
+
+def takes(source: Any) -> bool:
+    """Say whether this is an object of CuPy."""
+    return is_from(source, "cupy")
+
+
+def build(kernel: Kernel, source: Any, names: Names) -> Launchable:
+    """Compile through CuPy for the current GPU."""
+    import cupy
+    import torch
+
+    block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
+    macros = [f"-D{name}={value}" for name, value in kernel.macros(source.code, names).items()]
+    compiled = cupy.RawKernel(source.code, source.name, (*source.options, *macros, *kernel.options))
+    try:
+        compiled.compile()
+    except Exception as error:
+        raise CannotBuild(f"it does not compile: {' '.join(str(error).split())[:400]}") from None
+    shared = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
+    if shared > compiled.max_dynamic_shared_size_bytes:
+        try:
+            compiled.max_dynamic_shared_size_bytes = shared
+        except Exception:
+            raise CannotBuild(f"a block cannot have {shared:,} bytes of shared memory") from None
+
+    def launch(arguments: Sequence[Any]) -> object:
+        values = [_argument(cupy, each) for each in arguments]
+        stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+        with stream:
+            return compiled(grid, block, tuple(values), shared_mem=shared)
+
+    return Launchable(launch, lambda: _resources(compiled))
+
+
+def _argument(cupy: Any, value: Any) -> Any:
+    """Return an argument as CuPy takes it: numbers are C's `int` and `float` where they fit."""
+    if hasattr(value, "data_ptr"):
+        return cupy.asarray(value.detach())
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31:
+        return cupy.int32(value)
+    return cupy.float32(value) if isinstance(value, float) else value
+
+
+def _resources(compiled: Any) -> dict[str, int]:
+    return {
+        "registers": compiled.num_regs,
+        "shared_bytes": compiled.shared_size_bytes,
+        "local_bytes": compiled.local_size_bytes,
+    }

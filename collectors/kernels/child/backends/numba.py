@@ -1,0 +1,53 @@
+"""Numba: a kernel of `numba.cuda.jit`, or a function that makes one for a point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, threads
+from gpuadvisor.domain.kernels import Kernel, Names
+
+
+def takes(source: Any) -> bool:
+    """Say whether this is an object of Numba."""
+    return any(each.__module__.startswith("numba") for each in type(source).__mro__)
+
+
+def build(kernel: Kernel, source: Any, names: Names) -> Launchable:
+    """Return a launch; Numba compiles with the first one."""
+    import torch
+    from numba import cuda
+
+    block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
+    shared = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
+    stream = cuda.external_stream(torch.cuda.current_stream().cuda_stream)
+    configured = source[grid, block, stream, shared]
+
+    def launch(arguments: Sequence[Any]) -> object:
+        values = [
+            cuda.as_cuda_array(each.detach(), sync=False) if hasattr(each, "data_ptr") else each
+            for each in arguments
+        ]
+        try:
+            return configured(*values)
+        except Exception as error:
+            if type(error).__module__.startswith("numba") and "Typing" in type(error).__name__:
+                raise CannotBuild(" ".join(str(error).split())[:400]) from None
+            raise
+
+    return Launchable(launch, lambda: _resources(source))
+
+
+def _resources(source: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, call in (
+        ("registers", "get_regs_per_thread"),
+        ("shared_bytes", "get_shared_mem_per_block"),
+        ("local_bytes", "get_local_mem_per_thread"),
+    ):
+        values = getattr(source, call)()
+        if isinstance(values, dict):
+            values = max(values.values(), default=0)
+        found[name] = int(values)
+    return found

@@ -1,0 +1,250 @@
+"""Brute-forced and searched spaces of kernels in files: Kernel Tuner's cache and the T4 format.
+
+A cache is written as Kernel Tuner writes it, a line a point and the end left open until it is
+finished, so that whoever is killed loses no evaluation, and either program reads the other's. What
+Kernel Tuner has no field for stands beside its own: `default_times`, `reason`, `resources`.
+T4: https://github.com/odgaard/TuningSchema.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuadvisor.domain.kernel_records import Evaluation, Record
+from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.errors import StoreError, UsageError
+
+_FAILED = {
+    TrialState.UNSUPPORTED: "CompilationFailedConfig",
+    TrialState.CRASHED: "RuntimeFailedConfig",
+    TrialState.HUNG: "RuntimeFailedConfig",
+    TrialState.OUT_OF_MEMORY: "RuntimeFailedConfig",
+    TrialState.WRONG: "InvalidConfig",
+}
+"""What Kernel Tuner writes in place of a time (`kernel_tuner.util.ErrorConfig`)."""
+_STATES = {
+    "CompilationFailedConfig": TrialState.UNSUPPORTED,
+    "RuntimeFailedConfig": TrialState.CRASHED,
+    "InvalidConfig": TrialState.UNSUPPORTED,
+}
+_INVALIDITY = {
+    TrialState.COMPLETE: "correct", TrialState.PRUNED: "correct", TrialState.WRONG: "correctness",
+    TrialState.UNSUPPORTED: "compile", TrialState.HUNG: "timeout",
+}  # fmt: skip
+"""T4's words for states; the others are `runtime`."""
+_T4_STATES = {
+    "correct": TrialState.COMPLETE, "correctness": TrialState.WRONG, "timeout": TrialState.HUNG,
+    "compile": TrialState.UNSUPPORTED, "constraints": TrialState.UNSUPPORTED,
+}  # fmt: skip
+NO_TIME = 1e19
+"""Times from which old files of Kernel Tuner mean a failure: it wrote 1e20."""
+
+
+def read(path: Path) -> Record:
+    """Return what a cache or T4 file holds, also compressed; UsageError, in words, for others."""
+    document = _document(path)
+    try:
+        if "cache" in document:
+            return _cache(document)
+        if "results" in document:
+            return _t4(document, path)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UsageError(
+            f"{path} is damaged ({type(error).__name__}: {error}): it must be a cache file of "
+            "Kernel Tuner or a T4 file"
+        ) from error
+    raise UsageError(f"{path} is neither a cache file of Kernel Tuner nor a T4 file")
+
+
+class Cache:
+    """A cache file that grows by a line with each evaluation."""
+
+    def __init__(self, path: Path, record: Record) -> None:
+        """Begin a file, or go on with one of the same space; `earlier` is what it holds."""
+        self.path = path
+        self.earlier: tuple[Evaluation, ...] = ()
+        if path.is_file():
+            before = read(path)
+            if _space(before) != _space(record):
+                raise UsageError(
+                    f"{path} holds another space than {record.kernel} has now: move it away, or "
+                    "tune without --resume"
+                )
+            self.earlier = before.evaluations
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("w", encoding="utf-8") as file:
+                file.write(_head(record))
+            for evaluation in self.earlier:
+                self.add(evaluation)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+
+    def add(self, evaluation: Evaluation) -> None:
+        """Append a point."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"\n{_entry(evaluation)},")
+
+    def finish(self) -> None:
+        """Close the file's braces, as Kernel Tuner does."""
+        text = self.path.read_text("utf-8").rstrip(",")
+        self.path.write_text(f"{text}\n}}\n}}", "utf-8")
+
+
+def t4(record: Record) -> dict[str, Any]:
+    """Return the T4 document of a record."""
+    return {
+        "schema_version": "1.0.0",
+        "metadata": {"timeunit": "milliseconds", "kernel": record.kernel, "device": record.device},
+        "results": [_t4_result(each) for each in record.evaluations],
+    }
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{path} cannot be read: {reason}") from None
+    text = data.decode("utf-8", "replace").rstrip()
+    for ending in ("", "}}"):  # it is left open while a tuner writes it
+        try:
+            document = json.loads(text.rstrip(",") + ending if ending else text)
+        except ValueError:
+            continue
+        if isinstance(document, dict):
+            return document
+        break
+    raise UsageError(f"{path} is no JSON: it must be a cache file of Kernel Tuner or a T4 file")
+
+
+def _cache(document: Mapping[str, Any]) -> Record:
+    names = document["tune_params_keys"]
+    objective = document.get("objective") or "time"
+    rows = [_evaluation(names, entry, objective) for entry in document["cache"].values()]
+    size = document.get("problem_size", ())
+    return Record(
+        str(document.get("kernel_name", "")),
+        str(document.get("device_name", "")),
+        size if isinstance(size, dict) else tuple(size) if isinstance(size, list) else (size,),
+        {name: tuple(document["tune_params"][name]) for name in names},
+        tuple(rows),
+    )
+
+
+def _evaluation(names: Sequence[str], entry: Mapping[str, Any], objective: str) -> Evaluation:
+    point = {name: entry[name] for name in names}
+    time = entry.get(objective)
+    times = tuple(each for each in entry.get("times") or () if isinstance(each, int | float))
+    costs = [float(entry.get(f"{name}_time") or 0.0) for name in ("compile", "verification")]
+    if isinstance(time, int | float) and math.isfinite(time) and time < NO_TIME:
+        return Evaluation(
+            point,
+            TrialState(entry.get("state", TrialState.COMPLETE)),
+            entry.get("reason", ""),
+            times_ms=times,
+            default_ms=tuple(entry.get("default_times", ())),
+            recorded_ms=float(time),
+            compile_ms=costs[0],
+            check_ms=costs[1],
+            timing_ms=float(entry.get("benchmark_time") or 0.0),
+            resources=entry.get("resources", {}),
+        )
+    state = entry.get("state") or _STATES.get(str(time), TrialState.CRASHED)
+    return Evaluation(point, TrialState(state), entry.get("reason", str(time)), compile_ms=costs[0])
+
+
+def _head(record: Record) -> str:
+    fields = {
+        "device_name": record.device,
+        "kernel_name": record.kernel,
+        "problem_size": record.problem,
+        "tune_params_keys": list(record.parameters),
+        "tune_params": {name: list(values) for name, values in record.parameters.items()},
+        "objective": "time",
+    }
+    return json.dumps(fields)[:-1] + ',\n"cache": {'
+
+
+def _entry(evaluation: Evaluation) -> str:
+    time = evaluation.time_ms
+    fields = {
+        **evaluation.point,
+        "time": _FAILED.get(evaluation.state, "RuntimeFailedConfig") if time is None else time,
+        "times": evaluation.times_ms,
+        "compile_time": evaluation.compile_ms,
+        "verification_time": evaluation.check_ms,
+        "benchmark_time": evaluation.timing_ms,
+        "strategy_time": 0,
+        "framework_time": 0,
+        "default_times": evaluation.default_ms,
+        "state": str(evaluation.state),
+        "reason": evaluation.reason,
+        "resources": dict(evaluation.resources),
+    }
+    key = ",".join(str(value) for value in evaluation.point.values())
+    return f"{json.dumps(key)}: {json.dumps(fields)}"
+
+
+def _space(record: Record) -> tuple[Any, ...]:
+    return record.kernel, record.device, json.dumps(record.problem), dict(record.parameters)
+
+
+def _t4(document: Mapping[str, Any], path: Path) -> Record:
+    found = []
+    for result in document["results"]:
+        objective = (result.get("objectives") or ["time"])[0]
+        values = [m["value"] for m in result["measurements"] if m["name"] == objective]
+        times = result.get("times") or {}
+        state = _T4_STATES.get(result["invalidity"], TrialState.CRASHED)
+        is_correct = state is TrialState.COMPLETE and bool(values)
+        found.append(
+            Evaluation(
+                result["configuration"],
+                state,
+                "" if is_correct else str(result["invalidity"]),
+                times_ms=tuple(times.get("runtimes") or ()) if is_correct else (),
+                recorded_ms=float(values[0]) if is_correct else None,
+                compile_ms=float(times.get("compilation") or times.get("compilation_time") or 0),
+            )
+        )
+    if not found:
+        raise UsageError(f"{path} holds no result")
+    metadata = document.get("metadata") or {}
+    parameters = {n: _values(e.point[n] for e in found) for n in found[0].point}
+    return Record(
+        str(metadata.get("kernel", path.name.split(".")[0])),
+        str(metadata.get("device", "")),
+        {},
+        parameters,
+        tuple(found),
+    )
+
+
+def _values(values: Iterable[Value]) -> tuple[Value, ...]:
+    seen = dict.fromkeys(values)
+    return tuple(sorted(seen) if not any(isinstance(v, str) for v in seen) else seen)
+
+
+def _t4_result(evaluation: Evaluation) -> dict[str, Any]:
+    time = evaluation.time_ms
+    return {
+        "configuration": dict(evaluation.point),
+        "times": {
+            "compilation_time": evaluation.compile_ms,
+            "validation": evaluation.check_ms,
+            "runtimes": list(evaluation.times_ms),
+        },
+        "invalidity": _INVALIDITY.get(evaluation.state, "runtime"),
+        "correctness": int(evaluation.state in (TrialState.COMPLETE, TrialState.PRUNED)),
+        "measurements": [] if time is None else [{"name": "time", "value": time, "unit": "ms"}],
+        "objectives": ["time"],
+    }

@@ -1,0 +1,100 @@
+"""Files of Kernel Tuner and T4 files, written and read, whole and cut off."""
+
+import gzip
+import json
+
+import pytest
+
+from gpuadvisor.domain.kernel_records import Evaluation, Record
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.errors import UsageError
+from gpuadvisor.storage.kernel_caches import Cache, read, t4
+
+EVALUATIONS = (
+    Evaluation({"b": 32, "v": 1}, TrialState.COMPLETE, "", (1.0, 1.5, 1.25), (2.0, 2.5, 2.5)),
+    Evaluation({"b": 64, "v": 1}, TrialState.UNSUPPORTED, "too much shared memory"),
+    Evaluation({"b": 64, "v": 2}, TrialState.WRONG, "3 elements differ"),
+)
+RECORD = Record("add", "H200", {"n": 8}, {"b": (32, 64), "v": (1, 2)})
+
+
+def written(path, finish):
+    cache = Cache(path, RECORD)
+    for evaluation in EVALUATIONS:
+        cache.add(evaluation)
+    if finish:
+        cache.finish()
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_what_is_written_is_read_also_if_the_writer_was_killed(tmp_path, finish):
+    written(tmp_path / "cache.json", finish)
+    found = read(tmp_path / "cache.json")
+    assert (found.kernel, found.device, found.parameters) == ("add", "H200", RECORD.parameters)
+    assert [(e.point, e.state, e.reason, e.time_ms, e.gain) for e in found.evaluations] == [
+        (e.point, e.state, e.reason, e.time_ms, e.gain) for e in EVALUATIONS
+    ]
+
+
+def test_a_finished_file_is_json_as_kernel_tuner_has_it(tmp_path):
+    written(tmp_path / "cache.json", finish=True)
+    document = json.loads((tmp_path / "cache.json").read_text())
+    assert list(document["cache"]) == ["32,1", "64,1", "64,2"]
+    assert document["cache"]["32,1"]["time"] == 1.25
+    assert document["cache"]["64,1"]["time"] == "CompilationFailedConfig"
+
+
+def test_a_study_goes_on_with_its_own_file_and_no_other(tmp_path):
+    written(tmp_path / "cache.json", finish=True)
+    again = Cache(tmp_path / "cache.json", RECORD)
+    assert [each.point for each in again.earlier] == [each.point for each in EVALUATIONS]
+    assert len(read(again.path).evaluations) == 3
+    with pytest.raises(UsageError, match="holds another space than mul"):
+        Cache(tmp_path / "cache.json", Record("mul", "H200", {"n": 8}, RECORD.parameters))
+
+
+def test_the_files_of_the_benchmark_hub_are_read(tmp_path):
+    """As Kernel Tuner 1.0 wrote them: one valid point, and one that could not be compiled."""
+    document = {
+        "device_name": "NVIDIA RTX A4000",
+        "kernel_name": "convolution_kernel",
+        "problem_size": [4096, 4096],
+        "tune_params_keys": ["x", "y"],
+        "tune_params": {"x": [16, 32], "y": [1]},
+        "objective": "time",
+        "cache": {
+            "16,1": {"x": 16, "y": 1, "time": 9.7, "times": [9.6, 9.8], "compile_time": 833.6},
+            "32,1": {"x": 32, "y": 1, "time": "CompilationFailedConfig", "times": None},
+        },
+    }
+    path = tmp_path / "A4000.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    valid, failed = read(path).evaluations
+    assert (valid.time_ms, valid.times_ms, valid.compile_ms) == (9.7, (9.6, 9.8), 833.6)
+    assert (failed.state, failed.time_ms) == (TrialState.UNSUPPORTED, None)
+
+
+def test_t4_is_written_and_read(tmp_path):
+    path = tmp_path / "t4.json"
+    path.write_text(json.dumps(t4(Record("add", "H200", {}, {}, EVALUATIONS))))
+    found = read(path)
+    assert found.parameters == RECORD.parameters
+    assert [each.state for each in found.evaluations] == [each.state for each in EVALUATIONS]
+    assert found.evaluations[0].time_ms == 1.25
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("hello", "is no JSON"),
+        ("{}", "is neither a cache file"),
+        ('{"cache": {}}', "is damaged"),
+        ('{"results": []}', "holds no result"),
+        ('{"results": [{}]}', "is damaged"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, text, said):
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read(path)

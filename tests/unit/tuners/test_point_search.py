@@ -1,0 +1,103 @@
+"""Searches over feasible points, on spaces whose best is known."""
+
+import math
+
+import pytest
+
+from gpuadvisor.domain.kernel_records import Evaluation
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuners.point_search import BRUTE_FORCE, PointSearch
+from gpuadvisor.tuners.points import Points
+from gpuadvisor.tuners.search_score import KnownSpace
+from gpuadvisor.tuners.space import Parameter, Space
+from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.kernels.evaluator import PointEvaluator
+
+X, Y = Parameter("x", tuple(range(16, 1025, 16)), 16), Parameter("y", (1, 2, 4, 8, 16), 1)
+MODE = Parameter("mode", ("plain", "vector"), "plain")
+
+
+def too_many_threads(point):
+    return "too many threads" if point["x"] * point["y"] > 1024 else None
+
+
+POINTS = Points.of(Space((X, Y, MODE), (too_many_threads,)))
+
+
+def time_ms(point):
+    """Best at 128 x 4 with vectors; no multiple of the warp is slower, large blocks fail."""
+    if point["x"] > 960:
+        return None
+    away = (math.log2(point["x"] / 128) ** 2 + math.log2(point["y"] / 4) ** 2) / 4
+    return 1 + away + 0.3 * (point["x"] % 32 > 0) + 0.2 * (point["mode"] == "plain")
+
+
+def evaluator(budget):
+    def measure(point, give_up_at):
+        time = time_ms(point)
+        state = TrialState.CRASHED if time is None else TrialState.COMPLETE
+        return Evaluation(dict(point), state, "", recorded_ms=time)
+
+    return PointEvaluator(measure, BudgetLimit(trials=budget))
+
+
+def test_points_are_the_feasible_ones_and_are_found_again():
+    assert (
+        len(POINTS) == sum(x * y <= 1024 for x in X.values for y in Y.values) * 2 > BRUTE_FORCE - 80
+    )
+    assert all(POINTS.find(POINTS.point(row)) == row for row in range(0, len(POINTS), 7))
+    assert POINTS.find({"x": 1024, "y": 2, "mode": "plain"}) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_model_finds_the_best_in_few_evaluations_and_repeats_none(seed):
+    made = evaluator(40)
+    best = PointSearch(made, POINTS, seed, "model").run()
+    assert best.settings == {"x": 128, "y": 4, "mode": "vector"}
+    visited = [tuple(trial.settings.values()) for trial in made.trials]
+    assert len(set(visited)) == len(visited) == 40
+
+
+def test_a_small_space_is_evaluated_whole():
+    made = evaluator(1000)
+    best = PointSearch(made, POINTS).run(first=[5])
+    assert len(made.trials) == len(POINTS)
+    assert made.trials[0].settings == POINTS.point(5)
+    assert time_ms(best.settings) == min(
+        filter(None, map(time_ms, map(POINTS.point, range(len(POINTS)))))
+    )
+
+
+def test_what_is_known_is_not_evaluated_again_and_counts():
+    first = evaluator(20)
+    PointSearch(first, POINTS, 0, "model").run()
+    known = [(POINTS.find(trial.settings), trial) for trial in first.trials]
+    second = evaluator(20)
+    PointSearch(second, POINTS, 0, "model").run(known=known)
+    assert not {tuple(t.settings.values()) for t in first.trials} & {
+        tuple(t.settings.values()) for t in second.trials
+    }
+
+
+def test_a_space_where_everything_fails_has_no_best():
+    def measure(point, give_up_at):
+        return Evaluation(dict(point), TrialState.CRASHED, "launch failed")
+
+    made = PointEvaluator(measure, BudgetLimit(trials=15))
+    assert PointSearch(made, POINTS, 0, "model").run() is None
+    assert len(made.trials) == 15
+
+
+def test_scores_tell_random_from_good():
+    space = KnownSpace([1 + number / 100 for number in range(999)] + [math.inf])
+    import random
+
+    draws = []
+    for seed in range(60):
+        order = list(range(999))
+        random.Random(seed).shuffle(order)
+        draws.append([1 + number / 100 for number in order])
+    assert space.score(draws) == pytest.approx(0, abs=0.15)
+    assert space.score([[1.0]]) == pytest.approx(1)
+    assert space.random_evaluations_within(0.001) == 500
+    assert space.evaluations_within([math.inf, 1.5, 1.0], 0.01) == 3

@@ -1,0 +1,192 @@
+"""The search over a kernel's points: all of them, or those that a model finds promising.
+
+Every proposal is a feasible point that was not evaluated yet: nothing is measured twice, and
+nothing is proposed that a restriction forbids. Failed points steer the model away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.gaussian_process import GaussianProcess
+from gpuadvisor.tuners.points import Floats, Points
+from gpuadvisor.tuners.space import Evaluator
+
+BRUTE_FORCE = 300
+"""Points up to which all are evaluated: a search needs about a hundred anyway (replays of published
+spaces), and the importance of parameters is exact then."""
+_FIRST = 10
+"""Points drawn by chance before there is a model."""
+_REFIT_SHARE, _REFIT_LEAST = 10, 4
+"""The model's lengths are found anew after a tenth of the evaluations, but at least four."""
+_CANDIDATES = 3000
+"""Points that the model looks at for a proposal: some by chance, and all neighbours of the best."""
+_NEAR = 2
+"""Parameters in which a neighbour may differ."""
+
+
+class Strategy(Protocol):
+    """Proposes one point after the other, and is told what came of each."""
+
+    def propose(self) -> int | None:
+        """Return the row of a point that was not told of; None where there is none left."""
+        ...
+
+    def tell(self, row: int, cost: float | None) -> None:
+        """Take in the logarithm of a point's cost; None where it failed."""
+        ...
+
+
+@dataclass
+class InOrder:
+    """All points in a given order: brute force, or a random search."""
+
+    rows: Sequence[int]
+    _place: int = 0
+    _told: set[int] = field(default_factory=set)
+
+    @classmethod
+    def shuffled(cls, points: Points, seed: int) -> InOrder:
+        return cls([int(n) for n in np.random.default_rng(seed).permutation(len(points))])
+
+    def propose(self) -> int | None:
+        while self._place < len(self.rows):
+            row = self.rows[self._place]
+            self._place += 1
+            if row not in self._told:
+                return row
+        return None
+
+    def tell(self, row: int, cost: float | None) -> None:
+        self._told.add(row)
+
+
+class ModelSearch:
+    """Bayesian optimization over the rows: the largest expected improvement is next."""
+
+    def __init__(self, points: Points, seed: int) -> None:
+        self._points = points
+        self._random = np.random.default_rng(seed)
+        self._open = np.ones(len(points), bool)
+        self._order = iter(self._random.permutation(len(points)))
+        self._rows: list[int] = []
+        self._costs: list[float] = []
+        """Logarithms of costs; NaN for failures."""
+        self._model = GaussianProcess(points.features.shape[1])
+        self._fitted_at = 0
+
+    def tell(self, row: int, cost: float | None) -> None:
+        self._open[row] = False
+        self._rows.append(row)
+        self._costs.append(math.nan if cost is None else cost)
+
+    def propose(self) -> int | None:
+        if not self._open.any():
+            return None
+        costs = np.array(self._costs)
+        if len(costs) < _FIRST or not np.isfinite(costs).any():
+            return next(int(row) for row in self._order if self._open[row])
+        values = _levelled(costs)
+        known = self._points.features[self._rows]
+        due = max(_REFIT_LEAST, len(costs) // _REFIT_SHARE)
+        if not self._fitted_at or len(costs) >= self._fitted_at + due:
+            self._model.fit(known, values)
+            self._fitted_at = len(costs)
+        rows = self._candidates(int(np.nanargmin(costs)))
+        mean, deviation = self._model.predict(known, values, self._points.features[rows])
+        return int(rows[np.argmax(_expected_improvement(values.min(), mean, deviation))])
+
+    def _candidates(self, best: int) -> NDArray[np.intp]:
+        rows = np.flatnonzero(self._open)
+        if len(rows) <= _CANDIDATES:
+            return rows
+        near = self._points.neighbours(self._rows[best], _NEAR)
+        drawn = self._random.choice(rows, _CANDIDATES, replace=False)
+        return np.union1d(drawn, near[self._open[near]])
+
+
+def _levelled(costs: Floats) -> Floats:
+    """Return costs with mean 0 and deviation 1, of which all that are bad count as equally bad.
+
+    A model that must also explain by how much the worst differ knows less of the best. Failures are
+    as bad as the worst.
+    """
+    known = costs[np.isfinite(costs)]
+    middle = float(np.median(known))
+    most = 2 * middle - float(known.min())
+    levelled = np.minimum(np.where(np.isfinite(costs), costs, np.inf), most)
+    found: Floats = (levelled - levelled.mean()) / (levelled.std() + 1e-9)
+    return found
+
+
+def _expected_improvement(best: float, mean: Floats, deviation: Floats) -> Floats:
+    """Return by how much each point may be expected to fall below the best (Jones et al., 1998)."""
+    away = (best - mean) / deviation
+    density = np.exp(-0.5 * away * away) / math.sqrt(2 * math.pi)
+    found: Floats = deviation * (away * ndtr(away) + density)
+    return found
+
+
+STRATEGIES: dict[str, Callable[[Points, int], Strategy]] = {
+    "model": ModelSearch,
+    "random": InOrder.shuffled,
+}
+"""Strategies by name, as `--strategy` takes them."""
+
+
+@dataclass
+class PointSearch:
+    """A search in progress, on an evaluator that counts trials and knows the budget."""
+
+    evaluator: Evaluator
+    points: Points
+    seed: int = 0
+    strategy: str | None = None
+    """Name of the strategy; None for all points of a small space, else the model."""
+    enough: Callable[[Trial], bool] = lambda trial: False
+    """Whether a trial is good enough to end the search."""
+
+    def run(
+        self, first: Sequence[int] = (), known: Sequence[tuple[int, Trial]] = ()
+    ) -> Trial | None:
+        """Evaluate until the budget ends, all points are known, or one is good enough.
+
+        `first` are rows that are evaluated before others, `known` those that were earlier. Returns
+        the best complete trial, or None where there is none.
+        """
+        small = len(self.points) <= BRUTE_FORCE
+        name = self.strategy or ("random" if small else "model")
+        strategy = STRATEGIES[name](self.points, self.seed)
+        best: Trial | None = None
+        told: set[int] = set()
+
+        def tell(row: int, trial: Trial) -> None:
+            nonlocal best
+            told.add(row)
+            strategy.tell(row, None if trial.gain is None else -math.log(trial.gain))
+            if trial.state is TrialState.COMPLETE and (trial.gain or 0) > (
+                best.gain if best and best.gain else 0
+            ):
+                best = trial
+
+        for row, trial in known:
+            tell(row, trial)
+        waiting = [row for row in first if row not in told]
+        while best is None or not self.enough(best):
+            proposed = waiting.pop(0) if waiting else strategy.propose()
+            if proposed is None:
+                break
+            point = self.points.point(proposed)
+            if not self.evaluator.affordable([point]):
+                break
+            (trial,) = self.evaluator.measure([point], "search", best.gain if best else None)
+            tell(proposed, trial)
+        return best
