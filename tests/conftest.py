@@ -144,13 +144,14 @@ def spread(items):
     """Return the tests with files that start programs between those that only compute.
 
     The former wait for most of their time, and workers that all wait leave cores idle. They come in
-    the first two thirds, those with the longest studies early, so that none is left at the end.
+    the first two thirds, those with the longest studies early, so that none is left at the end; of
+    the latter, whole simulated studies and pages come first, and what takes a moment last.
     """
     files = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     waiting = [path for path in files if {"integration", "stress"} & set(path.parts)]
-    computing = iter([path for path in files if path not in set(waiting)])
+    computing = iter([path for path in reversed(files) if path not in set(waiting)])
     between = (len(files) - len(waiting)) * 2 // (3 * len(waiting)) if waiting else 0
     order = [each for path in reversed(waiting) for each in (path, *islice(computing, between))]
     return [item for path in (*order, *computing) for item in files[path]]

@@ -133,7 +133,9 @@ def tune(cancelled=lambda: False, progress=None, profile=None, **changes):
 
 
 def test_what_pays_is_kept_proven_and_written(script, on_disk):
-    result = tune()
+    study.Path("train.plan.toml").write_text("mine")
+    progress = Recorder()
+    result = tune(progress=progress)
     assert result.verdict == "faster"
     assert result.settings == {"tf32": True, "channels_last": True}
     assert result.speedup.ratio == pytest.approx(1.8, rel=0.01)
@@ -146,6 +148,14 @@ def test_what_pays_is_kept_proven_and_written(script, on_disk):
     assert written.verdict is Verdict.FASTER
     with open_store() as store:
         assert store.load_study("train-1").speedup == result.speedup
+    shown = result.baseline.mean_step_ms / result.best.mean_step_ms
+    assert shown == pytest.approx(result.speedup.ratio, rel=0.003)
+    assert "the plan that was in train.plan.toml before is replaced" in result.notes
+    assert progress.stood_on[-1] == {"tf32": True, "channels_last": True}
+    unchanged = ("unchanged script", 3.0, "")
+    assert progress.lives[:2] == [unchanged, unchanged]
+    assert progress.lives[2] == ("with tf32, channels_last", 3.0, "")
+    assert {request.specification.cores for request in script.requests} == {()}  # one GPU has all
 
 
 def test_what_runs_leave_is_named_and_what_the_study_writes_is_not(script, tmp_path):
@@ -157,12 +167,6 @@ def test_what_runs_leave_is_named_and_what_the_study_writes_is_not(script, tmp_p
     assert result.left == ("run-0.log", "run-1.log")
     with open_store() as store:
         assert store.load_study("train-1").left == result.left
-
-
-def test_what_is_shown_fits_the_ratio(script):
-    result = tune()
-    shown = result.baseline.mean_step_ms / result.best.mean_step_ms
-    assert shown == pytest.approx(result.speedup.ratio, rel=0.003)
 
 
 def test_a_well_tuned_script_ends_without_a_gain(script):
@@ -256,17 +260,6 @@ class Recorder(Silent):
 
     def on_best(self, settings, gain):
         self.stood_on.append(dict(settings))
-
-
-def test_progress_is_told_what_the_search_stands_on(script):
-    progress = Recorder()
-    tune(progress=progress)
-    assert progress.stood_on[-1] == {"tf32": True, "channels_last": True}
-
-
-def test_a_plan_that_was_there_is_replaced_and_that_is_said(script):
-    study.Path("train.plan.toml").write_text("mine")
-    assert "the plan that was in train.plan.toml before is replaced" in tune().notes
 
 
 @pytest.mark.parametrize(
@@ -450,10 +443,6 @@ class TestSeveralGpus:
         tune(jobs=4, profile=profile)
         assert kept_to == [(0, (0, 1))]
 
-    def test_one_gpu_keeps_all_cores(self, script):
-        tune()
-        assert {request.specification.cores for request in script.requests} == {()}
-
     def test_a_failing_store_ends_all(self, script, monkeypatch):
         script.lasts_s = 0.005
 
@@ -580,6 +569,8 @@ class TestRehearsal:
         assert [each.knob for each in result.dropped] == ["tf32"]
         assert "relative difference" in result.dropped[0].problem.sentence
         assert read_plan(Path(result.plan)).settings == {"channels_last": True}
+        # However much is left out: the third has weights changed as much as by rounding.
+        assert script.lives.count([]) == 3
 
     def test_what_does_harm_in_all_its_parts_is_never_faster(self, script):
         script.harmful = set(GAINS)
@@ -638,16 +629,3 @@ class TestRehearsal:
         found = verification.verify(asked, Silent())
         assert found.outcome is Outcome.INCONCLUSIVE
         assert "on equal weights" in found.reason
-
-    def test_each_life_is_told(self, script):
-        progress = Recorder()
-        tune(progress=progress)
-        unchanged = ("unchanged script", 3.0, "")
-        assert progress.lives[:2] == [unchanged, unchanged]
-        assert progress.lives[2] == ("with tf32, channels_last", 3.0, "")
-
-    def test_the_unchanged_script_lives_thrice_however_much_is_left_out(self, script):
-        """The third life has weights that were changed as much as by rounding."""
-        script.harmful = {"tf32"}
-        tune()
-        assert script.lives.count([]) == 3
