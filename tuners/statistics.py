@@ -47,6 +47,8 @@ LIKELY = 1.28
 """Standard errors by which a gain has to be clearer than its interval is wide, so that nine of ten
 studies of it prove it."""
 
+WIDEST = 300.0
+"""Half an interval of logarithms that stands for any wider one: powers of e end at 709."""
 LEAST_UNCERTAINTY = 0.003
 """Relative difference that two runs of the same settings show on a quiet GPU (0.2 to 0.8 %)."""
 
@@ -271,6 +273,7 @@ def uncertainty(*trials: Trial | None) -> float:
 
 
 def _speedup(mean: float, half: float, count: int) -> Speedup:
+    half = min(half, WIDEST)
     return Speedup(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
 
 

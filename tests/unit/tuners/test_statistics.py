@@ -54,6 +54,10 @@ class TestProvenRatio:
         assert (found.ci99_low, found.ratio, found.ci99_high) == pytest.approx((1.5, 1.5, 1.5))
         assert found.pairs == 8
 
+    def test_two_pairs_that_differ_much_have_an_interval_of_numbers(self):
+        found = proven_ratio(paired([(1.0, 2.0), (2.0, 1.0)]), error=1e-6)
+        assert 0 < found.ci99_low < 1e-100 < 1e100 < found.ci99_high < math.inf
+
     def test_exchanging_the_sides_inverts_the_interval(self):
         one = proven_ratio(paired(self.COSTS))
         other = proven_ratio(paired((b, a) for a, b in self.COSTS))
