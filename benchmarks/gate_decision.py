@@ -230,13 +230,15 @@ class SessionInTurns:
         blocks = round(MEASURED_S / BLOCK_S * _windows(place) / WINDOWS)
         each = 1 + STEPS * round(BLOCK_S * 1e3) // round(MEASURED_S * 1e3)  # one settles
         shared = replace(self.noise, process=0.0, mode_share=0.0, drift=0.0)
-        most = 2 * round(MOST_LONGER * blocks)
-        steps = runs(shared, self.generator, 1, most * each)[0][0].reshape(-1, each)[:, 1:]
-        factors = steps.mean(axis=1)
         own = replace(self.noise, step=0.0, cap=0.0, stalls=0.0, drift=0.0)
         levels = 50 * runs(own, self.generator, 2, 1)[0][:, 0]
-        taken = iter(factors.reshape(-1, 2))
-        return _in_turns(sides, place, levels, blocks, taken, self.generator, self)
+
+        def taken() -> Iterator[np.ndarray]:
+            while True:
+                steps = runs(shared, self.generator, 1, 2 * blocks * each)[0][0]
+                yield from steps.reshape(-1, 2, each)[:, :, 1:].mean(axis=2)
+
+        return _in_turns(sides, place, levels, blocks, taken(), self.generator, self)
 
     @property
     def slower(self) -> float:
