@@ -108,9 +108,9 @@ class GateRun:
     """Mean SM clock while it was measured; None where nobody could read it."""
     place: str = ""
     """`first` for the run that shows whether the script works at all, `known` for one that only
-    says how much runs differ, `counted` for one that was made for its counts alone, `pair 3` or
-    `pair 1, short` for one that was compared. A pair that was disturbed comes again under the same
-    number, and the last one counts."""
+    says how much runs differ, `counted` for one that was made for its counts alone, `pair 3`,
+    `pair 3, in turns` or `pair 1, short` for one that was compared. A pair that was disturbed comes
+    again under the same number, and the last one counts."""
     counted_steps: tuple[int, int] | None = None
     """First and last step of the script, of which the first is 1, that was counted after those that
     were measured; None where none was."""

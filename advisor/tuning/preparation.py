@@ -142,7 +142,7 @@ def _unwritable(path: Path) -> str | None:
 
 @contextmanager
 def reserved(devices: Sequence[Device]) -> Iterator[None]:
-    """Keep other studies away from the devices, as two would measure each other.
+    """Keep whatever else of gpuadvisor measures away from the devices: both would be wrong.
 
     UsageError, which names the other, where one runs there: of any user and any home, as
     `device_locked` says.
@@ -167,8 +167,8 @@ def _occupied(device: Device, name: str, other: Held) -> str:
         stop = f"see with `ss -xap | grep {PREFIX}{name}` whose it is"
     elsewhere = ", or choose another GPU with CUDA_VISIBLE_DEVICES" if device.is_gpu else ""
     return (
-        f"another study is running on {where} ({who}), and two would measure each other: wait "
-        f"for it or {stop}{elsewhere}"
+        f"gpuadvisor measures something else on {where} ({who}), and two would measure each other: "
+        f"wait for it or {stop}{elsewhere}"
     )
 
 

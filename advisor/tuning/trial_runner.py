@@ -275,7 +275,7 @@ class TrialRunner:
             replace(side.command, args=with_arguments(side.command.args, settings)),
             specification,
             side.device,
-            limits_for(settings, self.knobs, validator.baseline, self.timeout_s, room_s),
+            self._limits(settings, room_s),
             {**environment, **side.environment},
             scratch=self.scratch,
             slower_than_ms=validator.slowest_ms(settings, side.device, slower_than),
@@ -284,6 +284,15 @@ class TrialRunner:
             on_event=lambda event: self._tell(number, event),
             cancelled=self.cancelled,
         )
+
+    def _limits(self, settings: Settings, room_s: float | None) -> Limits:
+        """Return a run's time limits, with what it is measured longer than the baseline was."""
+        baseline = self.validator.baseline
+        limits = limits_for(settings, self.knobs, baseline, self.timeout_s, room_s)
+        longer_s = self.schedule.measure_s - (baseline.seconds if baseline else 0.0)
+        if longer_s <= 0 or room_s is not None:
+            return limits
+        return replace(limits, total_s=limits.total_s + longer_s)
 
     def may_fork(self, settings: Settings) -> bool:
         """Say whether settings are the same in a process that has imported before."""

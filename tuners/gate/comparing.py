@@ -48,6 +48,8 @@ CONFIRMING = FAILING[0] + FAILING[1] - (2 + KNOWN)
 MOST_COUNTED = 2 * (COUNT_RUNS - 1) - 1
 """Such runs after which counts that are not exact are judged: six of the head then."""
 NOT_NEEDED = "a count had failed before: --metric step_time has times compared, too"
+IN_TURNS = ", in turns"
+"""Part of the place of runs of both versions that live at the same time."""
 SHORT = ", short"
 """End of the place of a run that is measured for a short time, as the versions differ so much."""
 FUTILE = 0.05
@@ -165,8 +167,7 @@ class Comparing:
             if hurry and self._pairs:
                 base_first = not self._pairs[-1][2]
             again = None
-            place = f"pair {len(self._pairs) + 1}{SHORT if hurry else ''}"
-            runs = self._run_both(base_first, place)
+            runs = self._run_both(base_first, SHORT if hurry else "")
             failed = next((run for run in runs.values() if measured(run) is None), None)
             if failed is not None:
                 failures += 1
@@ -199,13 +200,17 @@ class Comparing:
             return replace(found, obstacle=self._obstacle())
         return found
 
-    def _run_both(self, base_first: bool, place: str) -> Mapping[str, GateRun]:
-        """Run both versions, in turns where that can be done, else one after the other."""
+    def _run_both(self, base_first: bool, short: str) -> Mapping[str, GateRun]:
+        """Run both versions, in turns where that can be done, else one after the other.
+
+        Pairs in turns are named so: where they are given up, others follow from the first on.
+        """
+        place = f"pair {len(self._pairs) + 1}"
         sides = ("base", "head") if base_first else ("head", "base")
         in_turns = self.in_turns() if self._has_time else None
         if in_turns is not None:
-            return in_turns(sides, place)
-        return {side: self.run(side, place) for side in sides}
+            return in_turns(sides, f"{place}{IN_TURNS}{short}")
+        return {side: self.run(side, f"{place}{short}") for side in sides}
 
     def _obstacle(self) -> str:
         return obstacle(self._evidence()) if self._has_time else ""

@@ -230,7 +230,7 @@ def _options(args: argparse.Namespace, command: Command, values: Mapping[str, An
         folders=folders if all(folders) else None,
         setup=setup if args.base or any(folders) else None,
         own=owned(command, pythons, plans, lines),
-        in_turns=not args.no_turns,
+        in_turns=not args.no_turns and values.get("turns", True),
     )
 
 

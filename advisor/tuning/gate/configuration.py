@@ -33,6 +33,7 @@ def _is_number(value: Any) -> bool:
 
 
 NUMBER: Check = ("a number above 0", _is_number)
+BOOLEAN: Check = ("true or false", lambda value: isinstance(value, bool))
 TEXT: Check = ("text in quotes", lambda value: isinstance(value, str) and bool(value.strip()))
 TEXTS: Check = (
     "an array of texts in quotes",
@@ -44,13 +45,14 @@ SHARED: Mapping[str, Check] = {
     "measure": NUMBER,
     "timeout": NUMBER,
     "samples-per-step": NUMBER,
+    "turns": BOOLEAN,
     "metrics": TEXTS,
     "only": TEXTS,
     "link": TEXTS,
     "setup-cmd": TEXT,
 }
 """Keys of the table and of its benchmarks: the options of the command that are called so, but for
-`metrics`, several `--metric`, and `only`, its names."""
+`metrics`, several `--metric`, `only`, its names, and `turns`, which is false as `--no-turns`."""
 OWN: Mapping[str, Check] = {"name": TEXT, "script": TEXT, "module": TEXT, "args": TEXTS}
 """Keys of a benchmark alone."""
 

@@ -44,6 +44,8 @@ class Forks:
         self._fresh: dict[str, list[RunOutcome]] = {}
         self._alike: set[str] = set()
         """Sides of which a forked run was compared already."""
+        self._disturbed = ""
+        """What used the machine beside the base's runs, so that costs were not compared."""
         self._retries = 0
         runner.proofs_fork = True
 
@@ -54,6 +56,11 @@ class Forks:
             return ""
         how = "runs were forked from a process that had imported what both versions import alike"
         same = "; compared with fresh ones, they computed the same, and the base's cost the same"
+        if self._disturbed:
+            same = (
+                "; compared with fresh ones, they computed the same; what a step costs was not "
+                f"compared, as beside the base's runs {self._disturbed}"
+            )
         return how + same * (len(self._alike) == 2)
 
     def begin(self, versions: Mapping[str, Side], own: Sequence[str]) -> None:
@@ -96,11 +103,14 @@ class Forks:
         if len(fresh) < 2:
             raise DependsError("there are no fresh runs to compare with, as they failed")
         costs = [each.measurement for each in fresh[1:] if each.measurement is not None]
+        disturbed = next(filter(None, (each.disturbance for each in (outcome, *fresh[1:]))), "")
         if side == "head":
             why = computed(self._as_base(self._fresh["head"][0]), run)
         else:
             why = difference(fresh, (), outcome, Objective.THROUGHPUT)
-            slower = not why and difference(fresh, costs, outcome, Objective.THROUGHPUT)
+            self._disturbed = disturbed
+            alone = not (why or disturbed)
+            slower = alone and difference(fresh, costs, outcome, Objective.THROUGHPUT)
             if slower and self._retries < RETRIES:
                 self._retries += 1
                 return False

@@ -22,9 +22,13 @@ def found(tmp_path):
 
 
 def test_what_the_table_says_holds_for_benchmarks_that_say_nothing_else(found):
-    text = f'[{TABLE}]\nlimit = 5\nlink = ["data"]\n{ONE}limit = 2.5\nargs = ["-x"]\n'
+    text = (
+        f'[{TABLE}]\nlimit = 5\nturns = false\nlink = ["data"]\n{ONE}limit = 2.5\nargs = ["-x"]\n'
+    )
     (only,) = found(text).benchmarks
-    assert only == Benchmark("a", "a.py", False, ("-x",), {"limit": 2.5, "link": ["data"]})
+    assert only == Benchmark(
+        "a", "a.py", False, ("-x",), {"limit": 2.5, "turns": False, "link": ["data"]}
+    )
 
 
 def test_it_is_found_above_a_folder_up_to_the_repository(found, tmp_path):
@@ -57,6 +61,7 @@ def test_a_file_of_its_own_comes_first(found):
             f"{ONE}link = 'data'",
             f"`{FIRST}.link` has to be an array of texts in quotes, not 'data'",
         ),
+        (f"{ONE}turns = 0", f"`{FIRST}.turns` has to be true or false, not 0"),
         (f"{ONE}setup_cmd = 'x'", f"`{FIRST}.setup_cmd` is not known: did you mean `setup-cmd`? "),
         (f"{ONE}colour = 1", "known are name, script, module, args, tolerance, limit, measure,"),
         (f"[{TABLE}]\nscript = 'a'\n{ONE}", f"`{TABLE}.script` is not known:"),

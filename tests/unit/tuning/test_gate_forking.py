@@ -150,6 +150,15 @@ def test_one_slow_run_is_no_difference(machine, gated):
     assert (status, machine.forked) == (0, [False] * 3 + [True] * 10)
 
 
+def test_costs_are_not_compared_beside_other_work(machine, gated):
+    machine.disturbance = "others used 1.7 of 2 CPU cores"
+    machine.does = slower(1.1, sides=("base",), until=1)
+    _, document = gated("--no-turns")
+    assert machine.forked[:4] == [False] * 3 + [True]
+    (note,) = [note for note in document["notes"] if "forked" in note]
+    assert "what a step costs was not compared, as beside the base's runs others used 1.7" in note
+
+
 def test_versions_that_import_other_libraries(machine, gated):
     machine.imports["head"] = ["os_settings", "torch"]
     status, document = gated()

@@ -229,6 +229,13 @@ def test_where_they_do_not_they_follow_one_another(found, player, words, change,
     assert sentence in notes
 
 
+def test_a_configuration_may_have_them_follow_one_another(gated, player):
+    table = "[gate]\nturns = false\n[[gate.benchmark]]\nname = 'small'\nscript = 'train.py'\n"
+    write(table, "gpuadvisor.toml")
+    gated("--base", "HEAD", script="small")
+    assert player.in_turns == 0
+
+
 @pytest.mark.parametrize(("spread", "in_turns"), [(0.0, False), (0.3, True)])
 def test_on_a_gpu_they_do_where_its_runs_differ(found, player, monkeypatch, spread, in_turns):
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [test_gate.GPU])
@@ -287,9 +294,11 @@ def _alone_too(plain, crashed):
 
 def test_one_that_works_while_it_waits_is_run_alone(found, player, monkeypatch):
     seat = "gpuadvisor.collectors.script.turns.Seat.busy"
-    monkeypatch.setattr(seat, property(lambda self: 0.8))
-    _, _, notes = found()
-    assert player.in_turns == 2
+    monkeypatch.setattr(seat, property(lambda self: 0.8 if player.in_turns > 2 else 0.0))
+    _, document, notes = found()
+    assert player.in_turns == 4
+    places = [run["place"] for run in document["runs"]]
+    assert (places.count("pair 1, in turns"), places.count("pair 1")) == (2, 2)
     assert "the base keeps 0.8 CPU cores busy while it waits" in notes or (
         "the head keeps 0.8 CPU cores busy while it waits" in notes
     )

@@ -195,5 +195,11 @@ def test_the_first_run_is_waited_for_as_long_as_the_budget_lasts(scripts):
     first, second = (request.limits for request in scripts.requests)
     assert (first.startup_s, first.total_s, first.room_s, first.import_s) == (90, 90, 90, 120)
     assert second.startup_s > 60 and second.room_s > 1e6
+    made.room_s = lambda settings: None
+    made.run(BASE, "proof")
+    second = scripts.requests[-1].limits
+    made.schedule = Schedule(measure_s=900.0)
+    made.run(BASE, "proof")
+    assert scripts.requests[-1].limits.total_s > second.total_s + 800
     unlimited = limits_for({}, {}, None, 600.0)
     assert (unlimited.startup_s, unlimited.import_s) == (600, 120)
