@@ -182,6 +182,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """Tables, their columns and numpy types. Rows come in any order; readers need not sort."""
 
+GROUP_RANKS = "ranks of process group "
+"""What the facts of a profile that tell the ranks of a process group begin with; its name
+follows."""
 TIMES = ("begin_ns", "time_ns")
 """The columns that are points in time."""
 

@@ -83,7 +83,8 @@ def diagnose_folder(
     records = found.run.records
     first = stored_profile(profiles.get(records[0].id))
     evidence = evidence_of(first)
-    place = _deciding(evidence)
+    decides = _deciding(evidence)
+    place = decides or 0
     resolved = first if not place else stored_profile(profiles.get(records[place].id))
     if place:
         evidence = of_other_rank(evidence, place)
@@ -93,21 +94,22 @@ def diagnose_folder(
     size = f" of {found.run.world_size}" if found.run.world_size else ""
     told = (
         f"{len(records)}{size} ranks are stored; what is said of one rank is of"
-        f" {resolved.name}{rank}, which the others wait for most",
+        f" {resolved.name}{rank}"
+        + (", which the others wait for most" if decides is not None else ""),
     )
     notes = (*told, *found.notes, *resolved.profile.header.warnings)
     name = f"{folder.absolute().name}{rank}" if rank else report.name
     return replace(report, name=name, notes=notes)
 
 
-def _deciding(evidence: Evidence) -> int:
+def _deciding(evidence: Evidence) -> int | None:
     """Return the place of the profile whose rank waits least for others, so that its time is the
-    run's; the first one where that is not known."""
+    run's; None where that is not known."""
     together = evidence.together
     if together is None or together.unmatched is not None:
-        return 0
+        return None
     known = [each for each in together.ranks if each.waiting_ns is not None]
-    return min(known, key=lambda each: each.waiting_ns or 0).place if known else 0
+    return min(known, key=lambda each: each.waiting_ns or 0).place if known else None
 
 
 def diagnose_script(

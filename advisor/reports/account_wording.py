@@ -33,6 +33,8 @@ _LONGEST_NAME = 60
 IDLE, KERNEL = "idle/", "kernel/"
 """How findings name the idle time that they are about, followed by its category, and kernels,
 followed by their names."""
+OF_EACH_RANK = "of each rank or "
+"""What would explain idle time where there is a trace of one rank only."""
 WOULD_TELL = {
     TimeCategory.LAUNCHING: "`gpuadvisor profile SCRIPT` records the operators that launch",
     TimeCategory.WAITING_FOR_DATA: "`py-spy record` of a worker shows what loading does",
@@ -49,7 +51,7 @@ WOULD_TELL = {
     TimeCategory.FINISHED: "a trace of every process that uses the GPUs tells who works then",
     TimeCategory.NOT_RECORDED: "`gpuadvisor profile SCRIPT` records operators and Python",
     TimeCategory.DEVICE: "kernels may be missing in the trace (profilers lose some of CUDA graphs),"
-    " or another GPU was waited for: a trace of each rank, or one of Nsight Systems, would tell",
+    f" or another GPU was waited for: a trace {OF_EACH_RANK}of Nsight Systems would tell",
     TimeCategory.UNKNOWN: "a recording that begins some steps earlier has the launches",
 }
 """What would explain idle time that no finding claims."""

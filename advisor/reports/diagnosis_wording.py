@@ -177,6 +177,8 @@ def account(report: DiagnosisReport) -> list[str]:
 def _would_tell(report: DiagnosisReport, entry: Entry) -> str:
     """Return what would explain idle time that no finding is about."""
     how = account_wording.WOULD_TELL[entry.part]
+    if report.profile and report.profile.ranks is not None:
+        how = how.replace(account_wording.OF_EACH_RANK, "")
     is_launching = entry.part is TimeCategory.LAUNCHING
     if is_launching and report.profile and report.profile.facts.profile.rows("operators"):
         how = account_wording.LINES_THAT_LAUNCH

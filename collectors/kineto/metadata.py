@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.domain.profile import GROUP_RANKS, DeviceLimits
 
 MAX_FACTS = 64
 MAX_FACT = 200
@@ -56,6 +56,7 @@ class TraceMetadata:
         elif key == "distributedInfo" and isinstance(plain, dict):
             for name, part in plain.items():
                 self._take_plain(name if name in ("rank", "world_size") else f"{key}.{name}", part)
+            self._take_groups(plain.get("pg_config"))
         else:
             self._take_plain(key, plain)
 
@@ -66,6 +67,15 @@ class TraceMetadata:
         whole = _whole(value)
         if whole is not None:
             self.numbers[key] = whole
+
+    def _take_groups(self, groups: object) -> None:
+        """Take the ranks of each process group; none of so many that other facts had no room."""
+        if not isinstance(groups, list) or 2 * len(groups) > MAX_FACTS:
+            return
+        for each in groups:
+            if isinstance(each, dict) and isinstance(ranks := each.get("ranks"), list):
+                name = f"{GROUP_RANKS}{each.get('pg_name', '')}"
+                self._take_plain(name, ", ".join(map(str, ranks[:MAX_FACT])))
 
 
 def _device(properties: Mapping[str, Any], place: int | None) -> DeviceLimits | None:

@@ -10,14 +10,14 @@ What several ranks of a run tell together stands in `ranks`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.domain.profile import UNKNOWN, Columns, Profile
+from gpuadvisor.domain.profile import GROUP_RANKS, UNKNOWN, Columns, Profile
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
 from gpuadvisor.rules.facts.intervals import (
     IntArray,
@@ -207,7 +207,7 @@ def collective_calls(profile: Profile, work: DeviceWork, device: int) -> Calls:
         return values
 
     names, groups = column("name").tolist(), column("group").tolist()
-    texts = work.texts
+    texts, ranks = work.texts, profile.header.facts
     kinds = [
         plain(texts[name]) if name != UNKNOWN and texts[name] else kernel_collective(texts[kernel])
         for name, kernel in zip(names, work.name[rows].tolist(), strict=True)
@@ -215,11 +215,17 @@ def collective_calls(profile: Profile, work: DeviceWork, device: int) -> Calls:
     return Calls(
         rows,
         kinds,
-        [texts[group] if group != UNKNOWN else "" for group in groups],
+        [_group(texts[group], ranks) if group != UNKNOWN else "" for group in groups],
         column("group_size"),
         column("sequence"),
         column("in_elements"),
     )
+
+
+def _group(name: str, facts: Mapping[str, str]) -> str:
+    """Return a process group's name, with its ranks where the trace tells them: several groups of
+    one size may have one name, each on other ranks."""
+    return name and f"{name} {facts.get(GROUP_RANKS + name, '')}".rstrip()
 
 
 _KERNEL = re.compile(

@@ -6,7 +6,9 @@ order, and of a recording some may be missing at either end. Of all ways to lay 
 each other one counts in which names and sizes agree, and for which *one* difference of the clocks
 makes every collective overlap: none can end on a rank before it began on the last one. Of several
 the one is taken in which the ends, which all ranks reach together, differ clearly most alike, or
-which one clock for all tells. Where that leaves a doubt, nothing is matched. (Groups without names
+which one clock for all tells. Ranks may also leave a collective at different times, as those that
+only send and receive do; then it needs a named group and one clock for all. Where that leaves a
+doubt, nothing is matched. (Groups without names
 that keep step to 10 us all the time are the exception: no trace tells them apart.)
 
 The same ends give the difference of the clocks. What fits nowhere stays alone: nothing is concluded
@@ -37,6 +39,9 @@ MOST_APART = 0.05
 """Largest share of the collectives that need not overlap: events with a wrong time. [own]"""
 MOST_SKEW = 0.5
 """Largest part of a kernel's duration by which it may end before that of another rank. [own]"""
+MOST_SKEWED = 0.5
+"""Largest share of the collectives that ranks may leave at different times: of fewer, the median
+still is the difference of the clocks."""
 FEWEST_FOR_DRIFT = 16
 """Fewest collectives that tell that two clocks drift apart. [own]"""
 
@@ -95,6 +100,8 @@ class _Fit:
     """How far the ends differ from that, their median."""
     widest_ns: float
     """And in nine of ten."""
+    is_skewed: bool = False
+    """Whether more of the ends differ than errors of the recording make differ."""
 
     @property
     def clock_ns(self) -> int:
@@ -240,8 +247,9 @@ def _ways(group: _Group, lane: Lane, clocks: _Clocks) -> list[_Fit]:
     else:
         places = _overlays(lead.token, lane.token)
     found = [_judged(group, lane, first, second, known) for first, second in places]
-    return [fit for fit in found
-            if fit is not None and len(group.common(fit.first)) >= FEWEST]  # fmt: skip
+    fits = [fit for fit in found if fit is not None and len(group.common(fit.first)) >= FEWEST]
+    together = [fit for fit in fits if not fit.is_skewed]
+    return together or (fits if lane.size is not None else [])
 
 
 def _surest(
@@ -306,8 +314,10 @@ def _may_be_one(one: _Group, other: _Group, clocks: _Clocks) -> bool:
     lanes = (other.lead, *(lane for lane, _ in other.fits))
     lane = next(each for each in lanes if each.rank not in one.ranks)
     worst = max(one.spread_ns, other.spread_ns)
+    may_skew = any(fit.is_skewed for each in (one, other) for _, fit in each.fits)
     return any(
-        fit.spread_ns <= CLEARLY * worst + TIGHT_NS for fit in _ways(_Group(one.lead), lane, clocks)
+        fit.spread_ns <= CLEARLY * worst + TIGHT_NS and fit.is_skewed <= may_skew
+        for fit in _ways(_Group(one.lead), lane, clocks)
     )
 
 
@@ -346,12 +356,13 @@ def _judged(
     begin, end = lane.begin_ns[other] + clock, lane.end_ns[other] + clock
     apart = (end < group.latest_ns[one] - tolerance) | (begin > group.first_end_ns[one] + tolerance)
     shorter = np.minimum(end - begin, lead.end_ns[one] - lead.begin_ns[one])
-    apart |= np.abs(ends - clock) > tolerance + MOST_SKEW * shorter
-    if apart.mean() > MOST_APART:
+    skewed = apart | (np.abs(ends - clock) > tolerance + MOST_SKEW * shorter)
+    if apart.mean() > MOST_APART or skewed.mean() >= MOST_SKEWED:
         return None
     spread = np.abs(ends - clock)
     widest = float(np.quantile(spread, 0.9, method="higher"))
-    return _Fit(first, second, clocks, float(np.median(spread)), widest)
+    is_skewed = bool(skewed.mean() > MOST_APART)
+    return _Fit(first, second, clocks, float(np.median(spread)), widest, is_skewed)
 
 
 def _matched(group: _Group, ranks: int) -> Matched:

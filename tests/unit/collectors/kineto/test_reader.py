@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from gpuadvisor.collectors.kineto.metadata import TraceMetadata
 from gpuadvisor.collectors.kineto.reader import read, read_blocks, recognises
 from gpuadvisor.columns import MemoryProfile
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory, Range, Synchronization
+from gpuadvisor.domain.profile import (
+    GROUP_RANKS,
+    UNKNOWN,
+    CallKind,
+    Direction,
+    Memory,
+    Range,
+    Synchronization,
+)
 from tests.kineto_oracle import rows_of, rows_read
 
 PROFILES = Path(__file__).parents[3] / "data" / "profiles"
@@ -285,6 +293,13 @@ def test_devices_and_ranks_are_as_the_trace_tells() -> None:
         167_936,
         166_912,
     )
+
+
+def test_the_ranks_of_process_groups_are_told() -> None:
+    groups = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}, {"pg_name": "tp", "ranks": [2, 3]}, 7, {}]
+    told = {"rank": 2, "world_size": 4, "pg_config": groups}
+    facts = in_pieces(trace(kernel(), distributedInfo=told), 99).header.facts
+    assert (facts[GROUP_RANKS + "0"], facts[GROUP_RANKS + "tp"]) == ("0, 1, 2, 3", "2, 3")
 
 
 def test_amd_devices_have_no_compute_capability_and_no_registers() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuadvisor.domain.profile import GROUP_RANKS
 from gpuadvisor.rules.facts.communication import collective_calls, kernel_collective
 from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.lanes import Tokens, lanes
@@ -71,7 +72,9 @@ class Simulated:
         if len(members) == self.ranks:
             self.arrivals.append(begins)
 
-    def facts(self, rank, told=True, clock_us=0.0, missing=0, knows_time=True, **header):
+    def facts(
+        self, rank, told=True, clock_us=0.0, missing=0, knows_time=True, numbered=True, **header
+    ):
         """Return what a trace of one rank tells, without its first collectives."""
         made = Made()
         kept = self.kernels[rank][missing:]
@@ -88,7 +91,8 @@ class Simulated:
                 made.row(
                     "collectives", correlation=correlation, begin_ns=round(1000 * runs[0]),
                     name=kernel_collective(each.name), in_elements=each.elements,
-                    group=each.group, group_size=each.size, sequence=each.sequence,
+                    group=each.group, group_size=each.size,
+                    sequence=each.sequence if numbered else -1,
                 )  # fmt: skip
         begins = 10**18 + round(1000 * (first + clock_us)) if knows_time else None
         return Facts(made.profile(rank=rank, begin_unix_ns=begins,
@@ -222,22 +226,29 @@ def pairs_and_all(seed, told, clock_us):
     assert found.waited_ns == pytest.approx(1000 * (pairs + both), abs=3000 * len(rows))
 
 
-def found_of(simulated, every):
-    """Return the members of each group that was matched, and what its collectives really are."""
-    tokens, all_lanes, identities = Tokens(), [], []
+def matched_of(every):
+    """Return the groups that were matched."""
+    tokens, all_lanes = Tokens(), []
     for rank, facts in enumerate(every):
         calls = collective_calls(facts.profile, facts.work, 0)
         all_lanes += lanes(rank, facts.work, calls, tokens)
-        kept = simulated.kernels[rank][-len(calls.rows) :]
+    return match(all_lanes, [each.profile.header.begin_unix_ns for each in every]).groups
+
+
+def found_of(simulated, every):
+    """Return the members of each group that was matched, and what its collectives really are."""
+    identities = []
+    for rank, facts in enumerate(every):
+        rows = collective_calls(facts.profile, facts.work, 0).rows.tolist()
+        kept = simulated.kernels[rank][-len(rows) :]
         what = [(each.group, each.sequence) for each in kept]
-        identities.append(dict(zip(calls.rows.tolist(), what, strict=True)))
-    found = match(all_lanes, [each.profile.header.begin_unix_ns for each in every])
+        identities.append(dict(zip(rows, what, strict=True)))
     return [
         (each.ranks, [
             {identities[rank][row] for rank, row in zip(each.ranks, column, strict=True)}
             for column in each.rows.T.tolist()
         ])
-        for each in found.groups
+        for each in matched_of(every)
     ]  # fmt: skip
 
 
@@ -299,6 +310,56 @@ def common_to(simulated, every, group):
         })  # fmt: skip
     common = set.intersection(*(set(each) for each in recorded))
     return [[each[sequence] for each in recorded] for sequence in sorted(common)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds, st.booleans(), st.sampled_from([0, 10**6]))
+def test_ranks_that_leave_a_collective_at_different_times(seed, numbered, clock_us):
+    """Alike in name and size, without numbers matched on one clock only, as some end late."""
+    drawn = random.Random(seed)
+    simulated = steps(works(seed, ranks=2))
+    late = drawn.sample(range(len(simulated.arrivals)), len(simulated.arrivals) // 3)
+    for each in late:
+        simulated.kernels[1][each].end_us += drawn.randint(30, 90)
+    every = [
+        simulated.facts(rank, numbered=numbered, clock_us=clock_us * rank) for rank in range(2)
+    ]
+    assert all(len(what) == 1 for _, each in found_of(simulated, every) for what in each)
+    found = ranks_of(every)
+    if clock_us and not numbered:
+        assert found.unmatched is not None
+        return
+    last, _ = counted(simulated)
+    assert found.collectives == len(simulated.arrivals)
+    assert {each.place: each.last for each in found.late} == {
+        rank: times for rank, times in enumerate(last) if times
+    }
+
+
+@pytest.mark.parametrize("knows_ranks", [False, True])
+def test_groups_of_one_name_on_other_ranks(knows_ranks):
+    """Two pairs that keep step: only the ranks of each tell them apart."""
+    simulated = Simulated(4)
+    for step in range(8):
+        for rank in range(4):
+            simulated.compute(rank, 300 + step * step + 70 * ((step + rank) % 2))
+        simulated.meet((0, 1), group="pair")
+        simulated.meet((2, 3), group="pair")
+    every = [
+        simulated.facts(
+            rank,
+            numbered=False,
+            knows_time=False,
+            facts={GROUP_RANKS + "pair": "0, 1" if rank < 2 else "2, 3"} if knows_ranks else {},
+        )
+        for rank in range(4)
+    ]
+    found = ranks_of(every)
+    if knows_ranks:
+        assert [each.ranks for each in matched_of(every)] == [(0, 1), (2, 3)]
+        assert found.collectives == 16
+    else:
+        assert found.unmatched is not None
 
 
 def test_stages_of_a_pipeline_have_no_straggler():
