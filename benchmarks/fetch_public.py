@@ -2,10 +2,12 @@
 
     python benchmarks/fetch_public.py FOLDER [--code | --data] [--only NAME,...] [--small]
     python benchmarks/fetch_public.py FOLDER --show NAME
+    python benchmarks/fetch_public.py FOLDER --traces ANSWERS.jsonl [--only NAME,...]
 
 The code is fetched from GitHub at the commit that is named; the data are synthetic and the same
 each time, made where they are used: they are too large to be carried. `--show` prints how a script
-is started, as lines of a shell.
+is started, as lines of a shell. `--traces` fetches the files that a list in `public_traces` names,
+each under its name there; a trace of several files becomes a folder.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import string
 import struct
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -82,6 +85,27 @@ def fetch(root: Path, repository: str, source: str) -> None:
         paths = [f"/{path}" for path in about["paths"]]
         git(["git", "sparse-checkout", "set", "--no-cone", *paths])
     git(["git", "checkout", "-q", "FETCH_HEAD"])
+
+
+def trace(root: Path, about: Mapping[str, Any], source: str) -> None:
+    """Fetch the files of one trace as the blobs that its list names."""
+    files = about["source"] if isinstance(about["source"], list) else [about["source"]]
+    for number, file in enumerate(files):
+        name = f"{about['name']}/rank{number}" if len(files) > 1 else about["name"]
+        packed = ".gz" if file["path"].endswith(".gz") else ""
+        target = root / f"{name}.{about['format']}{packed}"
+        if target.exists():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        repository = file["repo"].removeprefix("github.com/")
+        owner, short = repository.split("/")
+        url = source.format(repository=repository, owner=owner, name=short)
+        with tempfile.TemporaryDirectory() as scratch:
+            git = ["git", "-C", scratch]
+            subprocess.run([*git, "init", "-q"], check=True)
+            subprocess.run([*git, "fetch", "-q", "--depth", "1", url, file["blob"]], check=True)
+            shown = [*git, "cat-file", "blob", file["blob"]]
+            target.write_bytes(subprocess.run(shown, check=True, stdout=subprocess.PIPE).stdout)
 
 
 # The data: each function fills a place; `small` asks for as little as shows that steps are seen. --
@@ -338,19 +362,26 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="little data, to try on a CPU")
     parser.add_argument("--show", metavar="NAME", help="print how to start a script")
     parser.add_argument("--cpu", action="store_true", help="with --show: as on a CPU")
+    parser.add_argument("--traces", type=Path, help="fetch what this list of answers names")
     parser.add_argument("--from", dest="source", default=SOURCE, help="where repositories are")
     options = parser.parse_args()
     root = options.folder.absolute()
-    known = scripts(root)
+    known: Mapping[str, Any] = scripts(root)
+    if options.traces:
+        lines = map(json.loads, options.traces.read_text("utf-8").splitlines())
+        known = {each["name"]: each for each in lines}
     names = options.only.split(",") if options.only else list(known)
     if unknown := {*names, *([options.show] if options.show else [])} - known.keys():
-        parser.error(f"no script {', '.join(sorted(unknown))}")
+        parser.error(f"nothing is named {', '.join(sorted(unknown))}")
     if options.show:
         print("\n".join(known[options.show].start(options.cpu)))
         return 0
     failed = []
     for name in names:
         try:
+            if options.traces:
+                trace(root, known[name], options.source)
+                continue
             if not options.data:
                 fetch(root, known[name].repository, options.source)
             if not options.code:
