@@ -24,8 +24,8 @@ on each, and loop. [own]"""
 SATURATING = 2.5
 """Multiprocessors that one can stand for where the memory is the limit: about two fifths of them
 are enough to reach its bandwidth. [own]"""
-MOST_STREAMS = 1.2
-"""Most streams active on average: with more, other kernels may fill the rest. [own]"""
+MOST_AT_ONCE = 1.2
+"""Most kernels that run at once on average: with more, others may fill the rest. [own]"""
 
 RULE = Rule(Category.SMALL_GRID, needs=(LAUNCHES, DEVICE, LAUNCH_SHAPES))
 
@@ -33,13 +33,14 @@ RULE = Rule(Category.SMALL_GRID, needs=(LAUNCHES, DEVICE, LAUNCH_SHAPES))
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find long kernels with small grids."""
     facts = evidence.known_facts
-    count, device = sm_count(evidence), facts.kernel_uses.device
+    count, uses = sm_count(evidence), facts.kernel_uses
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)
-    together = next((each for each in facts.concurrency if each.device == device), None)
-    if not count or not total or (together is not None and together.mean_streams > MOST_STREAMS):
+    if not count or not total:
         return
-    converts = bool(facts.kernel_uses.of("layout"))
+    if uses.time_ns > MOST_AT_ONCE * facts.work.intervals(uses.rows).total_ns:
+        return
+    converts = bool(uses.of("layout"))
     for whole in found:
         if converts and NORMALIZES_NCHW.search(whole.name):
             continue  # which is the layout's fault
@@ -50,14 +51,16 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             continue
         blocks = each.launches[0].blocks
         alike = all(launch.blocks == blocks for launch in each.launches)
+        threads = each.launches[0].threads
         number = f"{blocks:,} block{'' if blocks == 1 else 's'}" + ("" if alike else " or so")
+        size = f"{threads:,} thread{'' if threads == 1 else 's'}"
         filled = [launch.blocks / count for launch in each.launches]
         low = each.mean([max(1 - SATURATING * part, 0.0) for part in filled])
         high = each.mean([max(1 - part, 0.0) for part in filled])
-        rows = each.rows(facts.profile, facts.kernel_uses.rows_of(each.name))
+        rows = each.rows(facts.profile, uses.rows_of(each.name))
         yield RuleResult(
             f"{short(each.name)} takes {share:.0%} of the GPU's kernel time{each.words(whole)} with"
-            f" {number} of {each.launches[0].threads} threads on {count} multiprocessors",
+            f" {number} of {size} on {count} multiprocessors",
             (
                 Figure("blocks", blocks, "", count),
                 percent("kernel_time", share, LEAST_SHARE),

@@ -1,11 +1,22 @@
 """Long kernels with few blocks."""
 
+from gpuadvisor.domain.profile import Direction
 from tests.profiles import Made
 from tests.rules.building import timeline
 from tests.rules.queued import K, grid, queued
 
 GEMM = "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize128x128x64_warpgroupsize1x1x1"
 NORMALISE = "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>(float)"
+
+
+def beside_copies():
+    """Copies, or pages that move, fill no multiprocessor."""
+    made = Made()
+    for number in range(20):
+        call = (10 + 20 * number, 4)
+        made.launched("reduce_rows", call, (100 + 100 * number, 90), **grid(16))
+        made.copy((100 + 100 * number, 90), stream=9, direction=Direction.MIGRATION)
+    return timeline(made)
 
 
 def beside_others():
@@ -20,6 +31,7 @@ def beside_others():
 
 
 FIRES = {
+    "beside copies": beside_copies,
     "an eighth of the GPU": lambda: queued([K("reduce_rows", 200, more=grid(16))] * 9),
     "one launch of two, hidden in the mean of both": lambda: queued(
         [K("reduce_rows", 2000, more=grid(1)), K("reduce_rows", 200, more=grid(900_000))] * 9

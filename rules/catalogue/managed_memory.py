@@ -1,0 +1,84 @@
+"""The GPU, or its kernels, wait for pages of managed memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
+from gpuadvisor.rules.facts.kernels import limits_of
+from gpuadvisor.rules.facts.migrations import Migrations, migrations
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.requirements import COPIES, table
+from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+
+LEAST_SHARE = 0.02
+"""Least share of the run. [own, as of other copies]"""
+LEAST_OF_LINK = 0.5
+"""Least share of the usual rate of pinned memory at which pages move that are asked for in time.
+[own, as of pageable copies]"""
+
+CRITICAL = 0.25
+"""Share of the run, in the middle of the estimate, from which on a finding is critical; as in the
+engine."""
+
+RULE = Rule(Category.COPY, needs=(COPIES, table("copies.bytes")))
+
+
+def check(evidence: Evidence) -> Iterator[RuleResult]:
+    """Find runs that wait for managed memory, on the device that waits longest."""
+    facts, run = evidence.known_facts, evidence.run_ns
+    found = migrations(facts.work, facts.idle) if facts.has_timeline else ()
+    most = max(found, key=lambda each: each.exposed_ns + each.inside_ns, default=None)
+    if most is None or not run or most.exposed_ns + most.inside_ns < LEAST_SHARE * run:
+        return
+    exposed, inside = evidence.share(most.exposed_ns), evidence.share(most.inside_ns)
+    alone = f"for {exposed:.0%} of the run the GPU only waits for pages of managed memory"
+    within = f"for {inside:.0%} kernels run while pages of managed memory move"
+    if (host := evidence.share(most.for_host_ns)) >= LEAST_SHARE:
+        alone += f" ({host:.0%} until the host takes some back, whatever it does in between)"
+    told = [words for words, share in ((alone, exposed), (within, inside)) if share >= LEAST_SHARE]
+    summary = ", and ".join(told or [alone])
+    low, high = _saved(facts, most)
+    # What the host does between two pages is not told apart, so that much may be its own work.
+    sure = low >= LEAST_SHARE * run or (low + high) / 2 < CRITICAL * run
+    yield RuleResult(
+        f"{summary[:1].upper()}{summary[1:]} ({len(most.rows):,} migrations)",
+        (
+            percent("waiting_for_pages", exposed, LEAST_SHARE),
+            percent("pages_move_in_kernels", inside, LEAST_SHARE),
+            percent("until_the_host_takes_pages", host),
+            Figure("bytes_to_the_gpu", most.bytes_to_gpu, "bytes"),
+            Figure("bytes_back", most.bytes - most.bytes_to_gpu, "bytes"),
+        ),
+        "Move whole arrays before they are needed: cudaMemPrefetchAsync to the GPU after the host"
+        " last wrote them, and back before it reads them; or allocate with cudaMalloc and copy."
+        " Touching a page moves it, so what both use in turn moves each time.",
+        Estimate(low, high, _parts(most)),
+        "At most the time in which the GPU waits for pages, and that of kernels while pages move or"
+        " move again within 50 us, less what the same bytes take from pinned memory; what the host"
+        " does between two pages is part of it. At least the time in which pages moved, less these"
+        " bytes at half that rate.",
+        severity=None if sure else Severity.WARNING,
+        work=most.rows,
+    )
+
+
+def _saved(facts: Facts, moved: Migrations) -> tuple[float, float]:
+    """Return the least and the most time that is saved if whole arrays move beforehand."""
+    most = float(moved.exposed_ns + moved.inside_ns)
+    rate = pinned_bandwidth(facts.work, limits_of(facts.profile, moved.device))
+    if rate is None:
+        return 0.0, most
+    copied_ns = 1e9 * moved.bytes / rate
+    high = max(most - copied_ns, 0.0)
+    return min(max(moved.moving_ns - copied_ns / LEAST_OF_LINK, 0.0), high), high
+
+
+def _parts(moved: Migrations) -> Mapping[str, float]:
+    """Return the parts of the run that it shortens."""
+    parts = {"idle/migrating": moved.waiting_ns, "copy/exposed": moved.alone_ns}
+    parts |= {f"kernel/{name}": time_ns for name, time_ns in moved.in_kernels_ns.items()}
+    return {name: float(time_ns) for name, time_ns in parts.items() if time_ns}

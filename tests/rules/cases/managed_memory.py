@@ -1,0 +1,37 @@
+"""Runs with pages of managed memory that move."""
+
+from gpuadvisor.domain.profile import Direction, Memory
+from tests.profiles import Made
+from tests.rules.building import timeline
+
+SIZE = 64 << 10
+
+
+def pages(made, begin, count, every, took=5, to_gpu=True):
+    ends = (Memory.MANAGED, Memory.DEVICE) if to_gpu else (Memory.DEVICE, Memory.MANAGED)
+    for number in range(count):
+        made.copy(
+            (begin + number * every, took),
+            direction=Direction.MIGRATION, source=ends[0], destination=ends[1], bytes=SIZE,
+        )  # fmt: skip
+
+
+def run(in_kernel=0, after=0, every=20):
+    """A kernel of 10 ms in which pages move to the GPU, after which the host touches some."""
+    made = Made()
+    made.launched("add", (0, 5), (10, 10_000))
+    pages(made, 20, in_kernel, every)
+    pages(made, 10_010 + every, after, every, to_gpu=False)
+    return timeline(made)
+
+
+FIRES = {
+    "in a kernel that waits for its data": lambda: run(in_kernel=400),
+    "when the host reads": lambda: run(after=200),
+    "both": lambda: run(in_kernel=400, after=200),
+}
+SILENT = {
+    "none": run,
+    "a few": lambda: run(in_kernel=5, after=5),
+    "seldom in a long kernel": lambda: run(in_kernel=20, every=400),
+}
