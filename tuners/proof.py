@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 from gpuadvisor.domain.study import InTurns, Objective, Speedup, Trial, TrialState
 from gpuadvisor.tuners.space import Evaluator, Point
 from gpuadvisor.tuners.statistics import (
+    ERROR,
+    LOOK_ERRORS,
     LOOKS,
     Pair,
     Spread,
@@ -89,8 +91,11 @@ class Proof:
     head: list[Trial] = field(default_factory=list)
     """Runs of the side that is to be better, in order."""
     disturbed: list[Trial] = field(default_factory=list)
-    """Runs of pairs that count for nothing, as something else used the machine; not among those
-    above."""
+    """Runs of pairs that count for nothing, as something else used the machine, or as others took
+    turns and they did not; not among those above."""
+    ratios: list[float] = field(default_factory=list)
+    """Base's cost over head's in each pair whose processes took turns; empty where they ran one
+    after the other."""
     needed: Needed | None = None
     """What it would still take; None where it is decided, or nobody could wait for it."""
 
@@ -107,6 +112,7 @@ def prove(
     settled: Callable[[Speedup], bool] | None = None,
     shown: Callable[[], bool] = lambda: True,
     least: float = 1.0,
+    both: Callable[[Sequence[SideT]], Sequence[Trial] | None] = lambda pair: None,
 ) -> Proof:
     """Compare two sides in pairs of random order until that is decided or the budget ends.
 
@@ -117,11 +123,13 @@ def prove(
     the same study that showed nothing: with each, an interval has to be wider to be right as often.
     It ends when `settled` is true of an interval, that is `is_settled` if not given. `shown` is
     called once, at the first look that shows more than `least`, a ratio, but does not end it, and
-    ends it by returning False.
+    ends it by returning False. `both` runs a pair at the same time, in turns, and is asked before
+    each; None where its runs are to follow one another. The two do not compare: where one follows
+    upon the other, earlier pairs count for nothing, and what their looks could use up is gone.
     """
     known, settled = known or Known(), settled or (lambda found: is_settled(found, least))
     proving = _Proving(
-        run, base, head, objective, affordable, known, earlier, settled, shown, least
+        run, base, head, objective, affordable, known, earlier, settled, shown, least, both
     )
     return proving.go(orders(seed))
 
@@ -134,6 +142,7 @@ def prove_point(
     earlier: int = 0,
     shown: Callable[[], bool] = lambda: True,
     least: float = 1.0,
+    both: Callable[[Sequence[Point]], Sequence[Trial] | None] = lambda pair: None,
 ) -> Proof:
     """Compare a point of a space with the empty one; other arguments are those of `prove`."""
 
@@ -142,8 +151,20 @@ def prove_point(
 
     order = f"{seed} {sorted(point.items())}"
     known = known_runs(evaluator, point)
-    may = evaluator.affordable
-    return prove(run, {}, point, objective, may, order, known, earlier, None, shown, least)
+    return prove(
+        run,
+        {},
+        point,
+        objective,
+        evaluator.affordable,
+        order,
+        known,
+        earlier,
+        None,
+        shown,
+        least,
+        both,
+    )
 
 
 def known_runs(evaluator: Evaluator, point: Point) -> Known:
@@ -241,12 +262,15 @@ class _Proving(Generic[SideT]):
     settled: Callable[[Speedup], bool]
     shown: Callable[[], bool]
     least: float
+    both: Callable[[Sequence[SideT]], Sequence[Trial] | None]
 
     def __post_init__(self) -> None:
         self._proof = Proof()
         self._pairs: list[Pair] = []
         self._in_turns: list[tuple[InTurns, InTurns]] = []
         """What both sides took in turns, for each pair in whose processes they did."""
+        self._share = 1.0
+        """Part of the error of each look that pairs forgotten since have not used up."""
         self._known_base = list(filter(None, (self._cost(t) for t in self.known.base)))
         self._known_head = list(filter(None, (self._cost(t) for t in self.known.head)))
 
@@ -258,10 +282,13 @@ class _Proving(Generic[SideT]):
                 break
             base_first = next(order)
             sides = (self.base, self.head) if base_first else (self.head, self.base)
-            pair = [self.run(side) for side in sides]
+            together = self.both(sides)
+            if self._pairs and bool(self._proof.ratios) != (together is not None):
+                self._begin_anew()
+            pair = [self.run(side) for side in sides] if together is None else list(together)
             plain, tuned = pair if base_first else reversed(pair)
             failed = next((trial for trial in pair if self._cost(trial) is None), None)
-            disturbed = failed is None and any(trial.disturbance for trial in pair)
+            disturbed = together is None and not failed and any(t.disturbance for t in pair)
             if disturbed and repeated < most and self._may_repeat():
                 repeated += 1
                 proof.disturbed += pair
@@ -271,8 +298,11 @@ class _Proving(Generic[SideT]):
             proof.head.append(tuned)
             if failed is None:
                 costs = self._cost(plain) or 0.0, self._cost(tuned) or 0.0
+                if together is not None:
+                    proof.ratios.append(self._ratio_of_blocks(plain, tuned))
+                    costs = proof.ratios[-1], 1.0
                 self._pairs.append(Pair(*costs, base_first))
-                if plain.in_turns is not None and tuned.in_turns is not None:
+                if together is None and plain.in_turns is not None and tuned.in_turns is not None:
                     self._in_turns.append((plain.in_turns, tuned.in_turns))
                 if len(self._pairs) not in LOOKS:
                     continue
@@ -294,6 +324,22 @@ class _Proving(Generic[SideT]):
             proof.surer = self._speedup(self.earlier + 1)
         return proof
 
+    def _begin_anew(self) -> None:
+        """Let no pair count that was run so far."""
+        proof = self._proof
+        looked = sum(error for look, error in LOOK_ERRORS.items() if look <= len(self._pairs))
+        self._share -= looked / ERROR
+        proof.disturbed += [*proof.base, *proof.head]
+        for counted in (proof.base, proof.head, proof.ratios, self._pairs, self._in_turns):
+            counted.clear()
+
+    def _ratio_of_blocks(self, plain: Trial, tuned: Trial) -> float:
+        """Return base's cost over head's, by samples where they are known, of a pair in turns."""
+        base, head = plain.in_turns, tuned.measurement
+        assert base is not None and head is not None and plain.measurement is not None
+        samples = (head.samples_per_step or 1.0) / (plain.measurement.samples_per_step or 1.0)
+        return base.base_ms / base.head_ms * samples
+
     def _may_repeat(self) -> bool:
         """Say whether a pair can be run again and the first look's pairs be run to their end.
 
@@ -308,8 +354,11 @@ class _Proving(Generic[SideT]):
         Two ways of asking share what a look may use up. `earlier` replaces the number of proofs.
         """
         earlier = self.earlier if earlier is None else earlier
+        error = self._share * error_of_look(len(self._pairs))
+        if self._proof.ratios:  # beside such pairs nothing can slow down one side alone
+            return proven_ratio(self._pairs, earlier=earlier, error=error, is_clear=True)
         can_turn = len(self._in_turns) == len(self._pairs)
-        error = error_of_look(len(self._pairs)) / (1 + can_turn)
+        error /= 1 + can_turn
         known = self._known_base, self._known_head
         later = self.known.at_another_time
         apart = proven_ratio(self._pairs, *known, earlier, error, at_another_time=later)
@@ -327,7 +376,9 @@ class _Proving(Generic[SideT]):
         ratio = math.log(speedup.ratio)
         distance = max(ratio, math.log(SMALLEST_GAIN) - ratio)
         base, head, pairs = self._known_base, self._known_head, self._pairs
-        if speedup.in_turns:
+        if self._proof.ratios:
+            base, head = [], []
+        elif speedup.in_turns:
             base, head, pairs = [], [], relative(self._pairs, self._in_turns)
         spread = spread_of(
             [*base, *(pair.base for pair in pairs)], [*head, *(pair.head for pair in pairs)]

@@ -41,9 +41,11 @@ data are seen where they change the first losses or outputs, those of environmen
 
 Then the script runs with and without the plan, in fresh processes and in turns, as in the proof of
 `gpuadvisor tune`: six starts in all where an earlier comparison still holds and the answer is
-plain. The gain is there when its ratio is at least what the plan promised, less what two proofs of
-the same gain may differ by, and its whole interval lies above half of that gain. It is gone when
-its whole interval lies below. What was measured is kept: `gpuadvisor studies` lists it.
+plain. Where runs are known to differ more than that takes, both take turns, within each process or
+in two that live at the same time. The gain is there when its ratio is at least what the plan
+promised, less what two proofs of the same gain may differ by, and its whole interval lies above
+half of that gain. It is gone when its whole interval lies below. What was measured is kept:
+`gpuadvisor studies` lists it.
 """
 
 

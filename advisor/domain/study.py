@@ -96,8 +96,8 @@ class Equivalence:
 
 @dataclass(frozen=True)
 class InTurns:
-    """What a step took without and with some settings, in blocks that followed one another in one
-    process, in milliseconds."""
+    """What a step took without and with some settings, in milliseconds, in blocks that followed one
+    another: in one process, or in both of a pair."""
 
     base_ms: float
     head_ms: float
@@ -133,8 +133,8 @@ class Trial:
     """Time by which it began sooner as its process was forked from one that had imported already:
     that of the unchanged script. None for a fresh process."""
     in_turns: InTurns | None = None
-    """What both sides of a proof took in this process, after it was measured as it had started;
-    None where they were not turned there."""
+    """What both sides of a proof took in this process, after it was measured as it had started, or
+    in both processes of its pair, which took turns; None where they were not turned there."""
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,29 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from queue import SimpleQueue
 
 from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.domain.study import Objective, Trial, TrialState
+from gpuadvisor.domain.study import InTurns, Objective, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.proof import Delay
-from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
+from gpuadvisor.tuners.statistics import LOOKS, pairs_needed, spread_of
+from gpuadvisor.tuners.turns import ratio_of_blocks
 from gpuadvisor.tuning.budget import USUAL_GAIN, Budget
+from gpuadvisor.tuning.in_turns import (
+    READS_AHEAD,
+    ApartError,
+    have_workers,
+    lacks_room,
+    run_in_turns,
+)
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Progress, Side, TrialRunner
 from gpuadvisor.tuning.turning import Turning, turning_of, unable_to_turn
@@ -78,12 +88,18 @@ class ScriptEvaluator:
         self._delay = Delay(str(options.seed))
         self.spread = 0.0
         """Relative standard deviation of runs of the same settings."""
+        self.distance = math.log(USUAL_GAIN)
+        """What the early looks of a proof are to tell apart, as a difference of logarithms."""
         self._in_proof: Settings | None = None
         """Settings whose proof is under way."""
         self._turning: Turning | None = None
         """What is turned in each process of their proof; None where nothing is."""
         self._turning_s = 0.0
         """Time that this takes in a process, on average."""
+        self._pairs_turn = False
+        """Whether both processes of each of its pairs are alive and take turns."""
+        self._proof_from: int | None = None
+        """Trials before it; None where it is known whether they do."""
 
     # -- what the search asks ----------------------------------------------------------------
 
@@ -122,6 +138,40 @@ class ScriptEvaluator:
             free.put(device)
         with ThreadPoolExecutor(len(devices)) as pool:
             return list(pool.map(work, points))
+
+    def turns(self, head: Settings) -> bool:
+        """Say whether the processes of the proof of these settings time both sides in turns, or
+        take turns."""
+        if head != self._in_proof:
+            self._prepare_to_turn(head)
+        return self._turning is not None or self._pairs_turn
+
+    def measure_both(self, pair: Sequence[Settings], turned: Settings) -> list[Trial] | None:
+        """Run both sides of a proof at the same time, in turns; None where they do not take them.
+
+        Interrupted if the user ended the study.
+        """
+        if not self.turns(turned) and self._is_seen_to_differ(turned):
+            self._prepare_to_turn(turned)
+        if not self._pairs_turn:
+            return None
+        device = self._devices[0]
+        self._refresh_references([device], "proof", pair)
+        names = ("script with the settings" if each else "unchanged script" for each in pair)
+        sides = dict(zip(names, (self.side(each, device) for each in pair), strict=True))
+        seed = f"{self.runner.seed} {len(self.trials)}"
+        try:
+            ended, blocks_ms = run_in_turns(self.runner, sides, seed, private=True)
+        except ApartError as error:
+            self._turn_nothing(f"{error}, when both were alive and took turns")
+            return None
+        of = dict(zip(map(bool, pair), blocks_ms, strict=True))
+        base_ms = math.exp(math.fsum(map(math.log, of[False])) / len(of[False]))
+        in_turns = InTurns(base_ms, base_ms * ratio_of_blocks(of[False], of[True]))
+        found = [replace(trial, in_turns=in_turns) for trial, _ in ended]
+        for trial in found:
+            self._record(trial)
+        return found
 
     def measure_baseline(
         self,
@@ -203,12 +253,22 @@ class ScriptEvaluator:
     def _prepare_to_turn(self, head: Settings | None) -> None:
         """Decide whether the processes of a proof time both sides in turns; None where it ended."""
         self._in_proof, self._turning, self._turning_s = head, None, 0.0
+        self._pairs_turn, self._proof_from = False, len(self.trials)
         self._expect_delay()
         if head is None or not self._is_worth_turning:
             return
         why = unable_to_turn(head, self._knobs, self._objective)
         if why is not None:
-            self._turn_nothing(why)
+            apart = next(self._reasons_apart(head), None)
+            self._pairs_turn = apart is None
+            if self._pairs_turn:
+                self._progress.on_message(
+                    "runs differ from start to start: both processes of a pair of the proof are "
+                    "alive and work in turns, each in a private view of the file system"
+                )
+            else:
+                told = apart and f", and both sides cannot run at the same time: {apart}"
+                self._turn_nothing(f"{why}{told}")
             return
         turning = self._turning_of(head)
         # What a start of the tuned side takes longer is compiled in the other's processes, too.
@@ -224,10 +284,49 @@ class ScriptEvaluator:
             "started, and then times both sides in turns"
         )
 
+    def _is_seen_to_differ(self, head: Settings) -> bool:
+        """Say after the pairs of a proof's second look whether these differ too much to tell.
+
+        What is known before is two baselines, which may agree by chance.
+        """
+        runs = [trial for trial in self.trials[self._proof_from :] if trial.phase == "proof"]
+        is_look = (len(runs) + 1) // 2 == LOOKS[1]  # the first run of all may be a baseline
+        can_turn = unable_to_turn(head, self._knobs, self._objective) is None
+        if self._proof_from is None or not is_look or can_turn:
+            return False
+        sides = (
+            [
+                cost
+                for t in runs
+                if t.measurement
+                and bool(t.settings) is tuned
+                and (cost := self._objective.cost(t.measurement))
+            ]
+            for tuned in (False, True)
+        )
+        self.spread = spread_of(*sides)
+        return self._is_worth_turning
+
+    def _reasons_apart(self, head: Settings) -> Iterator[str]:
+        """Yield why the processes of a pair cannot be alive at the same time, each a clause; empty
+        where there is nothing to say."""
+        device, baseline = self._devices[0], self.validator.baseline
+        if device.is_gpu or self.parallel > 1 or self._objective is not Objective.THROUGHPUT:
+            # Beside the other side's blocks a GPU's clocks are not those of a side by itself.
+            yield ""
+        if problem := unavailable():
+            yield f"in one folder each process would find what the other one writes: {problem}"
+        known = [trial.measurement for trial in self.trials if trial.settings == head]
+        runs = [baseline, next(filter(None, reversed(known)), baseline)]
+        if head.get("dataloader_workers") or have_workers(filter(None, runs)):
+            yield READS_AHEAD
+        if problem := lacks_room(filter(None, runs), device):
+            yield problem
+
     @property
     def _is_worth_turning(self) -> bool:
-        """Whether runs differ so much that the first looks at pairs of them would miss 5 %."""
-        pairs = pairs_needed(math.log(USUAL_GAIN), self.spread)
+        """Whether runs differ so much that the first looks at pairs of them would tell nothing."""
+        pairs = pairs_needed(self.distance, self.spread)
         return pairs is None or pairs > LOOKS[1]
 
     def _turning_of(self, head: Settings) -> Turning:
@@ -239,6 +338,7 @@ class ScriptEvaluator:
     def _turn_nothing(self, why: str) -> None:
         """Prove by what fresh processes take alone."""
         self._turning, self._turning_s = None, 0.0
+        self._pairs_turn, self._proof_from = False, None
         self._expect_delay()
         self._progress.on_message(f"each process of the proof measures one side only: {why}")
 
@@ -263,8 +363,8 @@ class ScriptEvaluator:
             return bool(trial.disturbance) and 2 * disturbed < len(self.trials)
 
     def _delay_s(self) -> float:
-        with self._lock:
-            return self._delay.next_s(self.trials)
+        with self._lock:  # with a process that takes turns nothing can be in step
+            return 0.0 if self._pairs_turn else self._delay.next_s(self.trials)
 
     def _record(self, trial: Trial) -> None:
         """Keep a trial, count its cost, store it and show it."""

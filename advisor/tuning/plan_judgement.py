@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from gpuadvisor.domain.study import (
     Aspect,
@@ -75,6 +76,14 @@ def _least_shown(promised: Speedup | None) -> float:
     return 1.0 if promised is None else max(1.0, promised.ci99_low**KEPT_SHARE)
 
 
+def to_tell(promised: Speedup | None) -> float | None:
+    """Return how far, as a difference of logarithms, the whole of a promised gain lies above what
+    has to be shown of it; None where nothing is promised."""
+    if promised is None or promised.ratio <= (least := _least_shown(promised)):
+        return None
+    return math.log(promised.ratio / least)
+
+
 def of_gain(promised: Speedup | None, measured: Speedup | None) -> tuple[Outcome, str]:
     """Return what two intervals say.
 
@@ -109,10 +118,12 @@ def needed(promised: Speedup | None, proof: Proof, objective: Objective) -> Need
     least = least_ratio(promised) if promised is not None else 1.0
     kept = found.ratio >= least
     distance = math.log(found.ratio / (_least_shown(promised) if kept else least))
-    costs = (
+    costs: Iterable[list[float]] = (
         [cost for t in side if t.measurement and (cost := objective.cost(t.measurement))]
         for side in (proof.base, proof.head)
     )
+    if proof.ratios:
+        costs = proof.ratios, [1.0] * len(proof.ratios)
     return still_needed(proof, found, abs(distance), spread_of(*costs))
 
 

@@ -17,6 +17,7 @@ from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.rehearsal import Rehearsed, Rehearser, harmless_part
 from gpuadvisor.tuning.results import proven, typical
@@ -86,8 +87,11 @@ class Prover:
             self._fruitless,
             lambda: self._goes_on(settings),
             self._least,
+            lambda pair: self.evaluator.measure_both(pair, settings),
         )
         self._fruitless += not is_faster(proof.speedup)
+        if proof.ratios:
+            self.note(TOOK_TURNS)
         if proof.failed is not None:
             which = "best" if proof.failed in proof.head else "unchanged script"
             self.note(

@@ -160,7 +160,8 @@ def proven(
     objective = result.objective
     best = typical(proof.head, objective)
     plain = typical(proof.base, objective)
-    if proof.speedup is not None and proof.speedup.in_turns and plain and plain.measurement:
+    turned = proof.speedup is not None and (proof.speedup.in_turns or proof.ratios)
+    if proof.speedup is not None and turned and plain and plain.measurement:
         # Runs differ by more than the gain may be: the one that fits it best is shown.
         wanted = (objective.cost(plain.measurement) or 0.0) / proof.speedup.ratio
         best = typical(proof.head, objective, wanted)

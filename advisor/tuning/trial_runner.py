@@ -180,28 +180,34 @@ class TrialRunner:
         self.record(trial)
         return trial, outcome
 
-    def run_both(self, sides: Sequence[Side], turns: Turns) -> list[tuple[Trial, RunOutcome]]:
+    def run_both(
+        self, sides: Sequence[Side], turns: Turns, private: bool = False
+    ) -> list[tuple[Trial, RunOutcome]]:
         """Run two sides of a proof at the same time, in turns, and return each as `run` does.
 
         How long they are measured, `turns` decides; `schedule.window_s` is the time of a block.
-        Energy is not read, as it is that of both.
+        With `private` each has a view of the file system of its own. Energy is not read, as it is
+        that of both; nor are they handed to `record`.
         """
         loads = [LoadMeter(side.device) for side in sides]  # both before either is there
         with ThreadPoolExecutor(len(sides)) as pool:
             runs = [
-                pool.submit(self._run_seated, side, seat, load)
+                pool.submit(self._run_seated, side, seat, load, private)
                 for side, seat, load in zip(sides, turns.seats, loads, strict=True)
             ]
         return [run.result() for run in runs]
 
-    def _run_seated(self, side: Side, seat: Seat, load: LoadMeter) -> tuple[Trial, RunOutcome]:
+    def _run_seated(
+        self, side: Side, seat: Seat, load: LoadMeter, private: bool
+    ) -> tuple[Trial, RunOutcome]:
         try:
             number = next(self._numbers)
             self.progress.on_trial_start(number, side.settings, "proof")
             request = self.request(side, "proof", number=number)
             longest_s = request.limits.total_s + MOST_LONGER * self.schedule.measure_s
             limits = replace(request.limits, total_s=longest_s)
-            request = replace(request, seat=seat, limits=limits)
+            private |= request.scratch
+            request = replace(request, seat=seat, limits=limits, scratch=private)
             outcome = run_script(request, lambda: None, load)
         finally:
             seat.leave()

@@ -37,6 +37,7 @@ from gpuadvisor.tuners.proof import (
     prove,
 )
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
+from gpuadvisor.tuners.statistics import spread_of
 from gpuadvisor.tuning.application import check_settings, plan_warnings
 from gpuadvisor.tuning.baselines import (
     baseline_warnings,
@@ -48,6 +49,7 @@ from gpuadvisor.tuning.baselines import (
 from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.forking import computed
+from gpuadvisor.tuning.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
 from gpuadvisor.tuning.plan_judgement import (
@@ -58,6 +60,7 @@ from gpuadvisor.tuning.plan_judgement import (
     least_ratio,
     needed,
     of_gain,
+    to_tell,
     verdict_of,
 )
 from gpuadvisor.tuning.plans import read_plan
@@ -217,6 +220,7 @@ class _Verifying:
             self.cancelled,
             schedule_for(FIRST_LOOK),
         )
+        self._evaluator.distance = to_tell(self.plan.speedup) or self._evaluator.distance
 
     def run(self) -> Verification:
         command = self.options.command
@@ -288,7 +292,13 @@ class _Verifying:
             always,
             at_another_time=True,
         )
-        self._first = first
+        costs = (
+            [self.options.objective.cost(t.measurement) for t in side if t.measurement]
+            for side in (self._known.base, self._known.head)
+        )
+        self._evaluator.expect_spread(spread_of(*(list(filter(None, side)) for side in costs)))
+        # In turns, runs are compared with each other only.
+        self._first = None if self._evaluator.turns(self.plan.settings) else first
         return True
 
     def _rehearse(self, baseline: Measurement) -> Rehearsal | None:
@@ -338,7 +348,10 @@ class _Verifying:
             seed,
             self._known or known_runs(evaluator, settings),
             settled=lambda found: of_gain(promised, found)[0] is not Outcome.INCONCLUSIVE,
+            both=lambda pair: evaluator.measure_both(pair, settings),
         )
+        if proof.ratios:
+            self._note(TOOK_TURNS)
         proof.needed = needed(promised, proof, self.options.objective)
         idle = sorted(evaluator.validator.untried(settings))
         if idle and proof.failed is None:

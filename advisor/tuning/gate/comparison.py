@@ -26,7 +26,7 @@ from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import DependsError
 from gpuadvisor.tuning.gate.in_turns import STARTUP, InTurns
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.gate.runs import ApartError, GateProgress, Runs
+from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.setting_up import SetUp, SetUps
 from gpuadvisor.tuning.gate.sides import (
     ReadySide,
@@ -35,6 +35,7 @@ from gpuadvisor.tuning.gate.sides import (
     ready,
     settings_of,
 )
+from gpuadvisor.tuning.in_turns import ApartError
 from gpuadvisor.tuning.preparation import (
     devices_for,
     refuse_contention,

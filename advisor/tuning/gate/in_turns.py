@@ -21,6 +21,7 @@ from gpuadvisor.tuners.gate.metric import measured
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import OF_GPU, SHORT_S, Runs
+from gpuadvisor.tuning.in_turns import READS_AHEAD, TOOK_TURNS, have_workers, lacks_room
 from gpuadvisor.tuning.turning import turning_of, unable_to_turn
 
 STARTUP, ENERGY = "startup", "energy"
@@ -29,11 +30,6 @@ DIFFER = 0.01
 """Ratio of two runs of the base, less one, from which a GPU's runs take turns. On a quiet GPU they
 differ by 0.2 to 0.8 %, and a handful of pairs decides; and what a version costs by drawing more
 power, in turns both versions pay."""
-CONTEXT_BYTES = 1 << 30
-"""Memory that CUDA and its libraries take of a GPU for each process, beside what torch allocates:
-0.4 to 0.8 GiB on an H200."""
-ROOM = 0.9
-"""Part of the memory that both versions may take together."""
 
 
 class InTurns:
@@ -99,10 +95,7 @@ class InTurns:
             self._runs.progress.on_message(
                 "both processes of a pair are alive from here on, and work in turns"
             )
-            self._said = (
-                "the runs of a pair took turns, in blocks of a tenth of a second, so that what "
-                "else used the machine slowed down both"
-            )
+            self._said = TOOK_TURNS
         elif why:
             self.give_up(why)
         else:
@@ -139,11 +132,11 @@ class InTurns:
             yield ""
         if self._folders[0] == self._folders[1]:
             yield "in one folder each would find what the other one writes"
-        if any(loader.num_workers for m in self._measured() for loader in m.facts.loaders):
-            yield "its loaders' workers would read ahead while it waits for its turn"
+        if have_workers(self._measured()):
+            yield READS_AHEAD
         if self._runs.counts_pairs:
             yield "what its runs count differs, so that each of them is counted"
-        if problem := self._lacks_room():
+        if problem := lacks_room(self._measured(), self._device):
             yield problem
 
     def _measured(self) -> list[Measurement]:
@@ -157,17 +150,3 @@ class InTurns:
     def _known(self) -> list[Measurement]:
         known = [run for run in self._runs.all if run.place == "known"]
         return [m for run in known if (m := measured(run)) is not None]
-
-    def _lacks_room(self) -> str:
-        """Return why both versions do not fit into memory together; empty where they do."""
-        needed = sum(m.reserved_memory_bytes for m in self._measured())
-        if self._device.is_gpu:
-            room, needed = self._device.memory_bytes, needed + 2 * CONTEXT_BYTES
-        else:
-            import psutil
-
-            room = psutil.virtual_memory().available
-        if room is None or needed <= ROOM * room:
-            return ""
-        gib = needed / 2**30, room / 2**30
-        return f"both together need {gib[0]:.1f} of {gib[1]:.1f} GiB of memory"

@@ -12,7 +12,6 @@ from gpuadvisor.collectors.gpu_errors import GpuErrors
 from gpuadvisor.collectors.script.request import Event, RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.specification import Schedule
-from gpuadvisor.collectors.script.turns import BLOCK_S, BUSY, FEWEST_BLOCKS, Turns
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Settings
@@ -23,12 +22,12 @@ from gpuadvisor.tuners.gate.comparing import COUNTED, SHORT
 from gpuadvisor.tuners.gate.metrics import are_counts, chosen
 from gpuadvisor.tuners.gate.metrics.p95 import LEAST_STEPS
 from gpuadvisor.tuners.gate.metrics.step_time import WAITS
-from gpuadvisor.tuners.gate.turns import is_precise
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import Forks
 from gpuadvisor.tuning.gate.options import MEASURE_S, GateOptions
+from gpuadvisor.tuning.in_turns import run_in_turns
 from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
 from gpuadvisor.tuning.turning import Turning
 from gpuadvisor.tuning.validator import TrialValidator
@@ -177,34 +176,25 @@ class Runs:
     ) -> dict[str, GateRun]:
         """Run both versions at the same time, in turns; otherwise as `run`.
 
-        ApartError where one of them ended too early, or works while it waits: whether that is its
-        own doing, runs that are alone have to show.
+        Raises ApartError as `run_in_turns` does.
         """
         for side in sides:
             self.progress.on_run_start(side, place)
         self._clock.end()
-        schedule = self._schedule(place)
-        self._runner.schedule = replace(schedule, window_s=BLOCK_S)
+        self._runner.schedule = self._schedule(place)
         if self._forks is not None:
             self._forks.before(sides[0], place)  # of pairs, both sides begin alike
-        turns = Turns(
-            schedule.measure_s,
-            schedule.min_steps,
-            schedule.max_measure_s,
-            f"{self.options.seed} {len(self.all)}",
-            is_precise,
-        )
         self._is_in_turns = True
         try:
-            ended = self._runner.run_both([versions[side] for side in sides], turns)
+            seed = f"{self.options.seed} {len(self.all)}"
+            ended, both_ms = run_in_turns(self._runner, {s: versions[s] for s in sides}, seed)
         finally:
             self._is_in_turns = False
-        clock = self._clock.end()
+            clock = self._clock.end()
         self._take_errors()
-        _check_turns(sides, turns, [outcome for _, outcome in ended])
         found = {
             side: self._kept(side, place, trial, outcome, clock, blocks_ms)
-            for side, (trial, outcome), blocks_ms in zip(sides, ended, turns.blocks_ms, strict=True)
+            for side, (trial, outcome), blocks_ms in zip(sides, ended, both_ms, strict=True)
         }
         for side, (_, outcome) in zip(sides, ended, strict=True):
             if self._forks is not None and not self._forks.after(side, place, outcome):
@@ -313,22 +303,6 @@ class Runs:
                 f"{disturbance}, also when runs were repeated: versions cannot be compared so; "
                 "wait until the GPU is free and cool, or choose another one"
             )
-
-
-class ApartError(Exception):
-    """Why two versions cannot be measured in turns, as a clause."""
-
-
-def _check_turns(sides: Sequence[str], turns: Turns, ended: Sequence[RunOutcome]) -> None:
-    """Raise ApartError where runs that took turns are no pair to compare."""
-    for side, seat, outcome in zip(sides, turns.seats, ended, strict=True):
-        if seat.broke and outcome.measurement is None:
-            raise ApartError(f"the {side} could not be measured ({outcome.reason})")
-    if len(turns.blocks_ms[0]) < FEWEST_BLOCKS or any(each.measurement is None for each in ended):
-        raise ApartError("they ended before each had had its turn a few times")
-    for side, seat in zip(sides, turns.seats, strict=True):
-        if seat.busy > BUSY:
-            raise ApartError(f"the {side} keeps {seat.busy:.1f} CPU cores busy while it waits")
 
 
 def _schedule(measure_s: float) -> Schedule:

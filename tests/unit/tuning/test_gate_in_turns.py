@@ -52,9 +52,13 @@ class Player:
         outcome = replace(outcome, measurement=replace(measured, windows=windows))
         if request.seat is None:
             return outcome
-        side = "base" if "base" in request.command.folder else "head"
-        problem = self._play(request.seat, side, float(outcome.measurement.mean_step_ms) / factor)
+        problem = self._play(
+            request.seat, self.side(request), float(outcome.measurement.mean_step_ms) / factor
+        )
         return problem or outcome
+
+    def side(self, request):
+        return "base" if "base" in request.command.folder else "head"
 
     def _play(self, seat, side, step_ms):
         with self._lock:

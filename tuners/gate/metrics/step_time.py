@@ -9,7 +9,7 @@ from gpuadvisor.domain.gate import GateRun, MetricRole
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import InTurns
 from gpuadvisor.tuners.gate.metric import Read, Statistical, measured
-from gpuadvisor.tuners.gate.turns import ratio_of_blocks
+from gpuadvisor.tuners.turns import ratio_of_blocks
 
 WAITS = 0.02
 """Share of a run's time in which it waits for its loaders, from which the mean of all steps counts:

@@ -10,7 +10,7 @@ from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.gate.comparing import Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuners.gate.turns import TRIMMED, is_precise, ratio_of_blocks
+from gpuadvisor.tuners.turns import TRIMMED, is_precise, ratio_of_blocks
 from tests.simulation import STEPS, measurement
 
 BLOCKS = 40

@@ -1,0 +1,83 @@
+"""Two sides of a comparison whose processes live at the same time and work in turns.
+
+What else uses the machine slows down both. A gate's versions are compared so, and the sides of a
+proof where runs differ from start to start and nothing can be turned within a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.turns import BLOCK_S, BUSY, FEWEST_BLOCKS, Turns
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Trial
+from gpuadvisor.tuners.turns import is_precise
+from gpuadvisor.tuning.trial_runner import Side, TrialRunner
+
+CONTEXT_BYTES = 1 << 30
+"""Memory that CUDA and its libraries take of a GPU for each process, beside what torch allocates:
+0.4 to 0.8 GiB on an H200."""
+ROOM = 0.9
+"""Part of the memory that both sides may take together."""
+READS_AHEAD = "its loaders' workers would read ahead while it waits for its turn"
+TOOK_TURNS = (
+    "the runs of a pair took turns, in blocks of a tenth of a second, so that what else used the "
+    "machine slowed down both"
+)
+
+
+class ApartError(Exception):
+    """Why two sides cannot be measured in turns, as a clause."""
+
+
+def run_in_turns(
+    runner: TrialRunner, sides: Mapping[str, Side], seed: str, private: bool = False
+) -> tuple[list[tuple[Trial, RunOutcome]], tuple[tuple[float, ...], ...]]:
+    """Run two sides at the same time; return their trials and the step times of their blocks, in
+    milliseconds, those beside each other at the same place.
+
+    They are measured as the runner's schedule says. With `private` each has a view of the file
+    system of its own. ApartError where one of them ended too early, or works while it waits:
+    whether that is its own doing, runs that are alone have to show.
+    """
+    schedule = runner.schedule
+    longest_s = schedule.max_measure_s
+    turns = Turns(schedule.measure_s, schedule.min_steps, longest_s, seed, is_precise)
+    runner.schedule = replace(schedule, window_s=BLOCK_S)
+    try:
+        ended = runner.run_both(list(sides.values()), turns, private)
+    finally:
+        runner.schedule = schedule
+    for name, seat, (_, outcome) in zip(sides, turns.seats, ended, strict=True):
+        if seat.broke and outcome.measurement is None:
+            raise ApartError(f"the {name} could not be measured ({outcome.reason})")
+    is_lost = any(outcome.measurement is None for _, outcome in ended)
+    if is_lost or len(turns.blocks_ms[0]) < FEWEST_BLOCKS:
+        raise ApartError("they ended before each had had its turn a few times")
+    for name, seat in zip(sides, turns.seats, strict=True):
+        if seat.busy > BUSY:
+            raise ApartError(f"the {name} keeps {seat.busy:.1f} CPU cores busy while it waits")
+    return ended, turns.blocks_ms
+
+
+def have_workers(runs: Iterable[Measurement]) -> bool:
+    """Say whether loaders had workers in any of these runs."""
+    return any(loader.num_workers for run in runs for loader in run.facts.loaders)
+
+
+def lacks_room(runs: Iterable[Measurement], device: Device) -> str:
+    """Return why two sides of which these are runs do not fit into memory together, or nothing."""
+    needed = sum(run.reserved_memory_bytes for run in runs)
+    if device.is_gpu:
+        room, needed = device.memory_bytes, needed + 2 * CONTEXT_BYTES
+    else:
+        import psutil
+
+        room = psutil.virtual_memory().available
+    if room is None or needed <= ROOM * room:
+        return ""
+    gib = needed / 2**30, room / 2**30
+    return f"both together need {gib[0]:.1f} of {gib[1]:.1f} GiB of memory"
