@@ -78,6 +78,8 @@ DEFECTS: dict[str, Defect] = {
     "doubles": _defect(
         "fp64_by_accident", {"precision": "fp64"}, cured={"precision": "tf32"}, every=3, on_cpu=True
     ),
+    # Not `product_below_roof`: it compares a product with the rate of its own type, so that what it
+    # finds beside this defect is another one, and its cures leave the tensor cores unused.
     "no_tf32": _defect(
         "tf32_off tensor_cores_unused", {"precision": "fp32"}, cured={"precision": "tf32"}
     ),
@@ -100,7 +102,10 @@ DEFECTS: dict[str, Defect] = {
     "channels_first": _defect(
         "layout_conversion", {"channels_last": False}, families=("convolution", "mixed")
     ),
-    "odd_widths": _defect("misaligned_gemm", {"narrower": (1, 3, 5)}, families=BY_WIDTH),
+    # `product_below_roof` names the slow product with its odd size, which is where one looks first.
+    "odd_widths": _defect(
+        "misaligned_gemm product_below_roof", {"narrower": (1, 3, 5)}, families=BY_WIDTH
+    ),
     "cache_emptied": _defect("allocator_churn", {"empties_cache": True}, families=TRAINED),
     "slow_python": _defect("host_bound launch_bound", {"host_ms": (5.0, 15.0, 50.0)}, on_cpu=True),
     "batch_in_pieces": _defect(
