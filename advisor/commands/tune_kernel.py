@@ -10,6 +10,7 @@ store cannot be used; 129, 130, 131 or 143 when interrupted.
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
     check_positive(args, "--seeds", "--timeout")
     if (args.file is None) == (args.replay is None):
         raise UsageError("name one file: a kernel file, or a recorded space with --replay")
+    # Before numpy is loaded: its threads take longer to meet than the model's small matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return _replay(args) if args.replay is not None else _tune(args)
 
 

@@ -9,9 +9,9 @@ extern "C" __global__ void reduction(const float *values, float *total, long lon
     float sum = 0;
     long long stride = (long long)gridDim.x * block_x * width;
     for (long long at = ((long long)blockIdx.x * block_x + threadIdx.x) * width; at < count;
-         at += stride * unroll) {
+         at += stride * batch) {
 #pragma unroll
-        for (int u = 0; u < unroll; ++u) {
+        for (int u = 0; u < batch; ++u) {
             long long from = at + u * stride;
             if (from + width <= count) {
 #if width == 4
@@ -46,10 +46,10 @@ Kernel(
     parameters={
         "block_x": [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024],
         "width": [1, 2, 4],
-        "unroll": [1, 2, 4, 8],
+        "batch": [1, 2, 4, 8],
         "blocks": [66, 132, 264, 528, 1056, 2112, 4224],
     },
-    default={"block_x": 256, "width": 1, "unroll": 1, "blocks": 1056},
+    default={"block_x": 256, "width": 1, "batch": 1, "blocks": 1056},
     problems=[{"n": 1 << 28}, {"n": 1 << 20}],
     grid="blocks",
     block="block_x",

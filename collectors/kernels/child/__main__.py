@@ -47,6 +47,8 @@ class Session:
         if not torch.cuda.is_available():
             raise UsageError(f"torch {torch.__version__} of {sys.executable} finds no GPU")
         torch.cuda.set_device(request["gpu"])
+        # One with a handle: that of torch's default stream is 0, which some take for none.
+        torch.cuda.set_stream(torch.cuda.Stream())
         self.kernel = self.kernels[request["kernel"]]
         self.problem = dict(self.kernel.problems[request["problem"]])
         self.clock = Clock()

@@ -1,0 +1,110 @@
+"""`gpuadvisor tune-kernel`: replays and bad files without a GPU, and real kernels on one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.cli import main
+from gpuadvisor.collectors.kernels.runner import KernelProcess
+from gpuadvisor.errors import UsageError
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
+HEAD = "from gpuadvisor import Kernel, array, output\n"
+FAILING = r'''
+Kernel("""
+extern "C" __global__ void bad(float *y, const float *x, int n)
+{
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+#if mode == 5
+    this is no C
+#endif
+    if (mode == 1) y[(size_t)1 << 40] = 1;
+    if (mode == 3) while (*(volatile const float *)x == *(volatile const float *)x) ;
+    if (mode == 6 && at == 0) y[n] = 3;
+    if (at < n) y[at] = mode == 2 ? x[at] : 2 * x[at];
+}""", parameters={"mode": [0, 1, 2, 3, 4, 5, 6]}, default={"mode": 0}, problems=[{"n": 4096}],
+    grid="n // 256", block=256, shared_bytes="1 << 20 if mode == 4 else 0",
+    arguments=[output("n"), array("n"), "n"], reference=lambda y, x, n: 2 * x)
+'''
+
+
+def recorded(path):
+    """A file of Kernel Tuner with 400 points, the best of which is 128, 4."""
+    xs, ys = [8 * n for n in range(1, 41)], list(range(1, 11))
+    cache = {
+        f"{x},{y}": {"x": x, "y": y, "time": 1 + abs(x - 128) / 64 + abs(y - 4) / 5}
+        for x in xs
+        for y in ys
+    }
+    cache["8,1"]["time"] = "RuntimeFailedConfig"
+    document = {
+        "device_name": "H200",
+        "kernel_name": "add",
+        "problem_size": 1000,
+        "tune_params_keys": ["x", "y"],
+        "tune_params": {"x": xs, "y": ys},
+        "cache": cache,
+    }
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_a_recorded_space_is_searched_without_a_gpu(tmp_path, capsys):
+    arguments = ["--seeds", "1", "--budget", "25", "--json"]
+    assert main(["tune-kernel", "--replay", recorded(tmp_path / "add.json"), *arguments]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["points"], found["valid_points"], found["best_ms"]) == (400, 399, 1.0)
+    model, chance = found["strategies"]
+    assert model["best"] == {"x": 128, "y": 4}
+    assert model["score"] > chance["score"]
+    once = ["--budget", "5", "--seeds", "1"]
+    assert main(["tune-kernel", "--replay", str(tmp_path / "add.json"), *once]) == 0
+    assert "400 points, 1 of them fail; best 1.00 ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("import nosuchlibrary", "needs nosuchlibrary, which"),
+        ("x = 1", "declares no kernel"),
+        ("\n1 / 0", "line 3: ZeroDivisionError"),
+        ("Kernel('f.cu', parameters={'a': [1]}, grid=1, arguments=[])", "f.cu cannot be read"),
+        ("import os\nos.abort()", "cannot be loaded: signal SIGABRT"),
+    ],
+)
+def test_a_file_that_cannot_be_tuned_is_refused_in_a_sentence(tmp_path, text, said):
+    import sys
+
+    file = tmp_path / "kernels.py"
+    file.write_text(HEAD + text)
+    with KernelProcess(sys.executable, file) as process, pytest.raises(UsageError) as refused:
+        process.describe()
+    assert said in str(refused.value)
+
+
+def test_one_file_is_named(capsys):
+    assert main(["tune-kernel"]) == 2
+    assert main(["tune-kernel", "nosuchfile.py"]) == 2
+    assert "there is no file nosuchfile.py" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+def test_what_fails_on_a_gpu_is_counted_and_the_rest_goes_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
+    file = tmp_path / "bad.py"
+    file.write_text(HEAD + FAILING)
+    assert main(["tune-kernel", str(file), "--timeout", "6", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert found["states"] == {"complete": 1, "crashed": 1, "wrong": 2, "hung": 1, "unsupported": 2}
+    assert found["restarts"] == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["transpose", "reduction", "matmul", "softmax", "scaled_sum"])
+def test_the_examples_are_tuned_and_never_slower(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
+    assert main(["tune-kernel", str(EXAMPLES / f"{name}.py"), "--budget", "15", "--json"]) == 0
+    for found in json.loads(capsys.readouterr().out)["kernels"]:
+        assert found["states"]["complete"] + found["states"].get("pruned", 0) >= 10
+        assert found["best"] is None or found["speedup"]["ci99_low"] > 1
