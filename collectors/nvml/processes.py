@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from gpuadvisor.collectors.nvml.own_processes import cuda_processes, in_their_pl
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess
 
 COMMAND_CHARACTERS = 300
+NAME_CHARACTERS = 15
+"""Most of a process's name that the kernel keeps (TASK_COMM_LEN)."""
 OUR_VARIABLE = b"GPUADVISOR_SPECIFICATION="
 """The begin of the variable by which gpuadvisor tells a script its settings."""
 MOST_CHILDREN = 256
@@ -68,6 +71,8 @@ class ProcessFacts:
         """All that is known of the processes of this round: one may be on every GPU."""
         self._children: dict[int, dict[int, _Stat]] = {}
         """What was read last of the descendants of each process."""
+        self._users: dict[int, str] = {}
+        """Names by the user's number: asking may take a service on the network."""
         self._has_host_numbers = _namespace(proc) == _FIRST_NAMESPACE
 
     def describe(
@@ -146,25 +151,36 @@ class ProcessFacts:
         return used
 
     def _lasting(self, pid: int) -> dict[str, Any] | None:
-        import psutil
+        named, _, rest = _read(pid, "stat").rpartition(b")")
+        if not rest or (not self._has_host_numbers and not self._may_use_gpus(pid)):
+            return None
+        fields = rest.split()  # from the third one on
+        words = os.fsdecode(_read(pid, "cmdline").rstrip(b"\0")).split("\0")
+        name, first = os.fsdecode(named.partition(b"(")[2]), words[0].rpartition("/")[2]
+        booted_s = _booted_s()
+        return {
+            # The kernel keeps the first 15 characters of a name.
+            "name": first if len(name) >= NAME_CHARACTERS and first.startswith(name) else name,
+            "user": self._user(pid),
+            "command": " ".join(words)[:COMMAND_CHARACTERS] or None,
+            "container": self._container(pid),
+            "parent_pid": int(fields[1]),
+            "started_s": None if booted_s is None else int(fields[19]) / _TICKS_PER_S + booted_s,
+            "by_gpuadvisor": self._is_ours(pid),
+        }
 
-        try:
-            process = psutil.Process(pid)
-        except (psutil.Error, OSError, ValueError):
+    def _user(self, pid: int) -> str | None:
+        """Return the name of the user who started it; the number where that user has none."""
+        found = re.search(rb"^Uid:\s*(\d+)", _read(pid, "status"), re.MULTILINE)
+        if found is None:
             return None
-        if not self._has_host_numbers and not self._may_use_gpus(pid):
-            return None
-        with process.oneshot():
-            command = _quiet(process.cmdline)
-            return {
-                "name": _quiet(process.name),
-                "user": _quiet(process.username),
-                "command": " ".join(command)[:COMMAND_CHARACTERS] if command else None,
-                "container": self._container(pid),
-                "parent_pid": _quiet(process.ppid),
-                "started_s": _quiet(process.create_time),
-                "by_gpuadvisor": self._is_ours(pid),
-            }
+        number = int(found[1])
+        if number not in self._users:
+            try:
+                self._users[number] = pwd.getpwuid(number).pw_name
+            except KeyError:
+                self._users[number] = str(number)
+        return self._users[number]
 
     def _is_ours(self, pid: int) -> bool | None:
         """Return whether gpuadvisor started a process; None where its environment is not ours."""
@@ -218,21 +234,25 @@ def _children(pid: int) -> list[int] | None:
         return []
 
 
+def _booted_s() -> float | None:
+    """Return the Unix time of the machine's start, as psutil has it."""
+    found = re.search(rb"^btime (\d+)", _read("", "stat"), re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def _read(pid: int | str, name: str) -> bytes:
+    """Return a file of the kernel's about a process; nothing where it may not be read."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
 def _namespace(proc: Path) -> str:
     try:
         return str((proc / "self/ns/pid").readlink())
     except OSError:
         return _FIRST_NAMESPACE  # a kernel without such namespaces
-
-
-def _quiet(ask: Any) -> Any:
-    """Return an answer of psutil, None where it may not say or the process is gone."""
-    import psutil
-
-    try:
-        return ask()
-    except (psutil.Error, OSError):
-        return None
 
 
 class GpuProcesses:
