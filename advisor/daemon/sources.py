@@ -13,17 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Event, Frame, Gpu
-from gpuadvisor.domain.telemetry_window import (
-    LONGEST_CARRIED_S,
-    MOST_EVENTS,
-    TelemetryWindow,
-    window_of_frames,
-)
 from gpuadvisor.errors import AdvisorError, SilentError, UsageError
 from gpuadvisor.version import __version__
+
+if TYPE_CHECKING:
+    from gpuadvisor.domain.telemetry_window import TelemetryWindow
 
 BEFORE_S = 120.0
 """Seconds of stored rows that are shown at once, so that there is a history to look at."""
@@ -72,11 +69,12 @@ class Live:
     withheld = None
 
     def __init__(self, fast_period_s: float | None = None) -> None:
-        from gpuadvisor.collectors.telemetry.host import HostCollector
         from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
 
-        self._host = HostCollector()
         self._sampler = SamplerProcess(fast_period_s=fast_period_s)
+        from gpuadvisor.collectors.telemetry.host import HostCollector  # while that one starts
+
+        self._host = HostCollector()
 
     def frames(self) -> Iterator[Frame]:
         """Yield the sampler's frames, with the machine in each full one: also in its silence."""
@@ -167,7 +165,9 @@ class FromStore:
         self._closed.set()
 
     def _why_silent(self, silent_s: float) -> str:
-        process = self._reader.writer_process()
+        from gpuadvisor.daemon.store import running
+
+        process = running(self._reader.folder)
         if process is None:
             return "The daemon has stopped: begin again, to read the driver without it."
         return (
@@ -351,6 +351,7 @@ def window_of_recording(path: Path) -> TelemetryWindow:
     Its events begin with where it is damaged, if it is.
     """
     from gpuadvisor.collectors.telemetry.recording import DAMAGED, read_recording
+    from gpuadvisor.domain.telemetry_window import window_of_frames
 
     damage: list[Event] = []
 
@@ -375,6 +376,11 @@ def window_of_store(
     often a reason held. StoreError where the store cannot be read.
     """
     from gpuadvisor.daemon.store import store_folder
+    from gpuadvisor.domain.telemetry_window import (
+        LONGEST_CARRIED_S,
+        MOST_EVENTS,
+        window_of_frames,
+    )
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
     folder = store_folder() if folder is None else folder

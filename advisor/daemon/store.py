@@ -41,11 +41,9 @@ def store_folder() -> Path:
 
 def running(folder: Path) -> int | None:
     """Return the number of the process that writes the store; None where none does."""
-    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+    from gpuadvisor.storage.telemetry.lock import writer_process
 
-    if not folder.is_dir():
-        return None
-    return TelemetryReader(folder).writer_process()
+    return writer_process(folder)
 
 
 def kept(configured: configuration.Retention) -> Retention:

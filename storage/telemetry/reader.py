@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from gpuadvisor.storage.telemetry.files import (
 )
 from gpuadvisor.storage.telemetry.frames import FrameReader
 from gpuadvisor.storage.telemetry.moments import moment
-from gpuadvisor.storage.telemetry.processes import ProcessReader, serving
+from gpuadvisor.storage.telemetry.processes import ProcessReader
 from gpuadvisor.storage.telemetry.schema import (
     ALL_GPUS,
     DAY_NAMES,
@@ -39,7 +38,6 @@ from gpuadvisor.storage.telemetry.schema import (
     gpu_of,
 )
 from gpuadvisor.storage.telemetry.tables import Rows, chunks_of, files_of, process_chunks
-from gpuadvisor.storage.telemetry.writer import LOCK
 
 Resolution = Literal["raw", "minute", "hour", "auto"]
 AUTO_RAW_S = 2 * HOUR_S
@@ -195,28 +193,6 @@ class TelemetryReader:
             ("REAL", "TEXT", *types),
             process_chunks(self.folder, self._processes, since_s, until_s),
         )
-
-    def writer_process(self) -> int | None:
-        """Return the process that writes the store now; None where none does.
-
-        Another user's says so itself: its lock is not for others.
-        """
-        try:
-            with (self.folder / LOCK).open(encoding="ascii") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return None
-        except BlockingIOError:
-            return self._holder()
-        except PermissionError:
-            return serving(self.folder)
-        except OSError:  # no such file, or a file system that cannot lock: then none could write
-            return None
-
-    def _holder(self) -> int | None:
-        try:
-            return int((self.folder / LOCK).read_text("ascii"))
-        except (OSError, ValueError):  # it has just ended, or just begun
-            return None
 
     def _index(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with reading(self.folder / INDEX) as connection:

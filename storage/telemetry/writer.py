@@ -30,6 +30,7 @@ from gpuadvisor.storage.telemetry.files import (
     set_aside,
     times_of_days,
 )
+from gpuadvisor.storage.telemetry.lock import LOCK
 from gpuadvisor.storage.telemetry.retention import DiskSpace, Retention, Today
 from gpuadvisor.storage.telemetry.rollups import Minute, RolledRow, minute_of
 from gpuadvisor.storage.telemetry.schema import (
@@ -41,7 +42,6 @@ from gpuadvisor.storage.telemetry.schema import (
 from gpuadvisor.storage.telemetry.written import FAST_KEPT_S, DayFile, IndexFile, ProcessFile
 
 _File = TypeVar("_File", DayFile, ProcessFile)
-LOCK = "writer.lock"
 LOCK_PATIENCE_S = 0.5
 """Seconds to wait for the lock, which a reader that asks who writes holds for microseconds."""
 MOST_DAMAGED = 16

@@ -59,6 +59,7 @@ from gpuadvisor.domain.telemetry import (
     Unavailable,
 )
 from gpuadvisor.storage.telemetry.files import day_begin
+from gpuadvisor.storage.telemetry.lock import writer_process
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from gpuadvisor.storage.telemetry.written import FAST_KEPT_S
@@ -485,7 +486,7 @@ def ask(reader: TelemetryReader, question: int, done: Done) -> None:
     else:
         reader.events(newest_s - 600)
         reader.gpus()
-        reader.writer_process()
+        writer_process(reader.folder)
 
 
 def tune(path: Path, stop: Stop, go_on: Stop, answers: multiprocessing.Queue[Done]) -> None:

@@ -27,6 +27,7 @@ from gpuadvisor.domain.telemetry import (
 )
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.telemetry.files import PROCESSES, day_paths
+from gpuadvisor.storage.telemetry.lock import writer_process
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, all_in, frame, h100, sample
@@ -381,10 +382,10 @@ def test_a_new_store_is_private_with_the_folders_above_it(tmp_path):
 
 def test_a_second_writer_is_refused_with_the_firsts_number(folder):
     with TelemetryWriter(folder):
-        assert TelemetryReader(folder).writer_process() == os.getpid()
+        assert writer_process(folder) == os.getpid()
         with pytest.raises(UsageError, match=f"being written by process {os.getpid()}: "):
             TelemetryWriter(folder)
-    assert TelemetryReader(folder).writer_process() is None
+    assert writer_process(folder) is None
     with TelemetryWriter(folder):
         pass
 
