@@ -14,13 +14,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import cache
 from importlib import import_module
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuadvisor.collectors.nvml import codes
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -64,6 +66,8 @@ def query(ask: Callable[[Any], T]) -> T:
 
     Raises `QueryError`, and nothing else: also when the answer takes too long.
     """
+    from concurrent.futures import Future
+
     _stuck[:] = [thread for thread in _stuck if thread.is_alive()]
     if _stuck:
         raise QueryError("the NVIDIA driver does not answer; an earlier query still waits for it")

@@ -10,14 +10,13 @@ it outlives nobody, even when a call into the driver never returns.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-
-import msgspec
 
 from gpuadvisor.collectors.nvml.sampler import Sampler
 from gpuadvisor.collectors.telemetry.encoding import encode
@@ -31,12 +30,12 @@ SETTLED_POLLS = 20
 
 def main() -> None:
     """Sample until the parent goes away."""
-    options = msgspec.json.decode(sys.argv[1])
+    options = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sampler = Sampler(hurried=options["hurried"], on_step=_tell_step)
     for polls, full in enumerate(rhythm(options["fast_period_s"])):
-        _tell(sampler.poll(full=full))
+        _tell(sampler.poll(full=full), in_haste=polls == 0)
         if polls == SETTLED_POLLS:
             settle()
 
@@ -48,12 +47,12 @@ def settle() -> None:
 
 
 def _tell_step() -> None:
-    _tell(Frame(time.time(), full=False, problem=STARTING))
+    _tell(Frame(time.time(), full=False, problem=STARTING), in_haste=True)
 
 
-def _tell(frame: Frame) -> None:
+def _tell(frame: Frame, *, in_haste: bool) -> None:
     try:
-        sys.stdout.buffer.write(encode(frame) + b"\n")
+        sys.stdout.buffer.write(encode(frame, in_haste=in_haste) + b"\n")
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         os._exit(0)

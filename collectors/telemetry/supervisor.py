@@ -26,7 +26,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from gpuadvisor.collectors.telemetry.decoding import decode
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
     HOST,
@@ -340,6 +339,8 @@ class _Child:
                 self._process.stdin.close()
 
     def _read(self) -> None:
+        from gpuadvisor.collectors.telemetry.decoding import decode  # while the child starts
+
         stdout = self._process.stdout
         assert stdout is not None
         with stdout:
