@@ -10,7 +10,7 @@ import argparse
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -81,9 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import gc
-    import socket
-
     from gpuadvisor.daemon import sources
 
     speed = _speed(args)
@@ -93,30 +90,46 @@ def run(args: argparse.Namespace) -> int:
         return _at(args)
     is_once = _is_once(args)
     source = sources.choose(recording=args.replay, speed=math.inf if is_once else speed)
-    from gpuadvisor.tui.watch.state import WatchState  # while the driver is asked
-
-    state = WatchState(
-        source.label,
-        host="" if args.replay else socket.gethostname(),
-        rate=speed,
-        is_past=args.replay is not None,
-        has_all_events=source.has_all_events,
-    )
     try:
-        if is_once:
-            return _once(source, state, args)
-        if args.json:
-            return _stream(source, state, args)
-        gc.disable()  # until all is loaded: a tenth of the start
+        if not is_once and not args.json:
+            return _show(source, speed, args)
+        state = _state(source, speed, args)
+        return (_once if is_once else _stream)(source, state, args)
+    finally:
+        source.close()
+
+
+def _state(source: Source, speed: float, args: argparse.Namespace, **of_page: bool) -> WatchState:
+    import socket
+
+    from gpuadvisor.tui.watch.state import WatchState
+
+    told: dict[str, Any] = {"has_all_events": source.has_all_events, **of_page}
+    host = "" if args.replay else socket.gethostname()
+    return WatchState(source.label, host=host, rate=speed, is_past=bool(args.replay), **told)
+
+
+def _show(source: Source, speed: float, args: argparse.Namespace) -> int:
+    """Show the pages; the first one is drawn before all that the others need is loaded."""
+    import gc
+    from contextlib import closing
+
+    from gpuadvisor.daemon import sources
+    from gpuadvisor.tui.watch.first_page import FirstPage
+
+    gc.disable()  # until all is loaded: a tenth of the start
+    # Its state needs no events: conditions are looked at with the second frame.
+    own = _state(source, speed, args, has_all_events=True)
+    with closing(FirstPage(source, args.theme, own)) as first:
         from gpuadvisor.tui.watch import app
         from gpuadvisor.tui.watch.watched import Watched
 
+        state = _state(source, speed, args)
         state.is_in_haste = True
         store = None if args.replay else sources.stored()
         is_read_only = args.read_only or args.replay is not None
-        return app.show(Watched(source, state, store, args.replay, is_read_only), args.theme)
-    finally:
-        source.close()
+        watched = Watched(source, state, store, args.replay, is_read_only)
+        return app.show(watched, args.theme, first=first)
 
 
 def _is_once(args: argparse.Namespace) -> bool:

@@ -200,3 +200,8 @@ HOST_METRICS: tuple[Metric, ...] = (
 """Metrics of the machine. The stalls are the kernel's pressure figures (proc_pressure, `some`)."""
 
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in (*GPU_METRICS, *HOST_METRICS)}
+
+NO_KERNELS_SM_ACTIVE_PCT = 0.05
+"""SM activity without kernels, in percent: an H200 counts 0.00 for a process that only holds
+memory, 0.13 for kernels of some microseconds that run 4 % of the time, and 0.6 for a network that
+waits for its pictures 97 % of the time, while its utilization reads 0."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
+from gpuadvisor.domain.metrics import NO_KERNELS_SM_ACTIVE_PCT
 from gpuadvisor.rules.job_causes import JobCause
 
 MOST_PCT = 1.0
 """Utilization that is none: a driver's own work shows as much. [own]"""
-MOST_SM_ACTIVE_PCT = 0.05
-"""SM activity without kernels, in percent: an H200 counts 0.00 for a process that only holds
-memory, 0.13 for kernels of some microseconds that run 4 % of the time, and 0.6 for a network that
-waits for its pictures 97 % of the time, while its utilization reads 0."""
 MOST_CPU_PCT = 20.0
 """Percent of a core that a notebook's kernel or a server takes while it waits. [own]"""
 
@@ -31,7 +28,7 @@ def runs_nothing(seen: Slice) -> bool:
     """Return whether no kernel of the job ran: by the whole GPU, or where that is shared its
     own."""
     if seen.utilization_pct is not None and seen.utilization_pct <= MOST_PCT:
-        return seen.sm_active_pct is None or seen.sm_active_pct <= MOST_SM_ACTIVE_PCT
+        return seen.sm_active_pct is None or seen.sm_active_pct <= NO_KERNELS_SM_ACTIVE_PCT
     return not seen.alone and seen.own_sm_pct == 0.0
 
 

@@ -22,6 +22,8 @@ from tests.telemetry import START_S, frame, sample
 PATIENCE_S = 120.0
 ALTERNATE_SCREEN, PRIMARY_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 SHOWN_CURSOR = b"\x1b[?25h"
+TEXTUAL = b"\x1b[?1000h"
+"""It asks for the mouse first."""
 
 
 @pytest.fixture
@@ -301,7 +303,7 @@ def test_q_ends_the_page_while_the_driver_hangs_from_the_start(terminal):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_page_and_leaves_a_clean_terminal(terminal, recording, number):
     page = terminal("--replay", recording)
-    page.until(b"run.gpr")
+    page.until(b"run.gpr")  # on the first page: Textual is being loaded
     page.process.send_signal(number)
     assert page.ended() == 128 + number
     assert page.is_clean()
@@ -321,6 +323,13 @@ def test_the_page_without_a_driver_ends_with_one_sentence(terminal):
     said = page.output.rpartition(PRIMARY_SCREEN)[2]
     assert b"gpuadvisor: there is nothing to watch: " in said
     assert b"driver is not loaded" in said
+
+
+def test_the_first_values_are_drawn_before_textual_is_loaded(terminal, recording):
+    page = terminal("--replay", recording, "--theme", "dark", COLORTERM="truecolor")
+    page.until(TEXTUAL)
+    first = page.output.partition(TEXTUAL)[0]
+    assert b"\x1b[0;38;2;230;230;230;48;2;16;20;24mrun.gpr" in first.replace(b" ", b"")
 
 
 def test_a_recording_is_shown_to_its_end(terminal, recording):

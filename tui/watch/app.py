@@ -22,6 +22,7 @@ from gpuadvisor.daemon.sources import has_answered
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import plain
 from gpuadvisor.tui.watch.feed import Feed
+from gpuadvisor.tui.watch.first_page import FirstPage
 from gpuadvisor.tui.watch.help import bindings_of
 from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
@@ -120,9 +121,14 @@ class Watch(App[int]):
     ]
 
     def __init__(
-        self, watched: Watched, theme: str = TERMINAL.name, hosts: Sequence[Watched] = ()
+        self,
+        watched: Watched,
+        theme: str = TERMINAL.name,
+        hosts: Sequence[Watched] = (),
+        first: FirstPage | None = None,
     ) -> None:
-        """Show `watched` first, or with several `hosts` the page of them all."""
+        """Show `watched` first, or with several `hosts` the page of them all. `first` reads the
+        source of `watched` already, and what it drew stays until there is as much to show."""
         super().__init__(driver_class=Terminal)
         for look in LOOKS.values():
             self.register_theme(look.theme())
@@ -130,7 +136,8 @@ class Watch(App[int]):
         self.watched = watched
         """What is chosen; a page of a machine stays that machine's."""
         self.hosts = list(hosts) or [watched]
-        self.feeds = [Feed(each.source) for each in self.hosts]
+        self.first = first
+        self.feeds = [first.feed] if first else [Feed(each.source) for each in self.hosts]
         self.pages: list[type[Page]] = []
         """All pages, once they are loaded: that waits for the first values."""
         self.failure: Exception | None = None
@@ -171,7 +178,7 @@ class Watch(App[int]):
 
     def on_mount(self) -> None:
         for feed in self.feeds:
-            feed.start(lambda: self.post_message(News()))
+            feed.listen(lambda: self.post_message(News()))
         self.set_interval(AGES_EVERY_S, self.get_older)
 
     def on_unmount(self) -> None:
@@ -228,6 +235,17 @@ class Watch(App[int]):
             if isinstance(screen, Page):
                 screen.redraw()
                 return
+
+    def show_through(self) -> None:
+        """Show from now on what is drawn: all that the first page drew is there."""
+        if self.first is not None:
+            self.first = None
+            self.screen.refresh()
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Draw on the terminal, where that takes nothing away from what the first page drew."""
+        if self.first is None or not self.first.is_drawn:
+            super()._display(screen, renderable)
 
     def action_open(self, key: str) -> None:
         """Show the page of that key."""
@@ -342,14 +360,16 @@ def show(
     theme: str = TERMINAL.name,
     hosts: Sequence[Watched] = (),
     said: str = "",
+    first: FirstPage | None = None,
 ) -> int:
-    """Show the pages until somebody ends it; return the exit status. `said` is told at first."""
+    """Show the pages until somebody ends it; return the exit status. `said` is told at first, and
+    `first` what is on the screen already."""
     if len(hosts) > 1:
         from gpuadvisor.tui.watch.several import WatchHosts
 
         app: Watch = WatchHosts(watched, theme, hosts)
     else:
-        app = Watch(watched, theme, hosts)
+        app = Watch(watched, theme, hosts, first)
     app.tell_first(said)
 
     async def run() -> None:

@@ -25,6 +25,7 @@ class Feed:
         """What ended the frames, where it was not their end."""
         self._source = source
         self._tell: Callable[[], object] = lambda: None
+        self._look: Callable[[Frame], object] = lambda frame: None
         self._frames: queue.Queue[Frame] = queue.Queue(QUEUED)
         self._stopped = threading.Event()
         self._ended = threading.Event()
@@ -32,11 +33,21 @@ class Feed:
         self._reader = threading.Thread(target=self._read, name="frames", daemon=True)
         self._closer = threading.Thread(target=source.close, name="close", daemon=True)
 
-    def start(self, tell: Callable[[], object] = lambda: None) -> None:
-        """Begin to read. `tell` is called in the thread when there is something to take, once
-        until it is taken."""
-        self._tell = tell
+    def start(self, look: Callable[[Frame], object] = lambda frame: None) -> None:
+        """Begin to read. `look` is called in the thread with each frame, before it can be taken."""
+        self._look = look
         self._reader.start()
+
+    def listen(self, tell: Callable[[], object]) -> None:
+        """Begin to read, where nobody has. `tell` is called when there is something to take, in
+        any thread and once until it is taken."""
+        self._tell = tell
+        if self._reader.ident is None:
+            self.start()
+            return
+        self._is_told.clear()
+        if self._ended.is_set() or not self._frames.empty():
+            self._told()
 
     def waiting(self, for_s: float) -> Iterator[Frame]:
         """Yield the frames that have come, for at most that time."""
@@ -72,6 +83,7 @@ class Feed:
     def _read(self) -> None:
         try:
             for frame in self._source.frames():
+                self._look(frame)
                 is_waiting = True
                 while is_waiting:
                     if self._stopped.is_set():

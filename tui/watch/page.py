@@ -105,6 +105,8 @@ class Page(Screen[None]):
         self.query_one("#keys", Lines).show([keys], clicks=clicks)
         if not self.query("#unavailable"):
             self.draw()
+        if self.watched.state.has_begun:
+            self._watch.show_through()
 
     def on_screen_resume(self) -> None:
         self.call_after_refresh(self.redraw)

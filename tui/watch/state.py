@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from gpuadvisor.daemon.past import Memory
 from gpuadvisor.domain.accumulators import Latest, Reading
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, State
@@ -18,6 +17,7 @@ from gpuadvisor.tui.watch.history import SPARKLINES, History, Sparkline
 from gpuadvisor.tui.watch.why import Why, why
 
 if TYPE_CHECKING:
+    from gpuadvisor.daemon.past import Memory
     from gpuadvisor.rules.conditions import Conditions
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class WatchState:
         self.host = host
         self.history = History()
         self.curves = Curves()
-        self.memory = None if has_all_events or is_past else Memory()
+        self.memory = None if has_all_events or is_past else _memory()
         """The last quarter of an hour of all metrics; None where a store or a recording has it."""
         self.log = EventLog()
         self.sparkline: Sparkline = SPARKLINES[0]
@@ -80,7 +80,7 @@ class WatchState:
         self._whys: dict[str, Why] = {}
         self._whys_of: object = None
         self._kept: dict[str, tuple[object, object]] = {}
-        self._is_past = is_past
+        self.is_past = is_past
         self._rate = rate if math.isfinite(rate) else 0.0
         self._clock = clock
         self._heard = clock()
@@ -190,7 +190,7 @@ class WatchState:
         """
         parents = {gpu.parent_uuid or gpu.uuid for gpu in self.gpus}
         count = "1 GPU" if len(parents) == 1 else f"{len(parents)} GPUs"
-        is_exact = to_the_second or self._is_past
+        is_exact = to_the_second or self.is_past
         clock = cells.time_of_day if is_exact else cells.hour_and_minute
         parts = [
             self.host,
@@ -205,6 +205,12 @@ class WatchState:
                 break
             line = longer
         return line
+
+
+def _memory() -> Memory:
+    from gpuadvisor.daemon.past import Memory  # the first page needs none
+
+    return Memory()
 
 
 class EventLog:

@@ -1,5 +1,6 @@
-"""The terminal as Textual has it, but for one thing: it waits for a key without looking ten times a
-second, so that an idle page does nothing, and a page that ends need not wait for the next look."""
+"""The terminal as Textual has it, but for two things: it waits for a key without looking ten times
+a second, so that an idle page does nothing, and a page that ends need not wait for the next look;
+and it takes over the first page, which is drawn before."""
 
 from __future__ import annotations
 
@@ -8,10 +9,16 @@ import select
 import signal
 from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
+
+from gpuadvisor.tui.watch.first_page import ALTERNATE_SCREEN
+
+if TYPE_CHECKING:
+    from gpuadvisor.tui.watch.app import Watch
 
 BLOCK = 4096
 """Bytes of keys that are read at once."""
@@ -23,6 +30,19 @@ ASKED_FOR_S = 1.0
 
 class Terminal(LinuxDriver):
     """Textual's driver, whose thread for keys sleeps until there is one."""
+
+    def start_application_mode(self) -> None:
+        """Take over the screen, with what the first page drew, and the keyboard."""
+        first = cast("Watch", self._app).first
+        self._before = first.hand_over() if first else None
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._before is not None:
+            self.attrs_before = self._before
+
+    def write(self, data: str) -> None:
+        """Write to the screen, but for its begin where the first page has begun it."""
+        if data != ALTERNATE_SCREEN or self._before is None:
+            super().write(data)
 
     def disable_input(self) -> None:
         """End the thread at once."""
@@ -72,3 +92,5 @@ class Terminal(LinuxDriver):
         return self._pipe
 
     _pipe: tuple[int, int] | None = None
+    _before: list[Any] | None = None
+    """The terminal's settings as they were, where the first page has changed them."""

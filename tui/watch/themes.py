@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-
-from textual.theme import BUILTIN_THEMES, Theme
+from typing import TYPE_CHECKING
 
 from gpuadvisor.tui.watch.cells import Style
+
+if TYPE_CHECKING:
+    from textual.theme import Theme
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Look:
 
     def theme(self) -> Theme:
         """Return it as Textual has it."""
+        from textual.theme import BUILTIN_THEMES, Theme
+
         if self.background == "ansi_default":
             return replace(BUILTIN_THEMES["ansi-dark"], name=self.name, primary=self.line)
         return Theme(

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.clock_reasons import SLOWING, holds
+from gpuadvisor.domain.metrics import NO_KERNELS_SM_ACTIVE_PCT
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess, Number, State
-from gpuadvisor.rules.jobs.idle import MOST_SM_ACTIVE_PCT
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.cells import Style
 
@@ -99,7 +99,9 @@ class _Work:
             for reading in self.read("gpu_utilization_pct")
             if self.since_s is None or reading[0] >= self.since_s
         ]
-        counted = {at for at, value in self.read("sm_active_pct") if value > MOST_SM_ACTIVE_PCT}
+        counted = {
+            at for at, value in self.read("sm_active_pct") if value > NO_KERNELS_SM_ACTIVE_PCT
+        }
         with_kernels = [at for at, value in self.utilization if value > 0 or at in counted]
         self.first_busy_s = with_kernels[0] if with_kernels else None
         self.last_busy_s = with_kernels[-1] if with_kernels else None
