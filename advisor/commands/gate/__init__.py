@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--no-turns",
         action="store_true",
-        help="run the versions of a pair one after the other, never both at the same time",
+        help="run the versions of a pair one after the other, never both at once or in one process",
     )
     how.add_argument(
         "--no-explain",
