@@ -35,7 +35,7 @@ from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import InTurns, Trial, TrialState
 from gpuadvisor.tuners.gate.comparing import KNOWN, SHORT, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuners.gate.turns import is_precise
+from gpuadvisor.tuners.turns import is_precise
 from gpuadvisor.tuners.proof import MAX_REPEATED, Delay
 from gpuadvisor.tuning.turning import MOST_PAIRS, Turning
 from tests import simulation
