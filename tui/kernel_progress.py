@@ -39,4 +39,4 @@ class KernelProgress(Progress):
         self._say(f"  after {self._count} evaluations the best {points} are timed again in turns")
 
     def _say(self, line: str) -> None:
-        self._console.print(Text(line))
+        self._console.print(Text(line), soft_wrap=True)

@@ -268,17 +268,21 @@ class Kernel:
         except OSError as error:
             raise self._error(f"{path} cannot be read: {error.strerror}") from None
 
-    def macros(self, text: str, names: Names) -> dict[str, str]:
-        """Return what is defined before CUDA C++: parameters, and sizes that no argument of the
-        kernel is called like.
+    def with_macros(self, text: str, names: Names) -> str:
+        """Return CUDA C++ after the macros of parameters, and of sizes that no argument of the
+        kernel is called like; its lines keep their numbers.
+
+        As options of the compiler they would hold in its own headers, too, where `mode` or `width`
+        are arguments.
         """
         declared = " ".join(_CUDA_KERNEL.findall(text)[0][1:]) if _CUDA_KERNEL.search(text) else ""
         taken = set(re.findall(r"\w+", declared)) - self.parameters.keys()
-        return {
-            name: str(int(value)) if isinstance(value, bool) else str(value)
+        lines = [
+            f"#define {name} {int(value) if isinstance(value, bool) else value}\n"
             for name, value in names.items()
             if name not in taken
-        }
+        ]
+        return f'{"".join(lines)}#line 1 "{self.name}"\n{text}'
 
     def _own_name(self) -> str:
         if not isinstance(self.source, str):

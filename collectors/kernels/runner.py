@@ -86,7 +86,8 @@ class KernelProcess:
     def _sure(self, request: dict[str, Any], limit_s: float) -> Answer:
         answer = self._ask(request, limit_s)
         if "state" in answer:
-            raise UsageError(f"{request['do']} failed: {answer['reason']}")
+            what = "the best points" if request["do"] == "prove" else "the default"
+            raise UsageError(f"{what} cannot be run: {answer['reason']}")
         return answer
 
     def _ask(self, request: dict[str, Any], limit_s: float | None = None) -> Answer:

@@ -136,9 +136,10 @@ class _Tuning:
         evaluator = PointEvaluator(
             self._measured, self._options.budget, self._cancelled, keep, spent=len(earlier)
         )
+        searching_s = time.monotonic()
         self._search(evaluator, earlier)
+        choosing_s = time.monotonic() - searching_s - evaluator.measuring_s
         evaluations = (*earlier, *evaluator.evaluations)
-        searched_s = time.monotonic() - began_s
         proof = None if self._cancelled() else self._prove(evaluations)
         cache.finish()
         return self._result(
@@ -147,7 +148,7 @@ class _Tuning:
             proof,
             record=str(cache.path),
             wall_s=time.monotonic() - began_s,
-            search_s=searched_s - evaluator.measuring_s,
+            search_s=choosing_s,
             restarts=self._process.restarts - restarts,
             interrupted="interrupted" if self._cancelled() else "",
         )

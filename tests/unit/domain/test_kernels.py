@@ -46,7 +46,8 @@ def test_a_rule_is_a_number_an_expression_or_a_function(rule, sides):
 def test_the_name_and_the_macros_come_from_the_source():
     made = kernel()
     assert made.name == "add"
-    assert made.macros(CUDA, {"n": 5, "block": 32, "fast": True}) == {"block": "32", "fast": "1"}
+    text = made.with_macros(CUDA, {"n": 5, "block": 32, "fast": True})
+    assert text == f'#define block 32\n#define fast 1\n#line 1 "add"\n{CUDA}'
     assert declared()[-1] is made
     assert declared() == []
 

@@ -25,12 +25,11 @@ def build(kernel: Kernel, source: str, names: Names) -> Launchable:
     core = _core()
     import torch
 
-    text, name = kernel.cuda_text, kernel.name
+    text, name = kernel.with_macros(kernel.cuda_text, names), kernel.name
     capability = "".join(map(str, torch.cuda.get_device_capability()))
     options = core.ProgramOptions(
         std="c++17",
         arch=f"sm_{capability}",
-        define_macro=list(kernel.macros(text, names).items()),
         **_flags(kernel),
     )
     block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)

@@ -19,9 +19,9 @@ def build(kernel: Kernel, source: Any, names: Names) -> Launchable:
     import cupy
     import torch
 
+    text = kernel.with_macros(source.code, names)
     block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
-    macros = [f"-D{name}={value}" for name, value in kernel.macros(source.code, names).items()]
-    compiled = cupy.RawKernel(source.code, source.name, (*source.options, *macros, *kernel.options))
+    compiled = cupy.RawKernel(text, source.name, (*source.options, *kernel.options))
     try:
         compiled.compile()
     except Exception as error:
