@@ -45,6 +45,8 @@ WORDS = {
     Unclaimed.UNKNOWN: "used by it is not known whom",
     Unclaimed.OTHERS: "of others' jobs",
 }
+MIG = "MIG-"
+"""Begin of the UUID of an instance (nvmlDeviceGetUUID)."""
 Advised = Sequence[tuple[Job, Sequence["Gpu"], Sequence[Advice]]]
 """Jobs in the order in which they are shown, each with its GPUs and what is to be said of it."""
 Groups = Sequence[tuple[str, int, Amounts, float]]
@@ -124,7 +126,11 @@ def summary(ledger: Ledger, unmeasured_s: float) -> str:
             parts.append(f"{_hours(ledger.unclaimed[kind].seconds / 3600)} were {words}")
     said = f"Of {_hours(total.seconds / 3600)} measured GPU-hours, {', '.join(parts)}."
     if total.energy_s:
-        said += f" All took {total.energy_j / 3.6e6:.1f} kWh."
+        known_h = f" in the {_hours(total.energy_s / 3600)} of which power was measured"
+        is_whole = total.energy_s >= 0.999 * total.seconds
+        said += f" All took {total.energy_j / 3.6e6:.1f} kWh{'' if is_whole else known_h}."
+    if any(uuid.startswith(MIG) for job in ledger.jobs for uuid in job.gpus):
+        said += " Each MIG instance counts as a GPU; the driver tells no power of one."
     if unmeasured_s > 0.001 * total.seconds:
         said += f" Of {_hours(unmeasured_s / 3600)} more nothing is known: nobody measured."
     return f"{said} {ledger.withheld}" if ledger.withheld else said

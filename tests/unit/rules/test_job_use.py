@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.jobs import Unclaimed
-from gpuadvisor.domain.telemetry import Frame, Sample
+from gpuadvisor.domain.telemetry import Frame, GpuProcess, Sample
+from gpuadvisor.reports.jobs_document import summary
 from gpuadvisor.rules.job_ledger import ledger
 from gpuadvisor.rules.job_use import WARM_UP_S, JobFold
 from tests.simulated_jobs import BEGIN_S, Night, Simulated, night
@@ -126,10 +127,14 @@ def test_a_gpu_in_parts_is_counted_by_its_parts():
     values = Sample({"gpu_utilization_pct": 50, "power_w": 300.0})
     frames = [
         Frame(BEGIN_S + at, {h100(0).uuid: values, "MIG-1": values}, gpus=(h100(0), part),
-              processes=())
+              processes=(GpuProcess("MIG-1", 7, "compute", 2**30, "python", started_s=BEGIN_S),))
         for at in range(100)
     ]  # fmt: skip
-    assert {use.gpu for use in folded(frames)} == {"MIG-1"}
+    uses = list(folded(frames))
+    assert {use.gpu for use in uses} == {"MIG-1"}
+    told = summary(ledger(uses, BEGIN_S, BEGIN_S + 100), 0.0)
+    assert told.startswith("Of 0.03 measured GPU-hours, 1 job took 0.03.")
+    assert told.endswith("Each MIG instance counts as a GPU; the driver tells no power of one.")
 
 
 def test_a_process_that_has_ended_and_is_still_listed_is_no_other_job():
