@@ -113,9 +113,12 @@ def table(state: WatchState, width: int) -> Iterator[str]:
     yield cells.fit(
         [f"gpuadvisor watch  {state.heading(width, to_the_second=True)}", "gpuadvisor"], width
     )
-    yield text_of(overview.host(state, width))
+    if state.gpus:
+        yield text_of(overview.host(state, width))
     if state.latest.problem:
         yield state.latest.problem
+    if not state.gpus:
+        return
     placed = columns.chosen(state, width, with_sparkline=False)
     for line in (titles(placed, state), *(row(placed, state, gpu) for gpu in state.gpus)):
         yield text_of(line)

@@ -58,6 +58,10 @@ def test_those_in_trouble_stand_first(machines):
     assert re.fullmatch(r"     0 █+▍  97%   71G    1 █+▍  97%   71G", its_gpus)
     assert re.fullmatch(r"quiet   2 GPUs +0% +0/160 GiB  (idle|answers)", quiet)
     assert (page.cursor, page.hosts[1] is page.hosts[2] is watched[1]) == (3, True)
+    _, of_gone, *_ = "\n".join(plain_hosts.lines(watched, 100)).split("\n\n")
+    heading, problem = of_gone.splitlines()  # and no head of an empty table
+    assert heading.startswith("gpuadvisor watch  gone")
+    assert problem.startswith("Nothing listens on 127.0.0.1:")
 
 
 @pytest.mark.parametrize("width", [1, 10, 30, 80, 300])
