@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import overload
 
 from rich.cells import cell_len
@@ -125,11 +126,10 @@ class Lines(ScrollView, can_focus=False):
             return Strip.blank(width, base)
         if number == self._cursor:
             base += RichStyle(reverse=True)
-        look = LOOKS.get(self.app.theme, TERMINAL)
+        styles = LOOKS.get(self.app.theme, TERMINAL).styles
         segments = []
         for place, (text, style) in enumerate(self._lines[number]):
-            words = look.styles[style]
-            shown = base + RichStyle.parse(words) if words else base
+            shown = _on(base, styles[style])
             action = self._clicks.get((number, place))
             if action is not None:
                 shown += RichStyle(meta={CLICKS: action})
@@ -145,6 +145,11 @@ class Lines(ScrollView, can_focus=False):
         y = number - self.scroll_offset.y
         if 0 <= y < self.size.height and begin < end:
             self.refresh(Region(begin, y, end - begin, 1))
+
+
+@lru_cache(256)
+def _on(base: RichStyle, words: str) -> RichStyle:
+    return base + RichStyle.parse(words) if words else base
 
 
 def _changed(old: Line, new: Line, width: int) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.clock_reasons import SLOWING, holds
@@ -181,9 +183,11 @@ def _held(work: _Work) -> Why | None:
     the readings in which it did."""
     masks = work.at_work("throttle_reasons")
     highest = work.now("sm_clock_max_mhz")
+    ever = reduce(or_, (int(mask) for _, mask in masks), 0)
     moments = {
         reason: {time_s for time_s, mask in masks if holds(int(mask), name)}
         for name, reason in SLOWING.items()
+        if ever & reason.bit
     }
     shares = {each: len(found) / len(masks) for each, found in moments.items() if found}
     reasons = sorted(
