@@ -365,7 +365,7 @@ def show(
     """Show the pages until somebody ends it; return the exit status. `said` is told at first, and
     `first` what is on the screen already."""
     if len(hosts) > 1:
-        from gpuadvisor.tui.watch.several import WatchHosts
+        from gpuadvisor.tui.watch.pages.hosts import WatchHosts
 
         app: Watch = WatchHosts(watched, theme, hosts)
     else:

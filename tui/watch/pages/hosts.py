@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.screen import Screen
 
 from gpuadvisor.tui.watch import cells, hosts
+from gpuadvisor.tui.watch.app import HOSTS, Watch
 from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.watched import Watched
@@ -17,7 +19,7 @@ from gpuadvisor.tui.watch.watched import Watched
 class Hosts(Page):
     """All machines at a glance."""
 
-    KEY = "0"
+    KEY = HOSTS
     NAME = "hosts"
     ABOUT = (
         "Each machine, those in trouble first, with the worst of its GPUs and why. The other pages"
@@ -38,6 +40,8 @@ class Hosts(Page):
     def __init__(self) -> None:
         super().__init__()
         self._shown = hosts.Shown()
+        self._is_chosen = False
+        """Whether somebody has chosen a machine; until then it is the one in most trouble."""
 
     @classmethod
     def is_offered(cls, watched: Watched) -> bool:
@@ -66,8 +70,14 @@ class Hosts(Page):
         size = lines.size
         if size.width and size.height:
             app = self._watch
+            if not self._is_chosen:
+                app.watched = hosts.ordered(app.hosts)[0]
             self._shown = hosts.shown(app.hosts, size.width, size.height, app.watched)
             lines.show(self._shown.lines, self._shown.cursor)
+
+    def on_screen_suspend(self) -> None:
+        """Have the machine stay that is looked at on another page."""
+        self._is_chosen = True
 
     def action_move(self, down: int) -> None:
         """Choose another machine."""
@@ -88,11 +98,18 @@ class Hosts(Page):
                 self._choose(host)
 
     def _choose(self, host: Watched) -> None:
-        self._watch.watched = host
+        self._watch.watched, self._is_chosen = host, True
         self.redraw()
 
 
 PAGE = Hosts
+
+
+class WatchHosts(Watch):
+    """The program with several machines: it begins with the page of all of them."""
+
+    DEFAULT_MODE = HOSTS
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = {HOSTS: Hosts}
 
 
 def _counted(every: Sequence[Watched]) -> str:
