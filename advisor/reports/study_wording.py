@@ -203,7 +203,8 @@ def _inconclusive_advice(result: StudyResult) -> str:
     if result.speedup is None and result.settings and result.was_in_proof:
         return f"{words}the notes say how the proof failed."
     if result.speedup is None and result.settings:
-        return f"{words}{_larger_budget(result)} has room for the proof."
+        room = "its proof alone" if _untried_knobs(result) else "the proof"
+        return f"{words}{_larger_budget(result)} has room for {room}."
     if left := _untried_knobs(result):
         return f"{words}{_only(left)}{_larger_budget(result)} tries what is left."
     if result.speedup is None and result.dropped:

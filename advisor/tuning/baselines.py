@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import ScriptError, UsageError
 from gpuadvisor.tuners.statistics import spread_of
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.budget import LEAST_RUNS, OVERDRAFT, USUAL_RUNS, BudgetLimit
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.options import TuneOptions
 
@@ -55,12 +56,14 @@ def measure_baselines(
 
     Raises:
         ScriptError: if it cannot be measured, or works only once.
-        UsageError: if it does not show what is to be improved.
+        UsageError: if it does not show what is to be improved, or two runs of it exceed the budget
+            by far.
     """
     # Looking at what is opened costs some calls of a function each step: the same in each run.
     began = time.time() - CLOCK_TICK_S - (first.wall_s if first is not None else 0.0)
     first = first or measure_first(evaluator, options, began)
     baseline = measured_baseline(first, options.command)
+    _check_room_for_second(first, options)
     again = _measure_again(evaluator, options.command, began)
     second = measured_baseline(again, options.command)
     other = None
@@ -99,6 +102,22 @@ def measure_first(
             "script; choose another objective"
         )
     return first
+
+
+def _check_room_for_second(first: RunOutcome, options: TuneOptions) -> None:
+    """Raise UsageError where two runs like the first take much longer than the budget."""
+    budget, run_s = options.budget, first.wall_s
+    if budget.seconds is None or 2 * run_s <= (1 + OVERDRAFT) * budget.seconds:
+        return
+    least, full = (
+        BudgetLimit(seconds=60.0 * math.ceil(runs * run_s / 60))
+        for runs in (LEAST_RUNS, USUAL_RUNS)
+    )
+    raise UsageError(
+        f"one run of {options.command.script} takes {run_s:.0f} s, so --budget {budget} has no "
+        f"room for anything to compare it with: --budget {least} has room for one setting and its "
+        f"proof, {full} for all of them"
+    )
 
 
 def needs_other_seed(baseline: Measurement) -> bool:

@@ -353,8 +353,8 @@ class Budget:
             return None
         needed = BudgetLimit(seconds=60 * math.ceil(USUAL_RUNS * self.expected_s({}) / 60))
         return (
-            f"one run of this script takes {self.expected_s({}):.0f} s, so {self._limit} allow "
-            f"few trials; --budget {needed} would allow a full search"
+            f"one run of this script takes {self.expected_s({}):.0f} s, so there is time for a few "
+            f"settings only in {self._limit}; --budget {needed} has room for all of them"
         )
 
     def enough_for(self, trials: Sequence[Settings]) -> BudgetLimit:

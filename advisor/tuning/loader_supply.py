@@ -82,7 +82,8 @@ class SupplyTimer:
             return "it streams an IterableDataset, which more workers would repeat"
         needed_s = self.baseline.startup_s + LEAST_S
         if needed_s > allowed_s:
-            return f"that takes {needed_s:.0f} s, and the budget has {allowed_s:.0f} s for it"
+            room = f"room for {allowed_s:.0f} s of it" if allowed_s >= 1 else "no room for it"
+            return f"that would take {needed_s:.0f} s, and the budget has {room}"
         return None
 
     def _timed(self, space: Space, allowed_s: float) -> LoaderSupply:

@@ -85,7 +85,10 @@ class Screener:
             return begins
         why = self.unable(live, allowed_s, budget.expected_s({}))
         if why is not None:
-            self.progress.on_message(f"no screening in one running script: {why}")
+            self.progress.on_message(
+                "each setting is tried in a process of its own, and not beside others in one that "
+                f"runs: {why}"
+            )
             return begins
         computing = self._on_cached_batch(live, allowed_s - budget.expected_s({}))
         cached = bool(computing.parameters)
@@ -168,7 +171,8 @@ class Screener:
         values = min(FEW_VALUES, sum(len(parameter.values) for parameter in cheap))
         needed_s = start_s + least_s(values, self.baseline.mean_step_ms)
         if needed_s > allowed_s:
-            return f"that takes {needed_s:.0f} s, and the budget has {allowed_s:.0f} s for it"
+            room = f"room for {allowed_s:.0f} s of it" if allowed_s >= 1 else "no room for it"
+            return f"that would take {needed_s:.0f} s, and the budget has {room}"
         return None
 
     def screen(

@@ -211,8 +211,9 @@ class _Study:
         for warning in filter(None, map(gpu_contention, self.devices)):
             self._note(warning)
         baselines = measure_baselines(self._evaluator, self.options)
-        warnings = baseline_warnings(baselines, self.devices)
-        for sentence in filter(None, [self._budget.advice(), *warnings]):
+        if advice := self._budget.advice():  # the report says what was left out in the end
+            self.progress.on_message(advice)
+        for sentence in baseline_warnings(baselines, self.devices):
             self._note(sentence)
         return baselines
 

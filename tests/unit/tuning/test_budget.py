@@ -319,7 +319,7 @@ class TestTime:
         assert made.left_s == 0
 
     def test_a_budget_that_is_too_small_is_said(self, clock):
-        assert "--budget 6m would allow" in budget_of("100s").advice()
+        assert "--budget 6m has room" in budget_of("100s").advice()
         assert budget_of("10m").advice() is None
         assert budget_of("5 trials").advice() is None
 

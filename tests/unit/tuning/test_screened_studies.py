@@ -216,7 +216,7 @@ def test_knobs_that_are_not_live_are_tried_on_top(live, monkeypatch):
     ("options", "why"),
     [
         ({"budget": BudgetLimit(trials=30)}, "the budget is in trials"),
-        ({"budget": BudgetLimit(seconds=90.0)}, "the budget has 18 s for it"),
+        ({"budget": BudgetLimit(seconds=90.0)}, "the budget has room for 18 s of it"),
         ({"budget": TEN_MINUTES, "objective": Objective.MEMORY}, "the objective is memory"),
     ],
 )

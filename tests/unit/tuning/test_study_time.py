@@ -18,7 +18,7 @@ from gpuadvisor.domain.knobs import AppliedKnob, Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.domain.study import TrialState, Verdict
-from gpuadvisor.errors import Interrupted
+from gpuadvisor.errors import Interrupted, UsageError
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_wording import settings_tried
 from gpuadvisor.tuners.statistics import LOOKS
@@ -217,6 +217,14 @@ def test_with_a_budget_for_few_runs_something_is_tried(tune):
     assert took_s <= 45 + 5
 
 
+def test_without_time_for_a_second_run_it_ends_at_once(tune):
+    machine = Machine(40.0, {"tf32": 1.5})
+    words = "takes 39 s, so --budget 45s has no room .* --budget 7m has room for one setting"
+    with pytest.raises(UsageError, match=words):
+        tune(machine, "45s")
+    assert len(machine.began) == 1
+
+
 def test_what_there_is_no_time_to_prove_is_not_claimed(tune):
     """A rehearsal that finds harm may leave no time to prove the rest."""
     machine = Machine(20.0, {"tf32": 1.5, "channels_last": 1.3}, harmful={"tf32"})
@@ -274,7 +282,7 @@ def test_what_is_found_when_no_proof_has_room_is_named_and_not_claimed(tune):
     assert phases(result) == ["search"]
     assert (result.verdict, result.speedup, result.plan) == (Verdict.INCONCLUSIVE, None, None)
     assert wording.reason(result).endswith("compile=default, was not proven in the budget")
-    assert "has room for the proof" in wording.advice(result)
+    assert "has room for its proof alone" in wording.advice(result)
     assert took_s <= 1.1 * 120
     again, _ = tune(Machine(5.0, {"compile": 1.3}), named(wording.advice(result)), study="second")
     assert (again.verdict, again.settings) == (Verdict.FASTER, {"compile": "default"})
@@ -379,10 +387,10 @@ def test_each_further_proof_of_a_study_is_surer(tune, monkeypatch):
     asked = []
     plain = proving.prove_point
 
-    def surely(evaluator, point, objective, seed, earlier, shown, least):
+    def surely(evaluator, point, objective, seed, earlier, *more):
         asked.append((set(point), earlier))
         machine.has_gains = False
-        proof = plain(evaluator, point, objective, seed, earlier, shown, least)
+        proof = plain(evaluator, point, objective, seed, earlier, *more)
         machine.has_gains = True
         return proof
 
