@@ -35,8 +35,8 @@ from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import InTurns, Trial, TrialState
 from gpuadvisor.tuners.gate.comparing import KNOWN, SHORT, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuners.turns import is_precise
 from gpuadvisor.tuners.proof import MAX_REPEATED, Delay
+from gpuadvisor.tuners.turns import is_precise
 from gpuadvisor.tuning.turning import MOST_PAIRS, Turning
 from tests import simulation
 

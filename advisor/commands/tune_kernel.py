@@ -89,7 +89,7 @@ def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.reports import kernels_document, strict_json
     from gpuadvisor.tuning.budget import BudgetLimit
-    from gpuadvisor.tuning.kernels.study import KernelOptions, require_gpu_results, tune_kernels
+    from gpuadvisor.tuning.kernels.study import KernelOptions, check_evaluated, tune_kernels
 
     options = KernelOptions(
         args.file,
@@ -111,7 +111,7 @@ def _tune(args: argparse.Namespace) -> int:
             print("\n".join(kernels_document.lines(result)))
     if stop.requested():
         return stop.exit_status
-    require_gpu_results(results)
+    check_evaluated(results)
     return 0
 
 

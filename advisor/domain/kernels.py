@@ -21,13 +21,13 @@ string, or a function whose arguments are named like the parameters and sizes th
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -169,9 +169,10 @@ class Kernel:
     def value(self, what: str, rule: Any, names: Names) -> Any:
         """Return what a rule comes to; UsageError, naming `what`, where it comes to nothing."""
         if isinstance(rule, str):
-            return self._called(what, lambda: eval(_compiled(rule), _scope(names)), rule, names)
+            action = partial(_evaluated, rule, names)
+            return self._called(what, action, _text_of(rule), names)
         if callable(rule):
-            return self._called(what, lambda: _call(rule, names), _text_of(rule), names)
+            return self._called(what, partial(_call, rule, names), _text_of(rule), names)
         return rule
 
     def sides(self, what: str, rules: Rule | Sequence[Rule], names: Names) -> tuple[int, ...]:
@@ -336,7 +337,7 @@ class Kernel:
             return action()
         except NameError as error:
             raise self._error(
-                f"{what}, {text}: {_instead(error.name or '?', [*names, *FUNCTIONS])}"
+                f"{what}, {text}: {_instead(error.name or '?', names, FUNCTIONS)}"
             ) from None
         except UsageError:
             raise
@@ -357,6 +358,7 @@ def _name_of(source: Any) -> str:
     return str(getattr(source, "__name__", "") or getattr(source, "name", ""))
 
 
+@cache
 def _compiled(text: str) -> CodeType:
     try:
         return compile(text.strip(), "<rule>", "eval")
@@ -364,8 +366,8 @@ def _compiled(text: str) -> CodeType:
         raise ValueError(f"it is no Python expression ({error.msg})") from None
 
 
-def _scope(names: Names) -> dict[str, Any]:
-    return {"__builtins__": {}, **FUNCTIONS, **names}
+def _evaluated(text: str, names: Names) -> Any:
+    return eval(_compiled(text), {"__builtins__": {}, **FUNCTIONS, **names})
 
 
 def _takes_mapping(rule: Callable[..., Any]) -> bool:
@@ -404,16 +406,11 @@ def _text_of(rule: Any) -> str:
     return f"{getattr(rule, '__name__', repr(rule)).replace('<lambda>', 'the lambda')}{where}"
 
 
-def _instead(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    close = get_close_matches(name, known, n=1)
+def _instead(name: str, known: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> str:
+    close = get_close_matches(name, [*known, *(beside or ())], n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
     return f"there is no {name}: {hint}"
 
 
 def _shown(names: Names) -> str:
     return ", ".join(f"{name}={value}" for name, value in names.items())
-
-
-def ordinal(value: Value) -> builtins.float:
-    """Return a value as a number, for sorting; texts come to 0."""
-    return 0.0 if isinstance(value, str) else float(value)

@@ -41,7 +41,7 @@ def lines(result: KernelResult) -> Iterator[str]:
         yield "  the default does not give the same bits twice"
     yield f"  every evaluation: {result.record}"
     if result.interrupted:
-        yield f"  {result.interrupted}: go on with --resume"
+        yield "  go on with --resume"
 
 
 def document(results: Sequence[KernelResult]) -> dict[str, Any]:
@@ -105,8 +105,10 @@ def _verdict(result: KernelResult) -> str:
     speedup = result.speedup
     if result.verdict is Verdict.FASTER and speedup is not None:
         return f"{_ratio(speedup)} faster"
+    if speedup is None and result.interrupted:
+        return "interrupted before anything was proven"
     if speedup is None:
-        return "nothing was tried beside the default"
+        return "nothing but the default could be timed"
     if result.verdict is Verdict.NO_GAIN:
         return f"the default is as good as the best found ({_ratio(speedup)})"
     return f"inconclusive: the best found is {_ratio(speedup)}"

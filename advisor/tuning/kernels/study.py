@@ -272,7 +272,7 @@ def _check_names(wanted: frozenset[str], there: Sequence[str]) -> None:
         raise UsageError(f"--kernel {name}: the file has no such kernel; it has {', '.join(there)}")
 
 
-def require_gpu_results(results: Sequence[KernelResult]) -> None:
+def check_evaluated(results: Sequence[KernelResult]) -> None:
     """Raise AdvisorError where nothing at all could be evaluated."""
     if results and not any(result.evaluations for result in results):
         raise AdvisorError("no point was evaluated: give a larger --budget")
