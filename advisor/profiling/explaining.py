@@ -61,6 +61,9 @@ GPU_EXPLAINS = 0.5
 the CPU does meanwhile for waiting. [own]"""
 SAME_SIZE = 1.05
 """Ratio of two steps' samples up to which they are of one size: the last batch may be smaller."""
+LATER, LEAST_WAIT_S = 5.0, 30.0
+"""Longest wait for the first step of a version that is profiled: of the longest of the gate's runs,
+so many times, and no less. A profiler is loaded before it, and slows the way to it. [own]"""
 NS_PER_MS = 1e6
 OUTSIDE = "what is no function of the project"
 
@@ -89,8 +92,8 @@ def explain(
     """Profile both sides of a gate that failed, and return why the head is slower.
 
     The order is base, head, head, base, and only what both pairs show is named. Nothing that is
-    recorded remains. Whatever keeps it from being explained is said in `note`. Raises Interrupted
-    if it was cancelled, and nothing else.
+    recorded remains. Whatever keeps it from being explained is said in `note`, also that it was
+    cancelled: the verdict stands without.
     """
     bare = Explanation(slower_ms=slower_ms(found))
     why = "it was not profiled: "
@@ -109,7 +112,7 @@ def explain(
 
             return agreed(pair(base, head), pair(head, base))
     except Interrupted:
-        raise
+        return replace(bare, note=f"{why}interrupted")
     except AdvisorError as error:
         return replace(bare, note=f"{why}{str(error).rstrip('.')}")
     except Exception as error:  # the gate's verdict stands without
@@ -141,15 +144,17 @@ def _profiled(
     cancelled: Callable[[], bool],
 ) -> Profiled:
     """Record some steps of a side and return what they show; the trace is removed."""
-    times = [m.mean_step_ms for run in found.runs if (m := run.trial.measurement) is not None]
-    steps = min(MOST, max(FEWEST, int(RECORDED_MS / max(times, default=RECORDED_MS))))
+    seen = [m for run in found.runs if (m := run.trial.measurement) is not None]
+    longest_ms = max((each.mean_step_ms for each in seen), default=RECORDED_MS)
+    steps = min(MOST, max(FEWEST, int(RECORDED_MS / longest_ms)))
+    starts_s = [each.startup_s for each in seen] or [options.timeout_s]
     applications, environment = applied(side.settings, load_knobs())
     command = replace(side.command, args=with_arguments(side.command.args, side.settings))
     asked = RecordOptions(
         command,
         steps,
         stacks=True,
-        timeout_s=options.timeout_s,
+        timeout_s=min(options.timeout_s, max(LEAST_WAIT_S, LATER * max(starts_s))),
         cancelled=cancelled,
         device=side.device,
         cores=side.cores,

@@ -138,6 +138,7 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
     [
         ("raise ValueError('no data')", "ValueError: no data (train.py, line 1)"),
         ("print('nothing')", "ended without a step: it did not import torch"),
+        ("import gpuadvisor\nwhile True: gpuadvisor.step()", "its steps run without torch"),
         pytest.param(
             "import os, torch; os.kill(os.getpid(), 11)",
             "killed by SIGSEGV",
@@ -163,7 +164,7 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["crash", "no torch", "signal", "one step", "profiler", "late"],
+    ids=["crash", "no torch", "steps without torch", "signal", "one step", "profiler", "late"],
 )  # fmt: skip
 def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, here, known_python, text, reason):
     (tmp_path / "train.py").write_text(text)

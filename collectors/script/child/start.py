@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 """`prctl` option, from <linux/prctl.h>."""
+STEPS_WITHOUT_TORCH = "its steps run without torch, whose profiler records them"
 LONGEST_FOLDER = 80
 """Bytes: a socket's path has room for 107, and multiprocessing's names in it take up to 18."""
 
@@ -126,19 +127,25 @@ def _house_sockets(folder: str, channel: Channel | None) -> None:
 def _await_steps(specification: Specification, channel: Channel) -> None:
     """Count the steps that a script marks itself, if it does so without torch.
 
-    Not for profilers and searches that go on in one process: those need torch.
+    Profilers and searches that go on in one process need torch, and refuse.
     """
     from gpuadvisor import steps
 
     own = __name__.rpartition(".")[0]
-    appliers = [each.applier for each in specification.applications]
     # What comes after the steps that are measured may as well not come.
-    if any(name.startswith(own) and not name.endswith(":AFTERWARDS") for name in appliers):
-        return
+    needy = [
+        each.knob
+        for each in specification.applications
+        if each.applier.startswith(own) and not each.applier.endswith(":AFTERWARDS")
+    ]
 
     def begin() -> None:
         steps.ignore(begin)
         if "torch" in sys.modules:
+            return
+        for knob in needy:
+            channel.send("knob", knob=knob, state="refused", detail=STEPS_WITHOUT_TORCH)
+        if needy:
             return
         with guarded(channel, "count the steps of a script without torch"):
             from gpuadvisor.collectors.script.child.session import SessionWithoutTorch
