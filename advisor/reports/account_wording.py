@@ -16,7 +16,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.profile_wording import PARTS
 from gpuadvisor.rules.engine import SEVERITIES
 from gpuadvisor.rules.facts.account import Account, Entry, EntryKind
-from gpuadvisor.rules.facts.idle import IdleGap
+from gpuadvisor.rules.facts.idle import Alike, IdleGap
 from gpuadvisor.rules.facts.kernel_families import Family, bare_name, kind_of, short_name
 from gpuadvisor.rules.facts.roofline import Bound, OperatorPosition
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
@@ -235,18 +235,34 @@ def counting(kernel: str, script: str | None) -> str:
     )
 
 
-def sentences(found: IdleWithoutFinding, how: str) -> Iterator[str]:
-    """Yield what no finding is about, where most of it lies, and what would explain it; `how` puts
-    the script's name into a command."""
+def sentences(
+    found: IdleWithoutFinding, how: str, doing: str = "", steps: int = 0
+) -> Iterator[str]:
+    """Yield what no finding is about, where most of it lies, and what would explain it; `doing`
+    says what the CPU does then, and of so many steps one may have such a gap each."""
     yield (
         f"No finding to fix is about {_percent(found.share)} of the run, in which the GPU was idle;"
         f" the largest part is {_percent(found.largest_share)},"
-        f" {PARTS[found.largest.part].removeprefix('idle: ')}."
+        f" {PARTS[found.largest.part].removeprefix('idle: ')}{f' ({doing})' if doing else ''}."
     )
     if found.gap is not None:
         at_once = found.gap.cause_ns > MOST * found.largest.time_ns
-        yield f"{'Most of it at once' if at_once else 'Its longest gap'}: {place(found.gap)}."
-    yield f"{how[:1].upper()}{how[1:]}."
+        again = "" if at_once else _again(found.gap.alike, found.largest.time_ns, steps)
+        where = "Most of it at once" if at_once else "Its longest gap"
+        yield f"{where}: {place(found.gap)}{again}."
+    if how:
+        yield f"{how[:1].upper()}{how[1:]}."
+
+
+def _again(alike: Alike | None, of_ns: int, steps: int) -> str:
+    """Return that the same gap comes again and again, where that is most of an idle time."""
+    if alike is None or alike.cause_ns <= MOST * of_ns:
+        return ""
+    least, most = figures.nanoseconds(alike.shortest_ns), figures.nanoseconds(alike.longest_ns)
+    often = ", once a step" if alike.count == steps else ""
+    share = _percent(min(alike.cause_ns / of_ns, 1.0))
+    lasts = f"{least} to {most}" if least != most else most
+    return f"; the same gap comes {alike.count:,} times{often} ({lasts} each, {share} of it)"
 
 
 def place(gap: IdleGap) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuadvisor.domain.finding import (
     Diagnosis,
@@ -16,6 +16,7 @@ from gpuadvisor.domain.finding import (
 )
 from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.reports import account_wording, counted_wording, figures, profile_wording
+from gpuadvisor.reports.account_wording import IdleWithoutFinding
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.engine import SEVERITIES, too_wide
@@ -24,6 +25,7 @@ from gpuadvisor.rules.facts.account import Entry
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.steps import StepSource
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 
@@ -164,7 +166,7 @@ def account(report: DiagnosisReport) -> list[str]:
     words = [account_wording.line(whole, report.diagnosis)]
     left = account_wording.idle_without_finding(whole, report.diagnosis)
     if left is not None and facts.fitness.no_idle is None:
-        words.append(" ".join(account_wording.sentences(left, _would_tell(report, left.largest))))
+        words.append(" ".join(_unclaimed(report, facts, left)))
     near = account_wording.near_bound_ns(facts.rooflines)
     kernels = account_wording.work_without_finding(whole, report.diagnosis, near)
     if kernels is not None:
@@ -172,6 +174,26 @@ def account(report: DiagnosisReport) -> list[str]:
         how = account_wording.counting(kernels.kernel, of_script)
         words.append(account_wording.work_sentence(kernels, how))
     return words
+
+
+def _unclaimed(report: DiagnosisReport, facts: Facts, left: IdleWithoutFinding) -> Iterator[str]:
+    """Yield sentences on idle time that no finding is about."""
+    how, doing, source = _would_tell(report, left.largest), "", None
+    if left.largest.part is TimeCategory.OTHER_HOST:
+        source, place = facts.places.of_parts((f"idle/{left.largest.part}",))
+        known = facts.host_doing
+        told = [f"{known.name} for {figures.percent(known.share)} of it"] if known else []
+        if source is not None:
+            function = f" in {place.function}" if place and place.function else ""
+            told.append(f"{source}{function}{_of_it(place.source_share) if place else ''}")
+        doing = "; ".join(told)
+        if source is not None:
+            how = ""  # stacks were recorded
+        elif known is not None and report.source != "nsys":
+            how = "`gpuadvisor profile --stacks SCRIPT` names the line that does that"
+    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    how = how.replace("SCRIPT", script(report))
+    yield from account_wording.sentences(left, how, doing, steps)
 
 
 def _would_tell(report: DiagnosisReport, entry: Entry) -> str:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.estimates import idle_ns, paces, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle import Cause
-from gpuadvisor.rules.facts.intervals import covered_ns
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
@@ -20,9 +17,6 @@ LEAST_SHARE = 0.05
 LEAST_SAVED = 0.75
 """Least share of the idle time that is saved: what the host does may only become faster, or move to
 another process. [own]"""
-MOSTLY = 0.3
-"""Share of the idle time that an operator of the CPU takes, to be named as what the host does.
-[own]"""
 
 RULE = Rule(
     Category.LAUNCH_BOUND,
@@ -48,10 +42,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     low = LEAST_SAVED * min(evidence.share(idle), high)
     if high * run < LEAST_SHARE * span_ns(facts):
         return
-    doing = _operator(facts)
+    doing = facts.host_doing
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
-        f" things than launching{f', mostly {doing}' if doing else ''}",
+        f" things than launching{f', mostly {doing.name}' if doing else ''}",
         (percent("gpu_idle_other_host", evidence.share(idle), LEAST_SHARE),),
         "Move this work out of the loop, to another process, or to the GPU; compile what is left"
         " of Python in the model.",
@@ -73,15 +67,3 @@ def _saved_without(facts: Facts) -> float:
     if player is None:
         return 0.0
     return max(player.saved_without(facts.host_idle.other_times, pace) for pace in paces(facts))
-
-
-def _operator(facts: Facts) -> str:
-    """Return the operator that takes most of this time, if it takes much of it."""
-    times, ran = facts.host_idle.other_times, facts.launching
-    if not len(ran) or not len(times):
-        return ""
-    spent = covered_ns(times, ran.begin_ns, ran.end_ns)
-    by_name = np.bincount(ran.name, np.where(ran.call_tree.outermost(ran.name), spent, 0))
-    # Of operators that call each other the inner one says more.
-    inner = [n for n in np.argsort(-by_name) if by_name[n] >= MOSTLY * times.total_ns]
-    return facts.profile.header.texts[inner[-1]] if inner else ""

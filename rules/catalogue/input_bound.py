@@ -8,10 +8,20 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.estimates import idle_ns, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import AGAIN, Cause
+from gpuadvisor.rules.facts.host_idle import doing
+from gpuadvisor.rules.facts.idle import Cause
 from gpuadvisor.rules.facts.loading import Loading
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
-from gpuadvisor.rules.requirements import CPU_STEPS, IDLE, KERNELS, RANGES, SCRIPT, either
+from gpuadvisor.rules.requirements import (
+    CPU_STEPS,
+    IDLE,
+    KERNELS,
+    OPERATORS,
+    RANGES,
+    SCRIPT,
+    either,
+)
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
@@ -28,12 +38,21 @@ already. [own]"""
 WARM_UP = 3.0
 """Factor on the median wait from which on the first one is the start of the workers. [own]"""
 
+RANDOM = frozenset(
+    f"aten::{name}"
+    for name in ("bernoulli_", "exponential_", "multinomial", "normal", "normal_", "rand",
+                 "randint", "randn", "random_", "randperm", "uniform_")
+)  # fmt: skip
+"""Operators that make random numbers."""
+
 WORKERS = "Load batches in more worker processes, or make loading a sample cheaper."
 KNOBS = ("dataloader_workers", "host_memory", "pin_memory", "prefetch_factor", "persistent_workers")
 
 RULE = Rule(
     Category.INPUT_BOUND,
-    needs=(either((KERNELS, IDLE, RANGES), (SCRIPT,), (CPU_STEPS, RANGES)),),
+    needs=(
+        either((KERNELS, IDLE, RANGES), (KERNELS, IDLE, OPERATORS), (SCRIPT,), (CPU_STEPS, RANGES)),
+    ),
     knobs=KNOBS,
     hides=("batch_size",),
 )
@@ -41,7 +60,8 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find idle time in which the launching thread waited for a batch, or made one."""
-    profiled = not any(need.missing(evidence) for need in (KERNELS, IDLE, RANGES))
+    host = either((RANGES,), (OPERATORS,))
+    profiled = not any(need.missing(evidence) for need in (KERNELS, IDLE, host))
     if profiled and evidence.run_ns:
         results = [*_waiting(evidence), *_preparing(evidence)]
         yield from results[:1]
@@ -102,31 +122,61 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     """Find what the host does before it copies to the device, which without a DataLoader is the
     input."""
     facts = evidence.known_facts
-    if facts.loader_waits:
-        return
     found = facts.host_idle
-    copies = len(found.preparing_calls)
     share = evidence.share(found.preparing_ns)
-    if share < LEAST_PREPARING_SHARE or copies < AGAIN:
+    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    if facts.loader_waits or share < LEAST_PREPARING_SHARE or not found.comes_again(steps):
         return
+    copies, is_told = len(found.preparing_calls), facts.host_recorded
+    what, advice = _made_by(facts)
     yield RuleResult(
-        f"The GPU is idle for {share:.0%} of the run while the script prepares what it then copies"
-        " to the GPU",
+        f"The GPU is idle for {share:.0%} of the run {what}",
         (
             percent("gpu_idle_before_copies_to_it", share, LEAST_PREPARING_SHARE),
             Figure("copies_waited_for", copies),
             Figure("bytes_a_copy", round(found.preparing_bytes / copies), "bytes"),
         ),
-        "Prepare batches in the worker processes of a DataLoader, or on the GPU.",
+        advice,
         Estimate(
-            (1 - LEFT_OF_LOADING) * found.preparing_ns,
+            (1 - LEFT_OF_LOADING) * found.preparing_ns if is_told else 0.0,
             found.preparing_ns,
             {"idle/other_host": found.preparing_ns},
         ),
-        "At most all of the time in which the GPU was idle before these copies; at least what 4"
-        " processes that prepare batches would save.",
+        "At most all of the time in which the GPU was idle before these copies; at least "
+        + (
+            "what 4 processes that prepare batches would save."
+            if is_told
+            else "nothing, as it is not known what the CPU does then."
+        ),
         knobs=(),
         calls=found.preparing_calls,
+    )
+
+
+def _made_by(facts: Facts) -> tuple[str, str]:
+    """Return what the host does before the copies, as far as the recording tells, and what then
+    helps."""
+    if not facts.host_recorded:
+        return (
+            "before the program copies to it; what the CPU does then was not recorded",
+            "See what the CPU does before these copies; if it prepares their data, do that on the"
+            " GPU or ahead of time, in other threads or processes.",
+        )
+    found = doing(facts.profile, facts.launching, facts.host_idle.preparing_times)
+    if found is None:
+        return (
+            "while the script prepares what it then copies to the GPU",
+            "Prepare batches on the GPU, or in the worker processes of a DataLoader.",
+        )
+    what = f"while the CPU runs {found.name} ({found.share:.0%} of it) before copies to the GPU"
+    if found.name in RANDOM:
+        return what, (
+            "Make these random numbers on the GPU: give `device` to what makes them, instead of"
+            " copying the result."
+        )
+    return what, (
+        f"Do what {found.name} does on the GPU, after the copy; or prepare batches in the worker"
+        " processes of a DataLoader."
     )
 
 

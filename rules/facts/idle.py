@@ -32,24 +32,22 @@ then part of `other_host`.
 
 The causes exclude each other and sum to the time without a kernel exactly.
 
-`idle` blames the launching in a gap on a wait in which it began, as nothing was queued behind it.
-For `host_idle` each moment of a gap is what the host did then: a script that waits for a value and
-then computes for long on the CPU is slow for what it computes, not for the wait.
+The launching in a gap is blamed on a wait in which it began, as nothing was queued behind it;
+`host_idle` tells what the host did at each moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction
+from gpuadvisor.domain.profile import UNKNOWN, CallKind
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
-    BoolArray,
     IntArray,
     Intervals,
     both,
@@ -121,6 +119,17 @@ _ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 
 
 @dataclass(frozen=True)
+class Alike:
+    """Gaps between the same kinds of work as one of them, with at least half as much of a cause."""
+
+    count: int
+    shortest_ns: int
+    longest_ns: int
+    cause_ns: int
+    """Time of the cause in all of them."""
+
+
+@dataclass(frozen=True)
 class IdleGap:
     """A stretch in which nothing runs."""
 
@@ -136,6 +145,8 @@ class IdleGap:
     """What began after the gap, for people."""
     launched_by: str
     """The call that launched what began then; empty where it was not recorded."""
+    alike: Alike | None = None
+    """This gap and those like it; None where they come fewer than `AGAIN` times."""
 
 
 @dataclass(frozen=True)
@@ -355,8 +366,12 @@ def _of_device(
     listed = np.argsort(-length, kind="stable")[:MOST_GAPS].tolist()
     host = threads.host
     most = found.causes_ns.argmax(axis=0).tolist() if len(length) else []
+    pair = _pairs(work, found)
     longest_of: dict[Cause, IdleGap] = {
-        cause: _gap(work, host, launched, found, place, cause)
+        cause: replace(
+            _gap(work, host, launched, found, place, cause),
+            alike=_alike(found, pair, number, place),
+        )
         for number, (cause, place) in enumerate(zip(IDLE_CAUSES, most, strict=False))
         if found.causes_ns[place][number]
     }
@@ -367,17 +382,31 @@ def _of_device(
         len(found.times),
         tuple(_gap(work, host, launched, found, place) for place in listed),
         longest_of,
-        _once_ns(work, found),
+        _once_ns(found, pair),
     )
 
 
-def _once_ns(work: DeviceWork, found: Gaps) -> int:
+def _pairs(work: DeviceWork, found: Gaps) -> IntArray:
+    """Return a number for the kinds of work before and after each gap together."""
+    _, before = numbered(_what(work, found.before))
+    others, after = numbered(_what(work, found.after))
+    return numbered(before * len(others) + after)[1]
+
+
+def _alike(found: Gaps, pair: IntArray, cause: int, place: int) -> Alike | None:
+    """Return the gaps like one of them, with a cause by its number."""
+    lost = found.causes_ns[:, cause]
+    mine = np.flatnonzero((pair == pair[place]) & (2 * lost >= lost[place]))
+    if len(mine) < AGAIN:
+        return None
+    lasts = found.times.end_ns[mine] - found.times.begin_ns[mine]
+    return Alike(len(mine), int(lasts.min()), int(lasts.max()), int(lost[mine].sum()))
+
+
+def _once_ns(found: Gaps, pair: IntArray) -> int:
     """Return the time, without waiting for data, of gaps between work that seldom follows."""
     if not len(found.times):
         return 0
-    _, before = numbered(_what(work, found.before))
-    others, after = numbered(_what(work, found.after))
-    _, pair = numbered(before * len(others) + after)
     idle = found.times.end_ns - found.times.begin_ns
     idle = idle - found.causes_ns[:, IDLE_CAUSES.index(Cause.WAITING_FOR_DATA)]
     return int(idle[np.bincount(pair)[pair] < AGAIN].sum())
@@ -503,70 +532,3 @@ def _gap(
         work.describe(after),
         "" if call == UNKNOWN else work.texts[host.name[call]],
     )
-
-
-BATCH_BYTES = 65_536
-"""A copy to the device of at least so many is taken for a batch rather than for a parameter. Copies
-of pageable memory of fewer do not even wait (CUDA: API synchronization behavior)."""
-
-
-@dataclass(frozen=True, eq=False)
-class HostIdle:
-    """Idle time of the device, by what the host did in it."""
-
-    launching_ns: int
-    """Time in calls that give the device work, in operators that make them, or shortly between."""
-    preparing_ns: int
-    """Python, and operators of the CPU, that ended with a batch's copy to the device."""
-    preparing_bytes: int
-    """Bytes of the batches' copies."""
-    preparing_calls: IntArray
-    """Rows of the calls that copied these batches."""
-    other_times: Intervals
-    """Times in which the host did something else: Python, and operators of the CPU."""
-
-
-NOTHING = HostIdle(0, 0, 0, np.empty(0, np.int64), none())
-
-
-def host_idle(
-    rows: IntArray,
-    begin_ns: int,
-    not_working: Intervals,
-    work: DeviceWork,
-    host: Calls,
-    launched: LaunchingCalls,
-    launching: Operators,
-) -> HostIdle:
-    """Return what the host did in the gaps between some rows of a device's work, from the run's
-    begin on; `not_working` is when the threads that launch waited or handled memory."""
-    known = launched.known[rows]
-    begin = work.begin_ns[rows]
-    reached = np.maximum.accumulate(np.concatenate(([begin_ns], work.end_ns[rows])))[:-1]
-    gap = np.flatnonzero(known & (begin > reached))
-    called = np.clip(launched.begin_ns[rows[gap]], reached[gap], begin[gap])
-    busy = launching_at(host, launching, launched.call[rows[gap]])
-    busy = without(busy, not_working)
-    at_work = covered_ns(busy, reached[gap], called)
-    away = covered_ns(not_working, reached[gap], called)
-    other = called - reached[gap] - at_work - away
-    until = np.minimum(begin[gap], launched.end_ns[rows[gap]] + REACH_NS)
-    batch = _batches(work, rows[gap]) & (other > 0)
-    size = work.copies["bytes"][np.maximum(rows[gap][batch] - work.kernels, 0)]
-    return HostIdle(
-        int(at_work.sum() + np.maximum(until - called, 0).sum()),
-        int(other[batch].sum()),
-        int(size.sum()),
-        launched.call[rows[gap][batch]],
-        without(Intervals(reached[gap], called), either(busy, not_working)),
-    )
-
-
-def _batches(work: DeviceWork, rows: IntArray) -> BoolArray:
-    number = np.maximum(rows - work.kernels, 0)
-    if not len(work.copies["bytes"]):
-        return np.zeros(len(rows), np.bool_)
-    to_device = work.copies["direction"][number] == Direction.HOST_TO_DEVICE
-    large = work.copies["bytes"][number] >= BATCH_BYTES
-    found: BoolArray = (rows >= work.kernels) & to_device & large
-    return found

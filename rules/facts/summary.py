@@ -22,7 +22,8 @@ from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
-from gpuadvisor.rules.facts.idle import NOTHING, HostIdle, IdleTime, host_idle, idle
+from gpuadvisor.rules.facts.host_idle import NOTHING, Doing, HostIdle, doing, host_idle
+from gpuadvisor.rules.facts.idle import IdleTime, idle
 from gpuadvisor.rules.facts.kernels import (
     KernelShape,
     KernelTime,
@@ -199,6 +200,11 @@ class Facts:
             return NOTHING
         parts = self.work, self.host, self.launched, self.launching
         return host_idle(line.rows, line.begin_ns, line.not_working, *parts)
+
+    @cached_property
+    def host_doing(self) -> Doing | None:
+        """What the host did for most of the time in which it neither launched nor waited."""
+        return doing(self.profile, self.launching, self.host_idle.other_times)
 
     @cached_property
     def repetition(self) -> Repetition:

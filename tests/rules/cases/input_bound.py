@@ -59,15 +59,19 @@ def workers(first, others):
     return timeline(program.made)
 
 
-def preparing(us, size=4 << 20, steps=5):
+def preparing(us, size=4 << 20, steps=5, marked=True, kernels=10):
     """No DataLoader: an operator of the CPU, then a copy."""
     program = Program()
     for number in range(steps):
         began = program.now
         program.computes("aten::normal_", us)
         program.copies(size, 12)
-        program.launches("kernel", runs=100, times=10, op=5)
-        program.step(number, began)
+        if kernels:
+            program.launches("kernel", runs=100, times=kernels, op=5)
+        if marked:
+            program.step(number, began)
+    if not kernels:
+        program.launches("kernel", runs=100, times=50, op=5)
     return timeline(program.made)
 
 
@@ -77,13 +81,18 @@ FIRES = {
     "on the CPU": lambda: on_cpu(400),
     "with workers": lambda: workers(3000, 3000),
     "what is copied is made first": lambda: preparing(5000),
+    "in each of two steps": lambda: preparing(5000, steps=2),
+    "no step is marked": lambda: preparing(5000, marked=False),
 }
 SILENT = {
     "a short wait on the CPU": lambda: on_cpu(10),
     "the start of the workers": lambda: workers(50_000, 1),
     "what is copied is made meanwhile": lambda: preparing(700),
     "what is copied is small": lambda: preparing(5000, size=1024),
-    "what is copied is made twice, as at a start": lambda: preparing(5000, steps=2),
+    "what is copied is made twice, as at a start": lambda: preparing(5000, steps=2, marked=False),
+    "weights are loaded, one after the other": lambda: preparing(
+        5000, steps=20, marked=False, kernels=0
+    ),
     "a wait too short to matter": lambda: waits(1),
     "the GPU works meanwhile": hidden,
     "a script that does not wait": lambda: script(0.01),

@@ -15,6 +15,7 @@ from tests.diagnoses import diagnosis_report
 from tests.profile_reports import report
 from tests.profiles import Made
 from tests.rules.counted import ELAPSED, QUIET, kernel
+from tests.rules.programs import Program
 
 
 def said(profile):
@@ -42,6 +43,19 @@ def test_an_idle_gpu_is_never_met_with_silence(share):
     assert re.search(
         r"from [\d.]+ .s to [\d.,]+ .s after the recording began, between gemm and", text
     )
+    assert "; the same gap comes 39 times (" in text
+
+
+def test_what_the_cpu_does_in_idle_time_without_a_finding_is_named():
+    """Made and copied twice only: that is no finding, but no secret either."""
+    program = Program()
+    for _ in range(2):
+        program.computes("aten::normal_", 50_000)
+        program.copies(4 << 20, 12)
+        program.launches("kernel", runs=100, times=10, op=5)
+    _, text = said(program.made.profile())
+    assert "other work of the CPU (aten::normal_ for " in text
+    assert "names the line that does that" in text and "the same gap" not in text
 
 
 def test_a_busy_one_is_told_so_and_what_a_timeline_does_not_tell():

@@ -1,0 +1,160 @@
+"""What the host did while a device was idle.
+
+Of a gap that began in a wait, `idle` blames the launching in it on the wait. Here each moment is
+what the host did then: a script that waits for a value and then computes for long on the CPU is
+slow for what it computes, not for the wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuadvisor.domain.profile import NO_TEXT, Direction, Profile, Range
+from gpuadvisor.rules.facts.device_work import DeviceWork
+from gpuadvisor.rules.facts.idle import AGAIN, REACH_NS, launching_at
+from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    IntArray,
+    Intervals,
+    covered_ns,
+    either,
+    ends,
+    none,
+    without,
+)
+from gpuadvisor.rules.facts.joins import call_tree, thread_keys
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
+from gpuadvisor.rules.facts.operators import Operators
+
+BATCH_BYTES = 65_536
+"""A copy to the device of at least so many is taken for a batch rather than for a parameter. Copies
+of pageable memory of fewer do not even wait (CUDA: API synchronization behavior)."""
+MOSTLY = 0.3
+"""Share of the idle time that an operator of the CPU takes, to be named as what the host does.
+[own]"""
+INNER = 0.9
+"""Share of what an operator takes, from which on the one that it calls is all that it does.
+[own]"""
+
+
+@dataclass(frozen=True, eq=False)
+class HostIdle:
+    """Idle time of the device, by what the host did in it."""
+
+    launching_ns: int
+    """Time in calls that give the device work, in operators that make them, or shortly between."""
+    preparing_times: Intervals
+    """Python, and operators of the CPU, that ended with a batch's copy to the device."""
+    preparing_bytes: int
+    """Bytes of the batches' copies."""
+    preparing_calls: IntArray
+    """Rows of the calls that copied these batches."""
+    preparing_rounds: int
+    """Number of times that such copies came, with kernels between: weights that are loaded come one
+    after the other."""
+    other_times: Intervals
+    """Times in which the host did something else: Python, and operators of the CPU."""
+
+    @property
+    def preparing_ns(self) -> int:
+        return self.preparing_times.total_ns
+
+    def comes_again(self, steps: int) -> bool:
+        """Tell whether batches came again and again, or in each of several marked steps."""
+        return self.preparing_rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
+
+
+NOTHING = HostIdle(0, none(), 0, np.empty(0, np.int64), 0, none())
+
+
+def host_idle(
+    rows: IntArray,
+    begin_ns: int,
+    not_working: Intervals,
+    work: DeviceWork,
+    host: Calls,
+    launched: LaunchingCalls,
+    launching: Operators,
+) -> HostIdle:
+    """Return what the host did in the gaps between some rows of a device's work, from the run's
+    begin on; `not_working` is when the threads that launch waited or handled memory."""
+    known = launched.known[rows]
+    begin = work.begin_ns[rows]
+    reached = np.maximum.accumulate(np.concatenate(([begin_ns], work.end_ns[rows])))[:-1]
+    gap = np.flatnonzero(known & (begin > reached))
+    called = np.clip(launched.begin_ns[rows[gap]], reached[gap], begin[gap])
+    busy = launching_at(host, launching, launched.call[rows[gap]])
+    busy = without(busy, not_working)
+    at_work = covered_ns(busy, reached[gap], called)
+    occupied = either(busy, not_working)
+    other = called - reached[gap] - covered_ns(occupied, reached[gap], called)
+    until = np.minimum(begin[gap], launched.end_ns[rows[gap]] + REACH_NS)
+    batch = _batches(work, rows[gap]) & (other > 0)
+    size = work.copies["bytes"][np.maximum(rows[gap][batch] - work.kernels, 0)]
+    kernels = np.cumsum(work.is_kernel[rows])[gap[batch]]
+    return HostIdle(
+        int(at_work.sum() + np.maximum(until - called, 0).sum()),
+        without(Intervals(reached[gap][batch], called[batch]), occupied),
+        int(size.sum()),
+        launched.call[rows[gap][batch]],
+        len(np.unique(kernels)),
+        without(Intervals(reached[gap], called), occupied),
+    )
+
+
+def _batches(work: DeviceWork, rows: IntArray) -> BoolArray:
+    number = np.maximum(rows - work.kernels, 0)
+    if not len(work.copies["bytes"]):
+        return np.zeros(len(rows), np.bool_)
+    to_device = work.copies["direction"][number] == Direction.HOST_TO_DEVICE
+    large = work.copies["bytes"][number] >= BATCH_BYTES
+    found: BoolArray = (rows >= work.kernels) & to_device & large
+    return found
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What the host did for much of some time."""
+
+    name: str
+    """An operator of the framework, else a range that the program marked."""
+    share: float
+    """Share of the time, 0 to 1."""
+
+
+def doing(profile: Profile, ran: Operators, times: Intervals) -> Doing | None:
+    """Return what most of some time was spent in; None where nothing that takes much of it is
+    known. Of operators that do nothing but call each other it is the inner one."""
+    if not times.total_ns:
+        return None
+    spent = covered_ns(times, ran.begin_ns, ran.end_ns)
+    found = _named(profile, times, ran.name, np.where(ran.call_tree.outermost(ran.name), spent, 0))
+    if found is not None:
+        return found
+    columns = profile.columns("ranges")
+    user = (columns["kind"] == Range.USER) & (columns["name"] > NO_TEXT)
+    # A range around all that a program does tells nothing of what it does at a time.
+    often = np.bincount(columns["name"][user], minlength=1) >= AGAIN
+    rows = np.flatnonzero(user)
+    rows = rows[often[columns["name"][rows]]]
+    begin, end = ends(columns["begin_ns"][rows], columns["duration_ns"][rows])
+    process, thread, name = (columns[each][rows] for each in ("process", "thread", "name"))
+    tree = call_tree(begin, end, thread_keys(process, thread, process[:0], thread[:0])[0])
+    spent = np.where(tree.outermost(name), covered_ns(times, begin, end), 0)
+    return _named(profile, times, name, spent)
+
+
+def _named(
+    profile: Profile, times: Intervals, name: npt.NDArray[np.int32], spent: IntArray
+) -> Doing | None:
+    by_name = np.bincount(name, spent) if len(name) else np.zeros(1)
+    most = float(by_name.max())
+    if most < MOSTLY * times.total_ns:
+        return None
+    inner = np.flatnonzero(by_name >= INNER * most)
+    number = int(inner[by_name[inner].argmin()])
+    share = min(float(by_name[number]) / times.total_ns, 1.0)
+    return Doing(profile.header.texts[number], share)
