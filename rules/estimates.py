@@ -54,8 +54,13 @@ def paces(facts: Facts) -> tuple[float, float]:
 def loader_sets_pace(facts: Facts) -> bool:
     """Say whether the GPU waits for the workers of a DataLoader: they deliver at their own pace, so
     that whatever else becomes faster only makes the script wait longer."""
-    waiting = idle_ns(facts, Cause.WAITING_FOR_DATA)
-    return not facts.loading.in_process and waiting >= LEAST_WAITING * facts.window.run_ns
+    return not facts.loading.in_process and late_ns(facts) >= LEAST_WAITING * facts.window.run_ns
+
+
+def late_ns(facts: Facts) -> float:
+    """Return how long the device was idle as batches were late, without the start of the workers
+    and what taking a batch that is ready lasts."""
+    return facts.loading.late_share * idle_ns(facts, Cause.WAITING_FOR_DATA)
 
 
 LEAST_WAITING = 0.05

@@ -179,6 +179,8 @@ HOST_RANGES = _of_profile(_lacks_host_ranges)
 COPY_SIZES = _of_profile(lambda facts: facts.profile.header.not_measured.get("copies.bytes"))
 """The sizes of copies, if there are any."""
 COPIES = fact("copies")
+COPIES_ALONE = _of_profile(lambda facts: "kernels ran besides" if facts.work.kernels else None)
+"""A timeline without any kernel: of a program that only copies."""
 OPERATORS = fact("operators")
 """Operators of the framework."""
 SHAPES = table("operators.shapes")

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.rules.estimates import idle_ns, parts, saved_shares
+from gpuadvisor.rules.estimates import late_ns, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_idle import doing
-from gpuadvisor.rules.facts.idle import Cause
-from gpuadvisor.rules.facts.loading import Loading
+from gpuadvisor.rules.facts.loading import FEWEST
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import (
@@ -35,8 +34,6 @@ with a GPU have cores for. [own]"""
 SURE_WITH_WORKERS = 0.9
 """Share that is saved at least of what goes when nothing is waited for, where there are workers
 already. [own]"""
-WARM_UP = 3.0
-"""Factor on the median wait from which on the first one is the start of the workers. [own]"""
 
 RANDOM = frozenset(
     f"aten::{name}"
@@ -73,12 +70,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 
 def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
-    idle = idle_ns(facts, Cause.WAITING_FOR_DATA)
-    if idle < LEAST_SHARE * evidence.run_ns:
-        return
-    loading = facts.loading
-    steady = _steady(loading)
-    share = evidence.share(steady * idle)
+    late, loading = late_ns(facts), facts.loading
+    share = evidence.share(late)
     if share < LEAST_SHARE:
         return
     least, high = saved_shares(facts, Scenario({Host.LOADING: 0.0}))
@@ -86,10 +79,13 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
         low, _ = saved_shares(facts, Scenario({Host.LOADING: LEFT_OF_LOADING}))
     else:
         low = SURE_WITH_WORKERS * least
-    most_ns = steady * max(low, high) * evidence.run_ns
+    steady = loading.late_share
+    few = not loading.in_process and loading.waits < FEWEST
+    most_ns = min(steady * max(low, high) * evidence.run_ns, late)
     yield RuleResult(
         f"The GPU is idle for {share:.0%} of the run because the script waits for its next batch"
-        + (", which it loads itself" if loading.in_process else ""),
+        + (", which it loads itself" if loading.in_process else "")
+        + ("; of so few batches the start of the workers may be most of it" if few else ""),
         (
             percent("gpu_idle_waiting_for_data", share, LEAST_SHARE),
             Figure("wait_for_a_batch_median", round(loading.median_ns / 1e6, 3), "ms"),
@@ -97,9 +93,9 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
         ),
         WORKERS,
         Estimate(
-            steady * low * evidence.run_ns,
+            min(steady * low * evidence.run_ns, most_ns),
             most_ns,
-            parts(most_ns, {"idle/waiting_for_data": steady * idle}),
+            parts(most_ns, {"idle/waiting_for_data": late}),
         ),
         "At most what the run played again without any waiting for batches saves, the host at the"
         " pace it may have without the profiler; at least "
@@ -109,13 +105,6 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
             else "nine tenths of what is saved at the slower pace."
         ),
     )
-
-
-def _steady(loading: Loading) -> float:
-    """Return the share of the waiting that is not the start of the workers."""
-    if loading.in_process or loading.waits < 3 or loading.first_ns < WARM_UP * loading.median_ns:
-        return 1.0
-    return 1.0 - (loading.first_ns - loading.median_ns) / loading.total_ns
 
 
 def _preparing(evidence: Evidence) -> Iterator[RuleResult]:

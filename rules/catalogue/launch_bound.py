@@ -9,6 +9,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.estimates import (
     GRAPH_GAP_NS,
     idle_ns,
+    late_ns,
     loader_sets_pace,
     paces,
     queue,
@@ -118,8 +119,9 @@ def _claim(
     launching, other = _told(facts)
     idle = launching + other
     graphs = facts.repetition.can_be_graphs
-    if loader_sets_pace(facts):
-        host = (0.0, 0.0)
+    paced = loader_sets_pace(facts)
+    if paced:  # workers may deliver no faster, however fast the host is
+        host = (0.0, host[1] if late_ns(facts) < launching else 0.0)
     return RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run because the host takes longer"
         f" to launch its {of_kernels.kernels:,} kernels than they run"
@@ -147,7 +149,7 @@ def _claim(
             if graphs
             else " What compiling or a larger batch makes of the kernels can save more."
         ),
-        severity=Severity.INFO if loader_sets_pace(facts) else None,
+        severity=Severity.INFO if paced and not host[1] else None,
         knobs=None
         if graphs
         else ("compile", "compile_cudagraphs", "fused_optimizer", "batch_size"),

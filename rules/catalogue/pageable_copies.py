@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.estimates import idle_ns, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, large_pageable
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle import AGAIN, Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
-from gpuadvisor.rules.requirements import COPIES, KERNELS, LAUNCHES, RECURRING, table
+from gpuadvisor.rules.requirements import (
+    COPIES,
+    COPIES_ALONE,
+    LAUNCHES,
+    RECURRING,
+    either,
+    table,
+)
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
@@ -23,13 +33,16 @@ LEAST_OF_LINK = 0.5
 less. [own]"""
 MOST_OF_LINK = 1.05
 """Largest share of the rate that pinned memory usually has. [own]"""
+ALL_OF_RUN = 0.5
+"""Share of the run from which on copies that come once, as at a start, are told all the same: more
+than all that follows."""
 UNKNOWN_LINK_FACTOR = 2.0
 """Pinned over pageable where nothing tells the link: CPUs stage 3 to 12 GB/s, links have 12 to 54.
 [own]"""
 
 RULE = Rule(
     Category.COPY,
-    needs=(KERNELS, LAUNCHES, COPIES, RECURRING, table("copies.bytes")),
+    needs=(either((LAUNCHES,), (COPIES_ALONE,)), COPIES, RECURRING, table("copies.bytes")),
     knobs=("pin_memory",),
 )
 
@@ -40,10 +53,16 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     copies, run = large_pageable(facts.work, facts.timeline), evidence.run_ns
     if not run or copies.exposed_ns < LEAST_SHARE * span_ns(facts):
         return
+    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
+    is_start = not comes_again and _kernels_come_again(facts)
+    times = f"{copies.count:,} times" if copies.count > 1 else "once"
+    if is_start:
+        times += ", one after the other, as at a start" if copies.count > 1 else ", as at a start"
     low, high = _saved(facts, copies)
     yield RuleResult(
         f"For {evidence.share(copies.exposed_ns):.0%} of the run the GPU only copies"
-        f" {'to' if copies.to_host else 'from'} pageable memory ({copies.count:,} times, at"
+        f" {'to' if copies.to_host else 'from'} pageable memory ({times}, at"
         f" {copies.bytes_per_s / 1e9:.1f} GB/s)",
         (
             percent("exposed_pageable_copies", evidence.share(copies.exposed_ns), LEAST_SHARE),
@@ -59,9 +78,22 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "At most the run played again with these copies hidden behind kernels, as far as the link"
         " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"
         " time in which they and no kernel ran.",
+        severity=(
+            None
+            if not is_start
+            else Severity.NOTICE
+            if evidence.share(copies.exposed_ns) >= ALL_OF_RUN
+            else Severity.INFO
+        ),
         knobs=() if copies.to_host else None,
         work=copies.rows,
     )
+
+
+def _kernels_come_again(facts: Facts) -> bool:
+    """Tell whether the GPU does something again and again besides."""
+    names = facts.work.name[: facts.work.kernels]
+    return bool((np.bincount(np.maximum(names, 0), minlength=1) >= AGAIN).any())
 
 
 def _parts(facts: Facts, copies: Transfers, most_ns: float) -> Mapping[str, float]:
@@ -82,6 +114,10 @@ def _saved(facts: Facts, copies: Transfers) -> tuple[float, float]:
     slow, fast = (copies.bytes / (share * rate) * 1e9 for share in (LEAST_OF_LINK, MOST_OF_LINK))
     unwaited = {Host.COPYING: 0.0}
     factor = min(slow / copies.time_ns, 1.0)
+    if not facts.work.kernels:  # nothing hides them, nor is anything played again
+        factor = max(factor, 1 / UNKNOWN_LINK_FACTOR)
+        least, most = (1 - factor) * copies.exposed_ns, max(copies.time_ns - fast, 0.0)
+        return facts.window.share(least), facts.window.share(max(least, most))
     low, _ = saved_shares(facts, Scenario(unwaited, factor))
     # The host may have to make room for the batch in pinned memory itself.
     low = min(low, facts.window.share((1 - factor) * copies.exposed_ns))

@@ -96,6 +96,8 @@ class Transfers:
     """Time in which a copy and no kernel ran."""
     to_host_ns: int
     """The part of `time_ns` that goes to the host."""
+    rounds: int
+    """Number of times that such copies came, with kernels between."""
 
     @property
     def count(self) -> int:
@@ -145,10 +147,13 @@ def _chosen(work: DeviceWork, line: Timeline | None, chosen: BoolArray) -> Trans
     number = rows - work.kernels
     to_host = work.copies["direction"][number] == Direction.DEVICE_TO_HOST
     duration = work.duration_ns[rows]
+    # Copies after as many kernels came one after the other, as those that load weights.
+    kernels_before = np.searchsorted(np.sort(work.begin_ns[kernels]), work.begin_ns[rows])
     return Transfers(
         rows,
         int(np.maximum(work.copies["bytes"][number], 0).sum()),
         int(duration.sum()),
         uncovered_ns(work.intervals(rows), work.intervals(kernels)),
         int(duration[to_host].sum()),
+        len(np.unique(kernels_before)),
     )

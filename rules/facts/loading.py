@@ -16,6 +16,13 @@ Waits: TypeAlias = Mapping[tuple[int, int], Intervals]
 """The times in which each process and thread waited for a batch."""
 IN_PROCESS = "SingleProcess"
 """Part of the name of the iterator that loads in the script's own process."""
+READY_NS = 200_000
+"""Taking a batch from the workers lasts so long at most where it is ready: 0.07 to 0.19 ms under
+Kineto in traces of A100, V100 and RTX 4090 hosts in which nothing is waited for."""
+WARM_UP = 3.0
+"""Factor on the median wait from which on the first one is the start of the workers. [own]"""
+FEWEST = 3
+"""Fewest waits of which the first one can be told from the usual. [own]"""
 
 
 @dataclass(frozen=True)
@@ -25,9 +32,16 @@ class Loading:
     waits: int
     total_ns: int
     median_ns: float
-    first_ns: int
     in_process: bool
     """Whether most of the waiting is the script loading batches itself."""
+    late_ns: float
+    """Time that is waited for batches which are late: without what taking a ready one lasts, and
+    without the start of the workers."""
+
+    @property
+    def late_share(self) -> float:
+        """Share of the waiting (0 to 1) in which batches were late."""
+        return self.late_ns / self.total_ns if self.total_ns else 0.0
 
 
 def loader_waits(profile: Profile) -> Waits:
@@ -48,15 +62,16 @@ def loading(profile: Profile) -> Loading:
     columns = profile.columns("ranges", ("begin_ns", "duration_ns", "name", "kind"))
     rows = np.flatnonzero(columns["kind"] == Range.LOADER)
     if not len(rows):
-        return Loading(0, 0, 0.0, 0, False)
+        return Loading(0, 0, 0.0, False, 0.0)
     begin, end = ends(columns["begin_ns"][rows], columns["duration_ns"][rows])
     duration, texts = end - begin, profile.header.texts
     own = np.array([IN_PROCESS in texts[name] for name in columns["name"][rows].tolist()])
-    total = int(duration.sum())
-    return Loading(
-        len(rows),
-        total,
-        float(np.median(duration)),
-        int(duration[begin.argmin()]),
-        2 * int(duration[own].sum()) > total,
-    )
+    total, median = int(duration.sum()), float(np.median(duration))
+    in_process = 2 * int(duration[own].sum()) > total
+    late = duration.astype(np.float64)
+    if not in_process:
+        first = int(begin.argmin())
+        if len(rows) >= FEWEST and late[first] >= WARM_UP * median:
+            late[first] = median
+        late = np.maximum(late - READY_NS, 0.0)
+    return Loading(len(rows), total, median, in_process, float(late.sum()))

@@ -87,6 +87,7 @@ FIRES = {
 SILENT = {
     "a short wait on the CPU": lambda: on_cpu(10),
     "the start of the workers": lambda: workers(50_000, 1),
+    "workers that have the batch ready": lambda: workers(190, 190),
     "what is copied is made meanwhile": lambda: preparing(700),
     "what is copied is small": lambda: preparing(5000, size=1024),
     "what is copied is made twice, as at a start": lambda: preparing(5000, steps=2, marked=False),

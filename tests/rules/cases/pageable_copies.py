@@ -12,6 +12,22 @@ def batches(size, *, device=None, **how):
     return timeline(program.made, device)
 
 
+def weights(times):
+    """Copies one after the other, and then work that copies nothing."""
+    program = Program()
+    for _ in range(8):
+        program.copies(64 << 20, 6)
+    program.launches("kernel", runs=500, times=times, op=20)
+    return timeline(program.made)
+
+
+def copies_alone():
+    program = Program()
+    for _ in range(6):
+        program.copies(64 << 20, 6)
+    return timeline(program.made)
+
+
 def once():
     """A program that copies, computes and ends."""
     program = Program()
@@ -26,6 +42,9 @@ FIRES = {
     "to a T4": lambda: batches(64 << 20, device=T4),
     "to the host": lambda: batches(64 << 20, to_host=True),
     "near the threshold": lambda: batches(800 << 10),
+    "no kernel at all": copies_alone,
+    "one pass that mostly copies": lambda: weights(1),
+    "weights that are loaded, for information": lambda: weights(400),
 }
 SILENT = {
     "pinned memory": lambda: batches(64 << 20, pinned=True),
