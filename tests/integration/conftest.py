@@ -35,7 +35,7 @@ def here(
     """`program.run` in this process, where a process of its own would mostly import."""
 
     def here(home: Path, *words: str, **variables: str) -> program.Answer:
-        for name, value in program.environment(home, **variables).items():
+        for name, value in program.environment(home, *words[:1], **variables).items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(home)
         capsys.readouterr()

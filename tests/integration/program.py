@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import gettempdir
 
 import psutil
 
@@ -20,7 +21,20 @@ PATIENCE_S = 500.0
 """Ends what hangs; a study of eleven processes takes a minute on a fast, idle machine."""
 
 
-def environment(home: Path, **variables: str) -> dict[str, str]:
+ASK_PYTHON = ("diagnose", "gate", "profile", "tune", "verify")
+"""Commands that ask the interpreter of a script what it has."""
+
+
+def environment(home: Path, command: str = "", **variables: str) -> dict[str, str]:
+    """Return the environment of a command.
+
+    What is known of interpreters is known to all stores: each would import torch to ask again.
+    """
+    known, own = Path(gettempdir()) / "gpuadvisor-tests" / "pythons", home / "store" / "pythons"
+    if command in ASK_PYTHON and not own.exists():
+        for folder in (known, own.parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own.symlink_to(known)
     return {
         **os.environ,
         "GPUADVISOR_HOME": str(home / "store"),
@@ -75,7 +89,7 @@ class Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=folder or home,
-            env=environment(home, **variables),
+            env=environment(home, words[0], **variables),
             text=True,
         )
         self._out: list[str] = []

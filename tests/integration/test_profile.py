@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.profiling import recording
 from tests.integration.program import SCRIPTS, Running, run
 
 pytest.importorskip("torch")
@@ -32,13 +29,6 @@ for number in range({steps}):
 def script(folder: Path, each: str = "pass", after: str = "", steps: int = 1000) -> str:
     (folder / "train.py").write_text(STEPS.format(steps=steps, each=each, after=after))
     return "train.py"
-
-
-@pytest.fixture
-def known_python(monkeypatch):
-    """Whether it has torch is asked of the interpreter below, where a script makes no step."""
-    python = TargetPython(sys.executable, "3.12.3", torch="2.7.1")
-    monkeypatch.setattr(recording, "target_python", lambda command: python)
 
 
 def marked_steps(trace: Path) -> list[str]:
@@ -81,7 +71,7 @@ def test_what_it_prints_leads_on_to_the_diagnosis(tmp_path):
     assert "before" in again.sentence
 
 
-def test_the_json_has_all_that_is_promised(tmp_path, here, known_python):
+def test_the_json_has_all_that_is_promised(tmp_path, here):
     trace = tmp_path / "kept.json.gz"
     words = ["profile", script(tmp_path), "--json", "--stacks", "--output", str(trace)]
     told = json.loads(here(tmp_path, *words).out)
@@ -166,7 +156,7 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
     ],
     ids=["crash", "no torch", "steps without torch", "signal", "one step", "profiler", "late"],
 )  # fmt: skip
-def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, here, known_python, text, reason):
+def test_what_cannot_be_profiled_is_said_in_a_sentence(tmp_path, here, text, reason):
     (tmp_path / "train.py").write_text(text)
     words = ["profile", "train.py"] + (["--steps", "500"] if "number == 60" in text else [])
     answer = here(tmp_path, *words)

@@ -181,14 +181,16 @@ def test_there_is_no_such_program(tmp_path, tools, here):
 
 
 def left(folder: Path) -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["cwd"]) if p.info["cwd"] == str(folder)]
+    """The processes in a folder, but for the one of the tests."""
+    every = psutil.process_iter(["cwd", "pid"])
+    return [p for p in every if (p.info["cwd"], p.pid == os.getpid()) == (str(folder), False)]
 
 
-def test_a_program_that_takes_too_long_is_ended_with_its_tool(tmp_path, tools):
+def test_a_program_that_takes_too_long_is_ended_with_its_tool(tmp_path, tools, here):
     folder, install = tools
     install("nsys", NSYS)
     words = ("--nsys", "--timeout", "1", "--", "sleep", "300")
-    answer = profile(run, tmp_path, folder, *words)
+    answer = profile(here, tmp_path, folder, *words)
     assert answer.status == 1
     assert "nsys left no result: its time was over" in answer.sentence
     assert not left(tmp_path)
@@ -208,7 +210,7 @@ def test_ctrl_c_ends_the_tool_and_the_program(tmp_path, tools):
     assert not left(tmp_path)
 
 
-def test_a_script_that_uses_no_gpu_is_nothing_for_nvidias_tools(tmp_path, tools):
+def test_a_script_that_uses_no_gpu_is_nothing_for_nvidias_tools(tmp_path, tools, here):
     pytest.importorskip("torch")
     folder, install = tools
     install("nsys", NSYS)
@@ -219,7 +221,7 @@ def test_a_script_that_uses_no_gpu_is_nothing_for_nvidias_tools(tmp_path, tools)
         "    model(torch.ones(4, 8)).mean().backward()\n"
         "    time.sleep(0.02)\n"
     )
-    answer = profile(run, tmp_path, folder, "--nsys", "train.py")
+    answer = profile(here, tmp_path, folder, "--nsys", "train.py")
     assert answer.status == 3
     assert "it had used no GPU when it was warm" in answer.err
     assert not left(tmp_path)
