@@ -160,6 +160,8 @@ def _check(args: argparse.Namespace) -> None:
         from gpuadvisor.profiling.rules import select_rules
 
         select_rules(args.rule)
+    if args.tree and (args.json or args.markdown is not None):
+        raise UsageError("--tree is a table for the terminal: leave out --json and --markdown")
     if args.is_module and not args.script:
         raise UsageError("-m needs the name of a module")
     if is_script(args):

@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)
     for whole in found:
-        if whole.is_library:
+        if whole.is_library or whole.time_ns < LEAST_SHARE * total:
             continue
         each = whole.of(lambda launch: (_occupancy(evidence, launch)[0] or 1.0) < LOW_OCCUPANCY)
         share = each.time_ns / total if each is not None and total else 0.0

@@ -206,6 +206,8 @@ def test_a_recording_is_no_profile(capsys, here, command):
         (("--limit", "0"), "--limit 0: give a number above zero"),
         (("train.py", "--steps", "-1"), "--steps -1: give a number above zero"),
         (("trace.json", "--stacks"), "--stacks is for scripts, and trace.json was recorded"),
+        (("trace.json", "--tree", "--json"), "--tree is a table for the terminal"),
+        (("train.py", "--tree", "--markdown"), "--tree is a table for the terminal"),
         (("trace.json", "--name", "x"), "--name is for scripts, and trace.json was recorded"),
         (("trace.json", "--", "--epochs", "1"), "what follows -- is a script's own"),
         (("-m",), "-m needs the name of a module"),
