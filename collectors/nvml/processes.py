@@ -71,6 +71,8 @@ class ProcessFacts:
         """All that is known of the processes of this round: one may be on every GPU."""
         self._children: dict[int, dict[int, _Stat]] = {}
         """What was read last of the descendants of each process."""
+        self._booted_s: float | None = None
+        """When the machine started, as it is told in this round."""
         self._users: dict[int, str] = {}
         """Names by the user's number: asking may take a service on the network."""
         self._has_host_numbers = _namespace(proc) == _FIRST_NAMESPACE
@@ -97,6 +99,7 @@ class ProcessFacts:
     def forget_others(self, pids: set[int]) -> None:
         """Forget all but these processes; what changes is read anew afterwards."""
         self._now.clear()
+        self._booted_s = None  # it moves where the clock is set
         for pid in self._known.keys() - pids:
             del self._known[pid]
             self._children.pop(pid, None)
@@ -157,7 +160,9 @@ class ProcessFacts:
         fields = rest.split()  # from the third one on
         words = os.fsdecode(_read(pid, "cmdline").rstrip(b"\0")).split("\0")
         name, first = os.fsdecode(named.partition(b"(")[2]), words[0].rpartition("/")[2]
-        booted_s = _booted_s()
+        if self._booted_s is None:
+            self._booted_s = _booted_s()
+        booted_s = self._booted_s
         return {
             # The kernel keeps the first 15 characters of a name.
             "name": first if len(name) >= NAME_CHARACTERS and first.startswith(name) else name,
@@ -243,7 +248,8 @@ def _booted_s() -> float | None:
 def _read(pid: int | str, name: str) -> bytes:
     """Return a file of the kernel's about a process; nothing where it may not be read."""
     try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - the same
+            return file.read()
     except OSError:
         return b""
 
