@@ -6,7 +6,8 @@
 Both run in turns on the tests' fake driver with 8 GPUs and 64 processes, each on a terminal of
 120x40 of its own. Times to the first values and to the end are medians; CPU time is that of the
 program and its sampler, as the kernel counts it, so that a busy machine changes it little; memory
-is the proportional set size of both (PSS). The driver then hangs, and both are told to quit.
+is the proportional set size of both (PSS). A `q` is typed when it has just begun, which says when
+keys are heard (nvitop drops it). The driver then hangs, and both are told to quit.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Measured:
     memory_mb: list[float] = field(default_factory=list)
     still_bytes_per_s: list[float] = field(default_factory=list)
     """While no value of the driver changes."""
+    first_key_s: list[float] = field(default_factory=list)
+    """From the start to the end by a `q` that is typed at once: when keys are heard."""
     quit_s: list[float] = field(default_factory=list)
     hung_quit_s: list[float] = field(default_factory=list)
 
@@ -173,6 +176,7 @@ def _measure(
     measured.still_bytes_per_s.append(count / passed_s)
     measured.memory_mb.append(program.memory_mb())
     measured.quit_s.append(program.quit())
+    measured.first_key_s.append(Program(command, environ).quit())
     program = Program(command, environ)
     program.until_values()
     control.write_text(whole + "HANG=nvmlDeviceGetPowerUsage\n")
