@@ -151,7 +151,8 @@ def limits(report: DiagnosisReport) -> list[str]:
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
     facts = report.profile.facts
-    told = (facts.fitness.note or facts.no_loop, lost_launches(facts))
+    once = None if facts.fitness.no_idle else facts.no_loop
+    told = (facts.fitness.note, once, lost_launches(facts))
     return [sentence(each) for each in told if each]
 
 

@@ -333,7 +333,8 @@ def profile_json(report: ProfileReport) -> Json:
 
 
 def _looked_at(facts: Facts) -> str | None:
-    return facts.fitness.note or facts.no_loop
+    once = None if facts.fitness.no_idle else facts.no_loop
+    return ". ".join(filter(None, (facts.fitness.note, once))) or None
 
 
 def _account(account: Account, diagnosis: Diagnosis | None) -> list[Json]:

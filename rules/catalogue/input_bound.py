@@ -116,6 +116,8 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     steps = len(facts.steps.steps) if facts.steps is not None else 0
     if facts.loader_waits or share < LEAST_PREPARING_SHARE or not found.comes_again(steps):
         return
+    if facts.no_loop is not None:
+        return  # most of it came once, as the making of a model does
     copies, is_told = len(found.preparing_calls), facts.host_recorded
     what, advice = _made_by(facts)
     yield RuleResult(

@@ -1,9 +1,10 @@
 """What a recording can show: which part of it is steady, and what it lacks.
 
-Start-up (`facts.starting`) happens once. Where it takes a part of the run that matters, the
-diagnosis looks at the longest row of steps without it; where there is none, and most of the idle
-time is start-up, nothing is said about idle time at all: what the program does once it is warm is
-not in this recording.
+Loading (what is copied to the devices before their first kernel, and not again) is left out, where
+a loop follows. Start-up (`facts.starting`) happens once. Where it takes a part of the run that
+matters, the diagnosis looks at the longest row of steps without it; where there is none, and most
+of the idle time is start-up, nothing is said about idle time at all: what the program does once it
+is warm is not in this recording.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import CallKind, Columns, Header, Profile, Range
-from gpuadvisor.rules.facts.device_work import device_work
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.domain.profile import CallKind, Columns, Direction, Header, Profile, Range
+from gpuadvisor.rules.facts.device_work import DeviceWork, Work, device_work
+from gpuadvisor.rules.facts.idle import AGAIN, Cause
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     Intervals,
@@ -25,9 +26,11 @@ from gpuadvisor.rules.facts.intervals import (
     either,
     ends,
     none,
+    numbered,
 )
 from gpuadvisor.rules.facts.intervals import gaps as gaps_of
 from gpuadvisor.rules.facts.launches import calls, launches
+from gpuadvisor.rules.facts.starting import SLOW_CALL_NS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import FILLED, Fitness
 
@@ -43,8 +46,12 @@ _KINDS = {
 def judged(profile: Profile, ceilings: Mapping[str, float] | None = None) -> Facts:
     """Return the facts of the part of a profile that can be judged, with what it can show."""
     whole = Facts(profile, ceilings or {})
-    if not whole.has_timeline or not whole.busy or not whole.starting.once:
+    if not whole.has_timeline or not whole.busy:
         return whole
+    whole = _without_loading(whole) or whole
+    if not whole.starting.once:
+        return whole
+    loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
     cold = _cold(whole)
     if cold.total_ns <= (1 - FILLED) * whole.window.run_ns:
         return whole
@@ -59,7 +66,7 @@ def judged(profile: Profile, ceilings: Mapping[str, float] | None = None) -> Fac
             f" {_percent(cold.total_ns / whole.window.run_ns)} of the recorded run"
         )
         part = Part(profile, begin_ns, end_ns)
-        return Facts(part, ceilings or {}, Fitness(why, None, part.not_before_ns))
+        return Facts(part, ceilings or {}, Fitness(f"{loading}{why}", None, part.not_before_ns))
     idle = sum(each.idle_ns for each in whole.idle)
     once = sum(each.causes_ns[Cause.STARTING] for each in whole.idle)
     if once < MOST * idle:
@@ -69,7 +76,54 @@ def judged(profile: Profile, ceilings: Mapping[str, float] | None = None) -> Fac
         " which the GPU was idle, and no steady steps follow that are marked; what the program does"
         " once it is warm is not in it"
     )
-    return Facts(profile, ceilings or {}, Fitness(why, why, None))
+    note = Fitness(f"{loading}{why}", why, whole.fitness.not_before_ns)
+    return Facts(whole.profile, ceilings or {}, note)
+
+
+def _without_loading(whole: Facts) -> Facts | None:
+    """Return the facts of what follows the loading of a program that first copies its data to the
+    devices, for more than `1 - FILLED` of its run, and then works in a loop; None where it is no
+    such program.
+
+    Before the first kernel that computes nothing but copies, fillings and communication ran, mostly
+    copies to the devices; what is copied there later takes less than half as long: batches come
+    again.
+    """
+    work, window = whole.work, whole.window
+    computing = np.flatnonzero((work.kind == Work.COMPUTE) & (work.end_ns > work.begin_ns))
+    if not len(computing) or whole.steps is not None:
+        return None
+    first = computing[np.argmin(work.begin_ns[computing])]
+    until = int(work.begin_ns[first])
+    share = window.share(until - window.begin_ns)
+    direction = work.copies["direction"]
+    to_device = np.flatnonzero(direction == Direction.HOST_TO_DEVICE) + work.kernels
+    before = to_device[work.begin_ns[to_device] < until]
+    took = int(work.duration_ns[before].sum())
+    short = until - window.begin_ns < SLOW_CALL_NS  # a first launch alone may take as long
+    if short or share <= 1 - FILLED or work.duration_ns[to_device].sum() >= (1 + MOST) * took:
+        return None
+    called = whole.launched.begin_ns[first] if whole.launched.known[first] else until
+    part = Part(whole.profile, min(int(called), until), int(window.end_ns) + 1)
+    if work.intervals(before).total_ns <= MOST * (until - window.begin_ns):
+        return None
+    size = int(np.maximum(work.copies["bytes"][before - work.kernels], 0).sum())
+    why = (
+        f"The first {_percent(share)} of the recorded run ({(until - window.begin_ns) / 1e6:,.0f}"
+        f" ms) load: {size / 2**20:,.0f} MiB are copied to the GPU before its first kernel that"
+        " computes, which a program does once; what follows is looked at"
+    )
+    found = Facts(part, whole.ceilings, Fitness(why, None, part.not_before_ns))
+    return found if _recurs(found.work) else None
+
+
+def _recurs(work: DeviceWork) -> bool:
+    """Say whether most of the time of kernels is of those that ran again and again."""
+    computing = np.flatnonzero(work.kind == Work.COMPUTE)
+    _, name = numbered(work.name[computing])
+    again = np.bincount(name)[name] >= AGAIN
+    took = work.duration_ns[computing]
+    return bool(took[again].sum() > MOST * took.sum())
 
 
 def lost_launches(facts: Facts) -> str | None:

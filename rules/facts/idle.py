@@ -165,6 +165,9 @@ class IdleTime:
     once_ns: int = 0
     """Idle time, without waiting for data, between two kinds of work that follow each other fewer
     than `AGAIN` times: of events that come once, and not of a loop."""
+    seldom_ns: int = 0
+    """The same, and by how much other gaps are longer than the third longest (`AGAIN`) between the
+    same two kinds of work: of a kind and length that come once or twice."""
 
     @property
     def idle_ns(self) -> int:
@@ -382,7 +385,7 @@ def _of_device(
         len(found.times),
         tuple(_gap(work, host, launched, found, place) for place in listed),
         longest_of,
-        _once_ns(found, pair),
+        *_once_ns(found, pair),
     )
 
 
@@ -403,13 +406,21 @@ def _alike(found: Gaps, pair: IntArray, cause: int, place: int) -> Alike | None:
     return Alike(len(mine), int(lasts.min()), int(lasts.max()), int(lost[mine].sum()))
 
 
-def _once_ns(found: Gaps, pair: IntArray) -> int:
-    """Return the time, without waiting for data, of gaps between work that seldom follows."""
+def _once_ns(found: Gaps, pair: IntArray) -> tuple[int, int]:
+    """Return the time, without waiting for data, of gaps of a kind that seldom comes, and of those
+    of a kind and length that seldom come."""
     if not len(found.times):
-        return 0
+        return 0, 0
     idle = found.times.end_ns - found.times.begin_ns
     idle = idle - found.causes_ns[:, IDLE_CAUSES.index(Cause.WAITING_FOR_DATA)]
-    return int(idle[np.bincount(pair)[pair] < AGAIN].sum())
+    order = np.lexsort((-idle, pair))
+    count = np.bincount(pair)
+    first = np.cumsum(count) - count
+    usual = np.zeros(len(count), np.int64)
+    again = np.flatnonzero(count >= AGAIN)
+    usual[again] = idle[order[first[again] + AGAIN - 1]]
+    longer = np.maximum(idle - usual[pair], 0)
+    return int(idle[count[pair] < AGAIN].sum()), int(longer.sum())
 
 
 def _what(work: DeviceWork, rows: IntArray) -> IntArray:

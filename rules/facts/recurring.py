@@ -32,11 +32,18 @@ def no_loop(window: Window, idle: Sequence[IdleTime], kernels: int) -> str | Non
             f"All work in this recording lasts {window.run_ns / 1000:.0f} µs, less than the first"
             " launch of a kernel may take: what the program does in a longer run is not in it"
         )
-    once, every = sum(each.once_ns for each in idle), sum(each.idle_ns for each in idle)
+    # A long gap among others of its kind is most of a run that is mostly idle; where the GPU is
+    # mostly busy, its work is what comes again.
+    is_idle = window.busy_share < MOST
+    once = sum(each.seldom_ns if is_idle else each.once_ns for each in idle)
+    every = sum(each.idle_ns for each in idle)
     if once <= MOST * every:
         return None
+    kinds = "between kinds of work that follow one another"
+    if is_idle:
+        kinds = "in gaps of a kind and length that come"
     return (
         f"This recording shows single events: {100 * once / every:.0f} % of the time in which the"
-        " GPU was idle lies between kinds of work that follow one another only once or twice; what"
-        " the program does again and again in a longer run is not in it"
+        f" GPU was idle lies {kinds} only once or twice; what the program does again and again in a"
+        " longer run is not in it"
     )

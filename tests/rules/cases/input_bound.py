@@ -59,6 +59,18 @@ def workers(first, others):
     return timeline(program.made)
 
 
+def weights():
+    """A model that is made for long, its parameters, and a kernel after each of these."""
+    program = Program()
+    program.launches("kernel", runs=100)
+    program.computes("aten::normal_", 900_000)
+    for _ in range(20):
+        program.computes("aten::normal_", 2000)
+        program.copies(4 << 20, 12)
+        program.launches("kernel", runs=100)
+    return timeline(program.made)
+
+
 def preparing(us, size=4 << 20, steps=5, marked=True, kernels=10):
     """No DataLoader: an operator of the CPU, then a copy."""
     program = Program()
@@ -85,6 +97,7 @@ FIRES = {
     "no step is marked": lambda: preparing(5000, marked=False),
 }
 SILENT = {
+    "weights that were made once, long before many small copies": weights,
     "a short wait on the CPU": lambda: on_cpu(10),
     "the start of the workers": lambda: workers(50_000, 1),
     "workers that have the batch ready": lambda: workers(190, 190),

@@ -1,12 +1,15 @@
 """Which part of a recording is looked at, and what it cannot show."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gpuadvisor.domain.profile import CallKind, Range
+from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.fitness import judged, lost_launches
 from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from tests.profiles import Made
 from tests.unit.rules.facts.test_account import closes
@@ -125,3 +128,57 @@ def test_launches_at_the_end_whose_kernels_were_still_to_come_are_not_lost():
     assert "18 % of the launches, the last ones, have no kernel: the recording of the GPU" in said
     made.launched("late", call=(10**6 + 500, 5), runs=(10**6 + 3000, 10))
     assert lost_launches(judged(made.profile())).endswith("which lost some")
+
+
+PAGEABLE = {
+    "bytes": 8 << 20, "direction": Direction.HOST_TO_DEVICE,
+    "source": Memory.PAGEABLE, "destination": Memory.DEVICE,
+}  # fmt: skip
+
+
+def loading(copies=20, kernels=60, later=0, took=5000.0, between=100):
+    """Weights are copied for long, then kernels run again and again, some after a copy."""
+    made, at = Made(), 0.0
+    for _ in range(copies):
+        made.copied((at, took), (at + 1, took - 2), **PAGEABLE)
+        at += took + between
+    for number in range(kernels):
+        if later and number % later == 0:
+            made.copied((at, took), (at + 1, took - 2), **PAGEABLE)
+            at += took + 100
+        made.launched("gemm", call=(at, 5), runs=(at + 8, 900))
+        at += 1000
+    return made.profile()
+
+
+def test_loading_is_left_out_where_a_loop_follows():
+    assert "pageable_copies" in findings(Facts(loading()))[0]
+    facts = judged(loading())
+    assert "The first 63 % of the recorded run (102 ms) load: 160 MiB" in facts.fitness.note
+    assert facts.window.run_ns == pytest.approx(60e6, rel=0.02)
+    assert facts.window.busy_share > 0.85
+    assert "pageable_copies" not in findings(facts)[0]
+    closes(facts)
+
+
+@pytest.mark.parametrize("profile", [
+    loading(copies=1, kernels=60, later=1),  # batches
+    loading(copies=5, kernels=60, later=10),  # half of them before the first kernel
+    loading(kernels=2),  # no loop
+    loading(between=9000),  # the host does something else for most of that time
+    loading(copies=1, kernels=600),  # a small part of the run
+])  # fmt: skip
+def test_copies_that_are_no_loading_are_looked_at(profile):
+    assert judged(profile).fitness.note == ""
+
+
+@settings(max_examples=6)
+@given(
+    st.integers(1, 30), st.integers(3, 40), st.integers(0, 5), st.floats(100, 9000),
+)  # fmt: skip
+def test_the_account_closes_with_and_without_loading(copies, kernels, later, took):
+    profile = loading(copies, kernels, later, took)
+    facts, whole = judged(profile), Facts(profile)
+    closes(facts)
+    assert facts.window.run_ns <= whole.window.run_ns
+    assert facts.account.kernels_ns == whole.account.kernels_ns
