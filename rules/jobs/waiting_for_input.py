@@ -22,7 +22,8 @@ CAUSE = JobCause(
     phrase="waits for input {lost} of the time",
     advice="`gpuadvisor tune {script}`",
     method="At most the share of the time in which no kernel ran while its CPU made batches or"
-    " waited for a disk; no more than the machine's free cores can make up for.",
+    " waited for a disk, as far as the machine's free cores can make up for it: told too low where"
+    " other programs use its CPU, too.",
     is_tunable=True,
 )
 

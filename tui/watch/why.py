@@ -258,9 +258,11 @@ def _waits(work: _Work) -> Why | None:
         return None
     since = f"since {cells.hour_and_minute(work.first_busy_s)}"
     head, cost = f"no kernel ran {_pct(idle)} of the time {since}", "that much"
-    if idle >= HARDLY_ANY:
-        head, cost = f"hardly any kernel ran {since}", "nearly all of its speed"
     host = _host(work)
+    if idle >= HARDLY_ANY:
+        if not host:
+            return None  # who does nothing on the CPU either may as well wait for its user
+        head, cost = f"hardly any kernel ran {since}", "nearly all of its speed"
     return Why(
         (
             f"{head}: it waits for data or its host{host}, which costs up to {cost}",

@@ -149,6 +149,8 @@ def test_kernels_that_utilization_does_not_see_are_kernels():
         r" speed",
         sentence(*waits, processes=(loader,)),
     )
+    took_memory = [sample(gpu_utilization_pct=0, sm_active_pct=0.3), *[IDLE] * 40]
+    assert sentence(*took_memory, processes=(of(cpu_pct=0.0, started_s=START_S),)) == "ok"
 
 
 def test_what_another_process_did_before_is_not_this_ones():
