@@ -109,7 +109,8 @@ def _sentences(found: Unexplained) -> Iterator[str]:
     name = short_name(kernel.name)[:_LONGEST]
     share = figures.percent(found.share)
     if found.told_pct is None:
-        yield f"{name} has {share} of the captured kernel time; no rule found something to fix."
+        judged = "found something to fix" if kernel.units else "can judge it by this report"
+        yield f"{name} has {share} of the captured kernel time; no rule {judged}."
     else:
         yield (
             f"{name} has {share} of the captured kernel time, of which what was found to fix"
