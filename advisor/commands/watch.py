@@ -121,6 +121,7 @@ def _show(source: Source, speed: float, args: argparse.Namespace) -> int:
     # Its state needs no events: conditions are looked at with the second frame.
     own = _state(source, speed, args, has_all_events=True)
     with closing(FirstPage(source, args.theme, own)) as first:
+        first.begin()
         from gpuadvisor.tui.watch import app
         from gpuadvisor.tui.watch.watched import Watched
 

@@ -41,7 +41,7 @@ class FirstPage:
     """The page of one source until Textual is there; made and closed by the main thread."""
 
     def __init__(self, source: Source, theme: str, state: WatchState) -> None:
-        """Begin to read the source. The program takes all in anew, into a state of its own."""
+        """Take a source; the program takes all in anew, into a state of its own."""
         self.feed = Feed(source)
         self.is_drawn = False
         """Whether there is something to see, which is to stay until the program shows as much."""
@@ -54,6 +54,9 @@ class FirstPage:
         """The terminal's settings as they were, where they are ours to put back."""
         for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay as it is now
             signal.signal(number, _end)
+
+    def begin(self) -> None:
+        """Begin to read, once it is sure that `close` is called however all ends."""
         self.feed.start(self._take)
 
     def hand_over(self) -> list[Any] | None:
