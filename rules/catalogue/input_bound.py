@@ -88,7 +88,8 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
         + ("; of so few batches the start of the workers may be most of it" if few else ""),
         (
             percent("gpu_idle_waiting_for_data", share, LEAST_SHARE),
-            Figure("wait_for_a_batch_median", round(loading.median_ns / 1e6, 3), "ms"),
+            # The mean: of several workers some batches are there at once, after one that is late.
+            Figure("wait_for_a_batch", round(loading.total_ns / loading.waits / 1e6, 3), "ms"),
             Figure("batches", loading.waits),
         ),
         WORKERS,

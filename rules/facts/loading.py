@@ -31,7 +31,6 @@ class Loading:
 
     waits: int
     total_ns: int
-    median_ns: float
     in_process: bool
     """Whether most of the waiting is the script loading batches itself."""
     late_ns: float
@@ -62,7 +61,7 @@ def loading(profile: Profile) -> Loading:
     columns = profile.columns("ranges", ("begin_ns", "duration_ns", "name", "kind"))
     rows = np.flatnonzero(columns["kind"] == Range.LOADER)
     if not len(rows):
-        return Loading(0, 0, 0.0, False, 0.0)
+        return Loading(0, 0, False, 0.0)
     begin, end = ends(columns["begin_ns"][rows], columns["duration_ns"][rows])
     duration, texts = end - begin, profile.header.texts
     own = np.array([IN_PROCESS in texts[name] for name in columns["name"][rows].tolist()])
@@ -74,4 +73,4 @@ def loading(profile: Profile) -> Loading:
         if len(rows) >= FEWEST and late[first] >= WARM_UP * median:
             late[first] = median
         late = np.maximum(late - READY_NS, 0.0)
-    return Loading(len(rows), total, median, in_process, float(late.sum()))
+    return Loading(len(rows), total, in_process, float(late.sum()))
