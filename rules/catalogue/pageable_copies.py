@@ -55,7 +55,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     steps = len(facts.steps.steps) if facts.steps is not None else 0
     comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
-    is_start = not comes_again and _kernels_come_again(facts)
+    most = evidence.share(copies.exposed_ns) >= ALL_OF_RUN
+    besides = _kernels_come_again(facts) if facts.work.kernels else not most
+    is_start = not comes_again and besides
     times = f"{copies.count:,} times" if copies.count > 1 else "once"
     if is_start:
         times += ", one after the other, as at a start" if copies.count > 1 else ", as at a start"
@@ -78,13 +80,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "At most the run played again with these copies hidden behind kernels, as far as the link"
         " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"
         " time in which they and no kernel ran.",
-        severity=(
-            None
-            if not is_start
-            else Severity.NOTICE
-            if evidence.share(copies.exposed_ns) >= ALL_OF_RUN
-            else Severity.INFO
-        ),
+        severity=(None if not is_start else Severity.NOTICE if most else Severity.INFO),
         knobs=() if copies.to_host else None,
         work=copies.rows,
     )

@@ -21,10 +21,10 @@ def weights(times):
     return timeline(program.made)
 
 
-def copies_alone():
+def copies_alone(**how):
     program = Program()
     for _ in range(6):
-        program.copies(64 << 20, 6)
+        program.copies(64 << 20, 6, **how)
     return timeline(program.made)
 
 
@@ -47,6 +47,7 @@ FIRES = {
     "weights that are loaded, for information": lambda: weights(400),
 }
 SILENT = {
+    "no kernel, and pinned memory": lambda: copies_alone(pinned=True),
     "pinned memory": lambda: batches(64 << 20, pinned=True),
     "below the threshold": lambda: batches(400 << 10),
     "small ones, which do not wait": lambda: batches(64 << 10),
