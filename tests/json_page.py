@@ -6,6 +6,7 @@ from pathlib import Path
 PAGE = Path(__file__).parents[1] / "docs" / "json.md"
 OPEN = {
     "best.knobs",
+    "counted[].units",
     "diagnosis",
     "expectations[].measured_with",
     "no_effect",

@@ -62,7 +62,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         " does between two pages is part of it. At least the time in which pages moved, less these"
         " bytes at half that rate.",
         severity=None if sure else Severity.WARNING,
-        work=most.rows,
     )
 
 

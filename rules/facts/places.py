@@ -254,7 +254,11 @@ class Places:
         host, launched = self._facts.host, self._facts.launched
         for _, found in self._gaps:
             lost = found.causes_ns[:, IDLE_CAUSES.index(cause)]
-            at = np.flatnonzero((lost > 0) & launched.known[found.after])
+            at = np.flatnonzero(lost > 0)
+            if cause is Cause.MIGRATING and len(at):
+                yield self._on_main(found.times.begin_ns[at], found.times.end_ns[at], lost[at])
+                continue
+            at = at[launched.known[found.after[at]]]
             if not len(at):
                 continue
             begin, call = found.times.begin_ns[at], launched.call[found.after[at]]
@@ -265,6 +269,14 @@ class Places:
             time = (begin[gap] + part * (until - begin)[gap]).astype(np.int64)
             weight = np.full(len(gap), float(lost[at].sum()) / len(gap))
             yield _Moments(weight, *self._at(time, host.process[call][gap], host.thread[call][gap]))
+
+    def _on_main(self, begin: IntArray, end: IntArray, lost: IntArray) -> _Moments:
+        """Return what the main thread did in gaps that were ended by nothing that was launched."""
+        gap, part = _spread(lost)
+        time = (begin[gap] + part * (end - begin)[gap]).astype(np.int64)
+        process, thread = self._main
+        here = np.full(len(gap), process), np.full(len(gap), thread)
+        return _Moments(np.full(len(gap), float(lost.sum()) / len(gap)), *self._at(time, *here))
 
     def _on_host(self) -> _Moments:
         """Return what the main thread did in the run."""

@@ -87,6 +87,13 @@ def test_a_finding_names_line_function_and_module(name):
             assert each.place.module == "Net_0.Block_2"
 
 
+def test_pages_that_the_host_takes_back_are_placed_where_it_touches_them():
+    rule = RULES["managed_memory"]
+    evidence = cases("managed_memory").FIRES["when the host reads"]()
+    found = diagnose(replace(evidence, facts=with_stacks(evidence.facts)), [rule]).findings
+    assert [each.source for each in found] == ["net.py:7"]
+
+
 def test_only_rules_of_machines_and_counters_have_no_evidence_of_a_program():
     """Else a rule could escape the test above."""
     without = {name for name in RULES if name not in EVIDENCE}
