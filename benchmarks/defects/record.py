@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -275,12 +276,14 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=4, help="programs that start at a time")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin with no pair after that")
     parser.add_argument("--only", default="", help="a regular expression that names match")
+    parser.add_argument("--part", default="0/1", help="I/N: each Nth pair from the Ith on, a GPU")
     parser.add_argument("--rounds", type=int, default=99, help="seeds of each defect, at most")
     parser.add_argument("--home", type=Path, help="keep the profiles in this folder")
     parser.add_argument("--retry", action="store_true", help="try again what failed before")
     chosen = parser.parse_args()
     share_cores(chosen.lanes)
-    pairs = chosen_pairs(chosen.device, chosen.only, chosen.rounds)
+    first, every = map(int, chosen.part.split("/"))
+    pairs = islice(chosen_pairs(chosen.device, chosen.only, chosen.rounds), first, None, every)
     return go(chosen, [Generated(each, chosen.device) for each in pairs])
 
 
