@@ -20,6 +20,7 @@ from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
     from gpuadvisor.monitoring.figures import BlockFigures, GpuFigures
 
 FAST_S = 0.1
@@ -125,9 +126,11 @@ class Block:
         return "a block that has not ended" if self._figures is None else str(self._figures)
 
     def _start(self) -> None:
+        self._collector = Collector()
         try:
-            self._collector = Collector(self._fast_s)
+            self._collector.start(self._fast_s)
         except OSError as error:
+            self._collector = None
             self._problem = f"The sampler cannot be started: {error.strerror}."
         else:
             self._collector.answered.wait(self._wait_s)
@@ -162,21 +165,28 @@ class Block:
 
 
 class Collector:
-    """Folds frames from its creation until `close`; OSError where no process can be started."""
+    """Folds frames from `start` until `close`, which may come while it is being started."""
 
-    def __init__(self, fast_period_s: float | None) -> None:
-        from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
-        from gpuadvisor.monitoring.figures import COUNTER, BlockAccumulator
+    def __init__(self) -> None:
+        from gpuadvisor.monitoring.figures import BlockAccumulator
 
         self.answered = threading.Event()
         """Set when the first readings are there, or the driver has said that there are none."""
         self._block = BlockAccumulator()
         self._lock = threading.Lock()
         self._stopped = False
+        self._sampler: SamplerProcess | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, fast_period_s: float | None) -> None:
+        """Start the sampler process and the thread; OSError where no process can be started."""
+        from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
+        from gpuadvisor.monitoring.figures import COUNTER
+
         # Not `sources.Live`: the machine's own figures would cost the block time and are not shown.
         self._sampler = SamplerProcess(fast_period_s=fast_period_s, hurried=(COUNTER,))
         self._thread = threading.Thread(
-            target=self._collect, name="gpuadvisor-monitor", daemon=True
+            target=self._collect, args=(self._sampler,), name="gpuadvisor-monitor", daemon=True
         )
         self._thread.start()
 
@@ -195,14 +205,19 @@ class Collector:
         """End the block, and wait for the first reading after it, for a few seconds at most."""
         with self._lock:
             self._block.end(ended_s)
-        self._thread.join(LAST_FRAME_S)
+        self._join()
 
     def close(self) -> None:
         """End the sampler process and the thread."""
         with self._lock:
             self._stopped = True
-        self._sampler.close()
-        self._thread.join(LAST_FRAME_S)
+        if self._sampler is not None:
+            self._sampler.close()
+        self._join()
+
+    def _join(self) -> None:
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join(LAST_FRAME_S)
 
     def figures(self, ended_s: float, gpus: Sequence[Gpu]) -> BlockFigures:
         """Return the figures of these GPUs; after `close`, and once."""
@@ -210,11 +225,11 @@ class Collector:
             self._block.end(ended_s)
             return self._block.figures(gpus)
 
-    def _collect(self) -> None:
+    def _collect(self, sampler: SamplerProcess) -> None:
         from gpuadvisor.daemon.sources import has_answered
 
         try:
-            for frame in self._sampler.frames():
+            for frame in sampler.frames():
                 with self._lock:
                     self._block.add(frame)
                     is_over = self._stopped or frame.time_s >= self._block.ended_s

@@ -308,7 +308,11 @@ class _Child:
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, name="telemetry", daemon=True)
-        self._reader.start()
+        try:
+            self._reader.start()
+        except BaseException:  # Ctrl-C, while it waits for the thread: nobody else knows the child
+            self.end()
+            raise
 
     def silent_s(self) -> float:
         return time.monotonic() - self.heard_s
@@ -331,7 +335,7 @@ class _Child:
         """Kill the child and wait a moment; one that cannot be killed is left to the kernel."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired, RuntimeError):  # or it never started
             self._process.wait(DEATH_S)
             self._reader.join(DEATH_S)
         if self._process.stdin:

@@ -178,6 +178,29 @@ except KeyboardInterrupt:
     assert left(result) == ([], [])
 
 
+@pytest.mark.parametrize("name", ["telemetry", "gpuadvisor-monitor"])
+def test_ctrl_c_while_a_thread_starts_leaves_nothing(play, name):
+    """On a busy machine a thread takes long to start, which `Thread.start` waits for."""
+    result = play(f"""
+start = threading.Thread.start
+
+def interrupted(thread):
+    start(thread)
+    if thread.name == {name!r}:
+        signal.raise_signal(signal.SIGINT)
+
+threading.Thread.start = interrupted
+try:
+    with gpuadvisor.monitor():
+        result["ran"] = True
+except KeyboardInterrupt:
+    result["interrupted"] = True
+""")
+    assert "ran" not in result
+    assert result["interrupted"]
+    assert left(result) == ([], [])
+
+
 def test_a_gpu_that_is_not_there_is_refused_before_the_block(play):
     result = play("""
 try:
