@@ -163,6 +163,7 @@ class ScriptEvaluator:
         try:
             ended, blocks_ms = run_in_turns(self.runner, sides, seed, private=True)
         except ApartError as error:
+            self._number_on()  # what became no pair is no trial
             self._turn_nothing(f"{error}, when both were alive and took turns")
             return None
         of = dict(zip(map(bool, pair), blocks_ms, strict=True))
@@ -198,9 +199,9 @@ class ScriptEvaluator:
 
     def remember(self, trials: Sequence[Trial]) -> None:
         """Take over the trials of an earlier, interrupted session of this study."""
-        self.runner.start_numbers_at(max((trial.number for trial in trials), default=-1) + 1)
         self._know(trials)
         self.trials.extend(trials)
+        self._number_on()
 
     def search_again(self) -> None:
         """Let the next search have the runs of those before it, without running them again."""
@@ -283,6 +284,10 @@ class ScriptEvaluator:
             "runs differ from start to start: each process of the proof is measured as it has "
             "started, and then times both sides in turns"
         )
+
+    def _number_on(self) -> None:
+        """Give the next run the number after those of the trials that are kept."""
+        self.runner.start_numbers_at(max((each.number for each in self.trials), default=-1) + 1)
 
     def _is_seen_to_differ(self, head: Settings) -> bool:
         """Say after the pairs of a proof's second look whether these differ too much to tell.
