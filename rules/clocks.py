@@ -13,6 +13,7 @@ from gpuadvisor.domain.telemetry import Event, Frame, Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.alert_states import GpuCondition, Message
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.device_work import COMMUNICATION
 from gpuadvisor.rules.gpus import called, is_at_work
 from gpuadvisor.rules.rule import Estimate
 
@@ -21,7 +22,6 @@ MEMORY_BOUND_PCT = 60
 """Percent of the memory's peak from which on that, and not the clock of the SMs, is taken to be
 the limit: as Nsight Compute's roofline rules have it."""
 PIPES = ("tensor_active_pct", "fp64_active_pct", "fp32_active_pct", "fp16_active_pct")
-COMMUNICATION_KERNELS = "nccl"
 METHOD = (
     "At most the share by which the clock was below its maximum, of the time in which kernels"
     " computed; what waits for memory gains nothing, cycles in which an arithmetic pipe was seen"
@@ -63,7 +63,7 @@ def saving_of_clock(evidence: Evidence, window: GpuWindow) -> tuple[Estimate | N
     busiest = max(facts.busy, key=lambda each: each.compute_ns)
     parts: dict[str, float] = {}
     for kernel in facts.kernels:
-        if kernel.device == busiest.device and COMMUNICATION_KERNELS not in kernel.name.lower():
+        if kernel.device == busiest.device and not COMMUNICATION.search(kernel.name):
             part = f"kernel/{kernel.name}"
             parts[part] = parts.get(part, 0.0) + kernel.time_ns
     return Estimate(low * busiest.compute_ns, high * busiest.compute_ns, parts), METHOD

@@ -123,6 +123,8 @@ ATEN = "void at::native::"
         ),
         (f"{ATEN}reduce_kernel<512, 1, ReduceOp<float> >(int)", Family.REDUCTION, None, "fp32"),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", Family.COMMUNICATION, None, "fp32"),
+        ("void reduceScatterKernel<Args>(Args)", Family.COMMUNICATION, None, None),
+        ("void warpAllReduceKernel<float>(float*)", Family.OTHER, None, "fp32"),
         ("triton_poi_fused_convolution_gemm_0", Family.OTHER, None, None),
         ("my_kernel(float const*, double)", Family.OTHER, None, None),
     ],
