@@ -3,7 +3,8 @@
 Known from what was recorded, never from patterns in time:
 
 - `loading`: a single call that launches, fills or sets something takes `SLOW_CALL_NS` or longer, or
-  one that allocates or frees `LOADING_NS`
+  one that allocates or frees `LOADING_NS` before the process's first work of a device: later ones
+  wait for it, or for memory that an allocator gives back, which is a fault and no start
   (what counts is the part in which the device is idle, so that it cannot be waiting for room in a
   queue), an operator takes `LOADING_NS` or longer before it launches, or the profiler itself
   recorded that kernels were loaded,
@@ -99,7 +100,7 @@ def starting(
             & (took >= SLOW_CALL_NS)
             & ~_named(host.name, texts, _MAKES_GRAPHS)
         )
-        | (np.isin(host.kind, _ALLOCATING) & (took >= LOADING_NS))
+        | (np.isin(host.kind, _ALLOCATING) & (took >= LOADING_NS) & _before_work(host, launched))
     )
     captured = _captured(host, launched, texts)
     late, since = _late(host, launching)
@@ -122,14 +123,24 @@ def starting(
     )
 
 
+def _before_work(host: Calls, launched: LaunchingCalls) -> BoolArray:
+    """Return which calls come before the first of their process that launched what ran."""
+    found = np.ones(len(host), np.bool_)
+    launching = launched.call[launched.call != UNKNOWN]
+    for process in np.unique(host.process[launching]).tolist():
+        first = host.begin_ns[launching[host.process[launching] == process]].min()
+        found[host.process == process] &= host.begin_ns[host.process == process] < first
+    return found
+
+
 def _late(host: Calls, launching: Operators) -> tuple[IntArray, IntArray]:
-    """Return calls before which their operator took long, and since when."""
-    rows = np.flatnonzero((launching.of_call != UNKNOWN) & host.of_kinds(ENQUEUING))
-    rows = rows[np.lexsort((host.begin_ns[rows], host.thread_key[rows]))]
-    since = launching.begin_ns[launching.of_call[rows]]
-    if len(rows) > 1:
-        same = host.thread_key[rows[1:]] == host.thread_key[rows[:-1]]
-        since[1:] = np.where(same, np.maximum(since[1:], host.end_ns[rows[:-1]]), since[1:])
+    """Return calls before which their operator took long without another call, and since when."""
+    order = np.lexsort((host.begin_ns, host.thread_key))
+    before = np.full(len(host), np.iinfo(np.int64).min)
+    same = host.thread_key[order[1:]] == host.thread_key[order[:-1]]
+    before[order[1:]] = np.where(same, host.end_ns[order[:-1]], before[order[1:]])
+    rows = order[(launching.of_call != UNKNOWN)[order] & host.of_kinds(ENQUEUING)[order]]
+    since = np.maximum(launching.begin_ns[launching.of_call[rows]], before[rows])
     late = host.begin_ns[rows] - since >= LOADING_NS
     return rows[late], since[late]
 
