@@ -34,12 +34,14 @@ LEAST_SHARE = 0.7
 dot product with an atomic for each element became 28 times as fast on a GTX 1660 with one a block.
 [own]"""
 
+ON_GLOBAL = "The atomics of {} on global memory wait for each other"
 GLOBAL = (knows("atomics"),)
 UNITS = (knows("atomic_units"),)
+SLICES = (knows("l2_slices"),)
 SHARED = (knows("shared_atomics", "wavefronts"),)
 RULE = Rule(
     Category.ATOMICS,
-    needs=(either(GLOBAL, UNITS, SHARED),),
+    needs=(either(GLOBAL, UNITS, SLICES, SHARED),),
     hides=("latency", "dram_bandwidth", "compute", "occupancy", "divergence", "coalescing",
            "bank_conflict", "tail"),
 )  # fmt: skip
@@ -48,17 +50,22 @@ RULE = Rule(
 @of_each
 def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that wait for atomics on few addresses."""
-    found = _units(kernel, loads) or _waiting(kernel, loads) or _shared(kernel, loads)
+    found = (
+        _units(kernel, loads)
+        or _waiting(kernel, loads)
+        or _shared(kernel, loads)
+        or _slices(kernel, loads)
+    )
     if found is None:
         return None
     high = 1 - max((1 - SPREAD) * max(loads.dram, loads.compute), loads.fixed)
     if high <= 0:
         return None
     shares = Shares(LEAST_SHARE * high, high)
-    where, figures = found
+    said, figures = found
     return result_of(
         kernel,
-        f"The atomics of {short(kernel)} on {where} memory wait for each other",
+        said.format(short(kernel)),
         figures,
         "Combine values before they are added: in registers of a warp (`__reduce_add_sync`), then"
         " in shared memory of a block, and add once a block; or keep several copies.",
@@ -76,7 +83,7 @@ def _units(kernel: KernelMetrics, loads: Loads) -> tuple[str, tuple[Figure, ...]
     alone = most >= max(LEAST_BUSY, LEAST_UNEVEN * mean) and loads.busiest < MOST_BUSY
     if not alone and mean < ALL_BUSY:
         return None
-    return "global", (
+    return ON_GLOBAL, (
         *(() if kernel.atomics is None else (Figure("atomics", kernel.atomics),)),
         percent("busiest_atomic_unit", most, LEAST_BUSY),
         percent("mean_atomic_unit", mean),
@@ -92,11 +99,24 @@ def _waiting(kernel: KernelMetrics, loads: Loads) -> tuple[str, tuple[Figure, ..
     share = kernel.atomics / (kernel.atomics + sum(each or 0.0 for each in others))
     if share < LEAST_OF_REQUESTS or waiting < LEAST_WAITING:
         return None
-    return "global", (
+    return ON_GLOBAL, (
         Figure("atomics", kernel.atomics),
         percent("atomics_of_global_requests", share, LEAST_OF_REQUESTS),
         percent("warps_waiting_for_memory", waiting, LEAST_WAITING),
     )
+
+
+def _slices(kernel: KernelMetrics, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
+    """Look at the slices of the L2 cache: a lock keeps one busy with few atomics."""
+    if kernel.atomics == 0 or kernel.l2_slices is None or loads.busiest >= MOST_BUSY:
+        return None
+    mean, most = kernel.l2_slices
+    if most < max(LEAST_BUSY, LEAST_UNEVEN * mean):
+        return None
+    return (
+        "The threads of {} wait for each other at few addresses, as atomics and locks do: one"
+        " slice of the L2 cache has most of its work"
+    ), (percent("busiest_l2_slice", most, LEAST_BUSY), percent("mean_l2_slice", mean))
 
 
 def _shared(kernel: KernelMetrics, loads: Loads) -> tuple[str, tuple[Figure, ...]] | None:
@@ -106,7 +126,7 @@ def _shared(kernel: KernelMetrics, loads: Loads) -> tuple[str, tuple[Figure, ...
     share = again / kernel.wavefronts
     if share < LEAST_OF_CACHE or loads.l1 < LEAST_SHARED:
         return None
-    return "shared", (
+    return "The atomics of {} on shared memory wait for each other", (
         Figure("shared_atomic_cycles", taken),
         percent("conflicting_atomics_of_l1_cycles", share, LEAST_OF_CACHE),
     )

@@ -355,6 +355,14 @@ class KernelMetrics:
         return None if mean is None or most is None else (mean, most)
 
     @cached_property
+    def l2_slices(self) -> tuple[float, float] | None:
+        """How busy the L2 cache's slices are on average, and the busiest one: addresses are spread
+        over them, so that only a few addresses keep one alone busy."""
+        name = "lts__throughput.{}.pct_of_peak_sustained_elapsed"
+        mean, most = self.share(name.format("avg")), self.share(name.format("max"))
+        return None if mean is None or most is None else (mean, most)
+
+    @cached_property
     def shared_atomics(self) -> tuple[float, float] | None:
         """Cycles that atomics on shared memory took, and those of them that were conflicts."""
         taken = self.first("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum")

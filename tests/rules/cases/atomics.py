@@ -31,7 +31,17 @@ def in_shared(again):
 
 NOT_COUNTED = {REQUESTS.format(f"global_op_{each}"): None for each in ("atom", "red")}
 
+SLICE = "lts__throughput.{}.pct_of_peak_sustained_elapsed"
 FIRES = {
+    "one slice of the L2 cache has the work, and atomics were not counted": lambda: kernel(
+        QUIET, NOT_COUNTED, {SLICE.format("avg"): 1.1, SLICE.format("max"): 35.7}
+    ),
+    "one slice has the work of a lock, with few atomics": lambda: kernel(
+        QUIET,
+        NOT_COUNTED,
+        {UNIT.format("avg"): 0.01, UNIT.format("max"): 0.2},
+        {SLICE.format("avg"): 1.1, SLICE.format("max"): 35.7},
+    ),
     "one unit does all, of atomics that were not counted": lambda: added(
         0.0, {UNIT.format("avg"): 1.0, UNIT.format("max"): 33.0}, NOT_COUNTED
     ),
@@ -41,6 +51,12 @@ FIRES = {
     "in shared memory": lambda: in_shared(45e6),
 }
 SILENT = {
+    "slices that are even, and atomics were not counted": lambda: kernel(
+        QUIET, NOT_COUNTED, {SLICE.format("avg"): 12.0, SLICE.format("max"): 18.0}
+    ),
+    "one slice has the work of a kernel without atomics": lambda: kernel(
+        QUIET, {SLICE.format("avg"): 1.1, SLICE.format("max"): 35.7}
+    ),
     "units that are even, of atomics that were not counted": lambda: added(
         0.0, {UNIT.format("avg"): 30.0, UNIT.format("max"): 33.0}, NOT_COUNTED
     ),
