@@ -44,12 +44,13 @@ COMMUNICATION = re.compile(
     re.IGNORECASE,
 )
 """Names of kernels that exchange data between GPUs: NCCL's and RCCL's
-(`ncclKernel_AllReduce_RING_LL_Sum_float`, `ncclDevKernel_...`, `rccl_main_kernel`), MSCCL's, those of
-NVSHMEM and ROCSHMEM; the all-reduces of vLLM, FlashInfer, QuickReduce
+(`ncclKernel_AllReduce_RING_LL_Sum_float`, `ncclDevKernel_...`, `rccl_main_kernel`), MSCCL's, those
+of NVSHMEM and ROCSHMEM; the all-reduces of vLLM, FlashInfer, QuickReduce
 (`quickreduce::allreduce_prototype_twoshot`) and PyTorch's symmetric memory; Transformer Engine's
-`userbuffers_...`; the exchanges between experts of DeepEP (`deep_ep::internode_ll::dispatch`), MORI
-(`EpDispatchInterNodeKernel`) and FlashInfer (`moeA2ADispatchKernel`); and whatever is called after a
-collective (`ReduceScatterKernel`), but for reductions within a block (`warpAllReduceKernel`)."""
+`userbuffers_...`; the exchanges between experts of DeepEP (`deep_ep::internode_ll::dispatch`),
+MORI (`EpDispatchInterNodeKernel`) and FlashInfer (`moeA2ADispatchKernel`); and whatever is called
+after a collective (`ReduceScatterKernel`), but for reductions within a block
+(`warpAllReduceKernel`)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,6 +124,15 @@ NORMALIZES_NCHW = re.compile(r"bn_\w*NCHW|bn_(bw|fw_tr|fw_inf)_1C11")
 """cuDNN's batch normalisation of tensors in NCHW, with one block a channel."""
 NATIVE_NCHW = re.compile(r"native::batch_norm_(?!\w*channels_last)\w*kernel")
 """PyTorch's own, which it takes under AMP: also with one block a channel."""
+CASTS = re.compile(
+    r"(Load|Store)WithCast|\b(b?float\d+|bfloat16tofloat32|float8)\w*_copy_kernel|\bcast_kernel",
+    re.I,
+)
+"""PyTorch's kernels that do nothing but convert a tensor's type, or other work with such a
+conversion: those without one are another instance of the same template."""
+DEQUANTIZES = re.compile(r"de_?quanti[sz]e(?!_?(and|gemm|mat))|\bdequant_", re.I)
+"""Kernels that write quantized weights as numbers of 16 or 32 bits: bitsandbytes'
+`kDequantizeBlockwise`, llama.cpp's `dequantize_block_q4_0`, AWQ's `dequantize_weights`."""
 RANDOM = re.compile(
     r"distribution_(nullary|elementwise|unary|binary)\w*kernel|curand|gen_sequenced|generate_seed_pseudo"
     r"|native::\w*(normal|uniform|random|bernoulli)_?\w*kernel",

@@ -57,6 +57,37 @@ def test_steps_in_which_something_starts_are_left_out(cold):
     closes(facts)
 
 
+@pytest.mark.parametrize("in_operator", [False, True])
+def test_a_slow_allocation_after_the_first_work_is_no_start(in_operator):
+    """An allocator that gives memory back and asks again waits for the device: a fault to find."""
+    made, begin = Made(), 0.0
+    for number in range(5):
+        began, begin = begin, step(made, begin, number, marked=False)
+        if number == 3:
+            made.call("cudaFree", (begin, 60_000), CallKind.FREE)
+            made.call("cudaMalloc", (begin + 60_000, 61_000), CallKind.ALLOCATE)
+            if in_operator:
+                made.operator("aten::cat", (begin - 2, 121_010))
+                made.launched("cat", call=(begin + 121_001, 5), runs=(begin + 121_009, 90))
+            begin += 121_200
+        made.range(f"ProfilerStep#{number}", (began, begin - began), Range.STEP)
+    facts = judged(made.profile())
+    assert facts.fitness.note == "" and len(facts.steps.steps) == 5
+    assert facts.idle[0].causes_ns[Cause.ALLOCATING] >= 120_000 * US
+    assert facts.idle[0].causes_ns[Cause.STARTING] == 0
+    closes(facts)
+
+
+def test_a_slow_allocation_before_the_first_work_is_a_start():
+    made = Made()
+    made.call("cudaMalloc", (0, 200_000), CallKind.ALLOCATE)
+    begin = step(made, 200_010.0, 0, marked=False)
+    made.range("ProfilerStep#0", (0, begin), Range.STEP)
+    for number in range(1, 5):
+        begin = step(made, begin, number)
+    assert "4 of 5 steps are looked at" in judged(made.profile()).fitness.note
+
+
 def test_a_steady_recording_is_looked_at_whole():
     facts = judged(training().profile())
     assert facts.fitness.note == "" and len(facts.steps.steps) == 5
