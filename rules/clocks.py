@@ -13,6 +13,7 @@ from gpuadvisor.domain.telemetry import Event, Frame, Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.alert_states import GpuCondition, Message
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_families import COMMUNICATION
 from gpuadvisor.rules.gpus import called, is_at_work
 from gpuadvisor.rules.rule import Estimate
 
@@ -59,8 +60,6 @@ def saving_of_clock(evidence: Evidence, window: GpuWindow) -> tuple[Estimate | N
         seconds = evidence.telemetry.seconds if evidence.telemetry is not None else 0.0
         at_work_ns = 1e9 * seconds * window.busy_share
         return Estimate(low * at_work_ns, high * at_work_ns, {}, at_work_ns), METHOD
-    from gpuadvisor.rules.facts.device_work import COMMUNICATION  # numpy, which daemons do without
-
     busiest = max(facts.busy, key=lambda each: each.compute_ns)
     parts: dict[str, float] = {}
     for kernel in facts.kernels:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +20,7 @@ from gpuadvisor.rules.facts.intervals import (
     numbered,
     union,
 )
+from gpuadvisor.rules.facts.kernel_families import COMMUNICATION
 
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 """Columns of `kernels` that hold the grid in blocks and the block in threads."""
@@ -34,23 +34,6 @@ class Work(IntEnum):
     """A kernel that exchanges data with other GPUs."""
     MEMORY = 2
     """A copy or a memset."""
-
-
-COMMUNICATION = re.compile(
-    r"nccl\w*kernel|rccl_main_kernel|msccl\w*kernel|nvshmem|rocshmem|cross_device_reduce|multimem_"
-    r"|(one|two)_?shot_\w*all_?reduce|all_?reduce_\w*(one|two)_?shot|allreduce_fusion_kernel"
-    r"|\bk?userbuffers_|deep_ep\w*::(intra|inter)node\w*::|\bEp(Dispatch|Combine)|moe_?(A2A|all_?to_?all)"
-    r"|(?<![a-z])(all_?(reduce|gather|to_?all)|reduce_?scatter)(v|_\w+)?_?kernel",
-    re.IGNORECASE,
-)
-"""Names of kernels that exchange data between GPUs: NCCL's and RCCL's
-(`ncclKernel_AllReduce_RING_LL_Sum_float`, `ncclDevKernel_...`, `rccl_main_kernel`), MSCCL's, those
-of NVSHMEM and ROCSHMEM; the all-reduces of vLLM, FlashInfer, QuickReduce
-(`quickreduce::allreduce_prototype_twoshot`) and PyTorch's symmetric memory; Transformer Engine's
-`userbuffers_...`; the exchanges between experts of DeepEP (`deep_ep::internode_ll::dispatch`),
-MORI (`EpDispatchInterNodeKernel`) and FlashInfer (`moeA2ADispatchKernel`); and whatever is called
-after a collective (`ReduceScatterKernel`), but for reductions within a block
-(`warpAllReduceKernel`)."""
 
 
 @dataclass(frozen=True, eq=False)

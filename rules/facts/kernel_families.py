@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from gpuadvisor.rules.facts.device_work import COMMUNICATION
-
 
 class Family(StrEnum):
     """Kernels that are cured in the same way."""
@@ -57,6 +55,22 @@ class KernelKind:
     """Data type of what is computed, in the words of `Ceilings`: `fp32`, `tf32`, `fp16`, `bf16`,
     `fp64`."""
 
+
+COMMUNICATION = re.compile(
+    r"nccl\w*kernel|rccl_main_kernel|msccl\w*kernel|nvshmem|rocshmem|cross_device_reduce|multimem_"
+    r"|(one|two)_?shot_\w*all_?reduce|all_?reduce_\w*(one|two)_?shot|allreduce_fusion_kernel"
+    r"|\bk?userbuffers_|deep_ep\w*::(intra|inter)node\w*::|\bEp(Dispatch|Combine)|moe_?(A2A|all_?to_?all)"
+    r"|(?<![a-z])(all_?(reduce|gather|to_?all)|reduce_?scatter)(v|_\w+)?_?kernel",
+    re.IGNORECASE,
+)
+"""Names of kernels that exchange data between GPUs: NCCL's and RCCL's
+(`ncclKernel_AllReduce_RING_LL_Sum_float`, `ncclDevKernel_...`, `rccl_main_kernel`), MSCCL's, those
+of NVSHMEM and ROCSHMEM; the all-reduces of vLLM, FlashInfer, QuickReduce
+(`quickreduce::allreduce_prototype_twoshot`) and PyTorch's symmetric memory; Transformer Engine's
+`userbuffers_...`; the exchanges between experts of DeepEP (`deep_ep::internode_ll::dispatch`),
+MORI (`EpDispatchInterNodeKernel`) and FlashInfer (`moeA2ADispatchKernel`); and whatever is called
+after a collective (`ReduceScatterKernel`), but for reductions within a block
+(`warpAllReduceKernel`)."""
 
 _FAMILIES = (
     (Family.GEMM, r"_matmul_ogs|\bbmm_\w*_t\d+x\d+x\d+"),
