@@ -78,12 +78,20 @@ def diagnose(
 
 
 def _found(rule: Loaded, said: RuleResult, evidence: Evidence, fitted: Calibration) -> _Found:
-    said = _held(said, evidence)
+    said = _remarked(said) if evidence.too_short else _held(said, evidence)
     result = _held(fitted.applied(rule.name, said, evidence.run_ns), evidence)
     finding = _judged(rule, result, evidence)
     if said.saving is not None and result.saving != said.saving:
         finding = replace(finding, uncalibrated_pct=_worth(said.saving, evidence))
     return _Found(rule, result, finding)
+
+
+def _remarked(result: RuleResult) -> RuleResult:
+    """Return a result of a recording that is too short to be judged: what it says of the run's time
+    is good to know, and worth nothing that can be told."""
+    if result.saving is None:
+        return result
+    return replace(result, saving=None, method="", severity=Severity.INFO)
 
 
 def _held(result: RuleResult, evidence: Evidence) -> RuleResult:

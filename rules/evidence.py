@@ -129,3 +129,8 @@ class Evidence:
     def has_timeline(self) -> bool:
         """Whether it is known when things ran."""
         return self.facts is not None and self.facts.has_timeline
+
+    @property
+    def too_short(self) -> bool:
+        """Whether the profile is too short for anything in it to be called slow."""
+        return self.facts is not None and self.facts.too_short is not None

@@ -205,7 +205,8 @@ def line(account: Account, diagnosis: Diagnosis | None) -> str:
 
 
 def work_sentence(found: WorkWithoutFinding, how: str) -> str:
-    """Return which kernels fill the run without a finding, and what would tell of them."""
+    """Return which kernels fill the run without a finding, and what would tell of them; only which
+    they are where nothing would, as the recording is too short."""
     short, share = _short(found.kernel), _percent(found.share)
     if found.is_one:
         kind = "" if found.family is Family.OTHER else f" ({found.family})"
@@ -216,6 +217,8 @@ def work_sentence(found: WorkWithoutFinding, how: str) -> str:
         )
     else:
         who = f"Kernels of the kind {found.family}, {short} first, have {share} of the run"
+    if not how:
+        return f"{who}."
     return (
         f"{who}, and no rule found something to fix in {'it' if found.is_one else 'them'}. How well"
         f" {'it runs' if found.is_one else 'they run'} a timeline does not tell: {how}."

@@ -84,6 +84,8 @@ def _amount(profile: ProfileReport) -> str:
 def outcome(report: DiagnosisReport) -> str:
     """Return how busy the GPU was, and what all findings are worth together."""
     busy = ""
+    if _is_too_short(report):
+        return found(report)
     if report.profile is not None and (accounts := report.profile.facts.time_breakdowns):
         who = "The GPU was" if len(accounts) == 1 else "The GPUs were"
         share = report.profile.facts.window.busy_share
@@ -95,6 +97,8 @@ def found(report: DiagnosisReport) -> str:
     """Return how much there is to fix, and what it is worth together, in a sentence."""
     count = len(report.worth_fixing) + report.cut
     if not count:
+        if _is_too_short(report):
+            return f"{_TOO_SHORT}."
         if not report.able:
             return f"{_without_work(report) or 'Nothing could be looked at'}."
         looked = ", ".join(report.looked_at)
@@ -115,6 +119,8 @@ def _nothing(report: DiagnosisReport) -> str:
     if report.source == "ncu":
         # Counters tell how a kernel runs, not whether its work is needed.
         return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the captured kernel time"
+    if _is_too_short(report):
+        return _TOO_SHORT
     if without := _without_work(report):
         return f"{without}; nothing else was found"
     if report.profile.facts.fitness.no_idle is not None:
@@ -126,6 +132,13 @@ def _nothing(report: DiagnosisReport) -> str:
     if facts.account.share_of(explained) >= FILLED:
         return "Nothing worth fixing was found"
     return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the run"
+
+
+_TOO_SHORT = "The recording is too short to find something to fix in it"
+
+
+def _is_too_short(report: DiagnosisReport) -> bool:
+    return report.profile is not None and report.profile.facts.too_short is not None
 
 
 def _without_work(report: DiagnosisReport) -> str:
@@ -151,8 +164,7 @@ def limits(report: DiagnosisReport) -> list[str]:
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
     facts = report.profile.facts
-    once = None if facts.fitness.no_idle else facts.no_loop
-    told = (facts.fitness.note, once, lost_launches(facts))
+    told = (*facts.looked_at, lost_launches(facts))
     return [sentence(each) for each in told if each]
 
 
@@ -165,14 +177,15 @@ def account(report: DiagnosisReport) -> list[str]:
     facts = report.profile.facts
     whole = facts.account
     words = [account_wording.line(whole, report.diagnosis)]
+    is_short = _is_too_short(report)
     left = account_wording.idle_without_finding(whole, report.diagnosis)
-    if left is not None and facts.fitness.no_idle is None:
+    if left is not None and facts.fitness.no_idle is None and not is_short:
         words.append(" ".join(_unclaimed(report, facts, left)))
     near = account_wording.near_bound_ns(facts.rooflines)
     kernels = account_wording.work_without_finding(whole, report.diagnosis, near)
     if kernels is not None:
         of_script = script(report) if report.script or report.source == "kineto" else None
-        how = account_wording.counting(kernels.kernel, of_script)
+        how = "" if is_short else account_wording.counting(kernels.kernel, of_script)
         words.append(account_wording.work_sentence(kernels, how))
     return words
 

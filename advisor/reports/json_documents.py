@@ -333,8 +333,7 @@ def profile_json(report: ProfileReport) -> Json:
 
 
 def _looked_at(facts: Facts) -> str | None:
-    once = None if facts.fitness.no_idle else facts.no_loop
-    return ". ".join(filter(None, (facts.fitness.note, once))) or None
+    return ". ".join(facts.looked_at) or None
 
 
 def _account(account: Account, diagnosis: Diagnosis | None) -> list[Json]:

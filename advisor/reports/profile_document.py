@@ -116,7 +116,7 @@ def _sections(report: ProfileReport) -> Iterator[Section]:
     if (diagnosis := of_profile(report)) is not None:
         lead = diagnosis_wording.found(diagnosis)
         yield Section.led("What to fix first", lead, *what_to_fix(diagnosis))
-    limits = (report.facts.fitness.note or report.facts.no_loop, lost_launches(report.facts))
+    limits = (*report.facts.looked_at, lost_launches(report.facts))
     told = (f"{each}." for each in limits if each)
     if sentences := (*told, *report.problems, *report.facts.profile.header.warnings):
         yield Section("Notes", [Bullets([each[:_LONGEST] for each in sentences])])

@@ -1,4 +1,4 @@
-"""Whether a recording shows something that comes again, or events that come once.
+"""Whether a recording shows something that comes again, or events that come once, or too little.
 
 A program that is started, does a few things and ends has idle time, but none that a longer run
 would have more of: it lies between work that never follows each other again. Rules about loops say
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuadvisor.rules.facts.idle import HOST_PACE_NS, IdleTime
+from gpuadvisor.rules.facts.idle import AGAIN, HOST_PACE_NS, IdleTime
 from gpuadvisor.rules.facts.starting import SLOW_CALL_NS
 from gpuadvisor.rules.facts.window import FILLED, Window
 
@@ -17,21 +17,31 @@ MOST = 0.5
 """Share from which on something is most of it: all else together is less."""
 
 
-def no_loop(window: Window, idle: Sequence[IdleTime], kernels: int) -> str | None:
-    """Return why the recording shows no loop, in a sentence without a full stop; None where it may
-    show one, or where the GPU is hardly idle.
+def too_short(window: Window, kernels: int) -> str | None:
+    """Return why nothing of the recording can be judged, in a sentence without a full stop that
+    says what to record instead; None where it is long enough, or its work comes again and again.
 
-    Fewer kernels than a host launches at a steady pace, in less time than one first launch may
-    take, are none either, even where they come again.
+    That is so where fewer kernels ran than a host launches at a steady pace, or fewer than `AGAIN`,
+    in less time than one first launch may take: what each of them lasts may be a first time's.
     """
-    steps = window.steps.steps if window.steps is not None else ()
-    if len(steps) > 1 or not window.busy or window.busy_share >= FILLED:
+    if _has_steps(window) or not window.busy or not 0 < window.run_ns < SLOW_CALL_NS:
         return None
-    if kernels * HOST_PACE_NS < window.run_ns < SLOW_CALL_NS:
-        return (
-            f"All work in this recording lasts {window.run_ns / 1000:.0f} µs, less than the first"
-            " launch of a kernel may take: what the program does in a longer run is not in it"
-        )
+    if kernels >= AGAIN and kernels * HOST_PACE_NS >= window.run_ns:
+        return None
+    launched = f"{kernels} kernel{'' if kernels == 1 else 's'}"
+    return (
+        f"All work in this recording ({launched}) lasts {window.run_ns / 1000:.3g} µs, less than"
+        " the first launch of a kernel may take: it tells what ran, but not whether that is slow or"
+        " what the program does in a longer run; record one that does this work again and again, or"
+        " on more data"
+    )
+
+
+def no_loop(window: Window, idle: Sequence[IdleTime]) -> str | None:
+    """Return why a recording that is long enough shows no loop, in a sentence without a full stop;
+    None where it may show one, or where the GPU is hardly idle."""
+    if _has_steps(window) or not window.busy or window.busy_share >= FILLED:
+        return None
     # A long gap among others of its kind is most of a run that is mostly idle; where the GPU is
     # mostly busy, its work is what comes again.
     is_idle = window.busy_share < MOST
@@ -47,3 +57,7 @@ def no_loop(window: Window, idle: Sequence[IdleTime], kernels: int) -> str | Non
         f" GPU was idle lies {kinds} only once or twice; what the program does again and again in a"
         " longer run is not in it"
     )
+
+
+def _has_steps(window: Window) -> bool:
+    return window.steps is not None and len(window.steps.steps) > 1

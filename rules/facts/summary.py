@@ -40,7 +40,7 @@ from gpuadvisor.rules.facts.modules import Modules, modules
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.places import Places
-from gpuadvisor.rules.facts.recurring import no_loop
+from gpuadvisor.rules.facts.recurring import no_loop, too_short
 from gpuadvisor.rules.facts.roofline import CeilingValues, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
 from gpuadvisor.rules.facts.starting import Starting, starting
@@ -146,11 +146,23 @@ class Facts:
         return idle(*parts, self.starting, self.host_recorded, self.window.span)
 
     @cached_property
+    def too_short(self) -> str | None:
+        """Why nothing of the recording can be judged, as it is so short; None where it is not."""
+        return too_short(self.window, self.work.kernels) if self.has_timeline else None
+
+    @cached_property
     def no_loop(self) -> str | None:
         """Why nothing can be said about what the program does again and again."""
         if not self.has_timeline:
             return None
-        return no_loop(self.window, self.idle, self.work.kernels)
+        return self.too_short or no_loop(self.window, self.idle)
+
+    @property
+    def looked_at(self) -> tuple[str, ...]:
+        """Which part of the recording is looked at and why it can tell little, in sentences without
+        a full stop."""
+        once = self.too_short if self.fitness.no_idle else self.no_loop
+        return tuple(filter(None, (self.fitness.note, once)))
 
     @cached_property
     def host_recorded(self) -> bool:

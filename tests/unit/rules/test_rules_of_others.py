@@ -28,8 +28,8 @@ from tests.profiles import Made
 from tests.rules.building import timeline
 
 made = Made()
-made.launched("kernel", call=(0, 5), runs=(10, 90))
-made.operator("save", (0, 30))
+made.launched("kernel", call=(0, 5), runs=(10, 9000))
+made.operator("save", (0, 3000))
 rules = {rule.name: rule for rule in (*select_rules(), *select_rules())}
 mine = rules["checkpoint_every_step"]
 (found,) = diagnose(timeline(made), [mine]).findings
