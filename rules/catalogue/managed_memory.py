@@ -37,31 +37,55 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     exposed, inside = evidence.share(most.exposed_ns), evidence.share(most.inside_ns)
     alone = f"for {exposed:.0%} of the run the GPU only waits for pages of managed memory"
     within = f"for {inside:.0%} kernels run while pages of managed memory move"
-    if (host := evidence.share(most.for_host_ns)) >= LEAST_SHARE:
-        alone += f" ({host:.0%} until the host takes some back, whatever it does in between)"
     told = [words for words, share in ((alone, exposed), (within, inside)) if share >= LEAST_SHARE]
     summary = ", and ".join(told or [alone])
+    others = []
+    if (host := evidence.share(most.host_ns)) >= LEAST_SHARE:
+        others.append(f"for {host:.0%} more the host does something else between two pages")
+    if (kernels := evidence.share(most.kernels_ns)) < LEAST_SHARE:
+        others.append(f"all kernels together take {most.kernels_ns / 1e6:.3g} ms, {kernels:.1%}")
     low, high = _saved(facts, most)
-    # What the host does between two pages is not told apart, so that much may be its own work.
+    # Where a fault ends and the host's own work begins is not told, so that much may be the latter.
     sure = low >= LEAST_SHARE * run or (low + high) / 2 < CRITICAL * run
     yield RuleResult(
-        f"{summary[:1].upper()}{summary[1:]} ({len(most.rows):,} migrations)",
+        "; ".join([f"{summary[:1].upper()}{summary[1:]} ({len(most.rows):,} migrations)", *others]),
         (
             percent("waiting_for_pages", exposed, LEAST_SHARE),
             percent("pages_move_in_kernels", inside, LEAST_SHARE),
-            percent("until_the_host_takes_pages", host),
+            percent("host_between_pages", host),
+            percent("kernels", kernels),
             Figure("bytes_to_the_gpu", most.bytes_to_gpu, "bytes"),
+            Figure("bytes_to_the_gpu_in_kernels", most.bytes_asked_in_kernels, "bytes"),
             Figure("bytes_back", most.bytes - most.bytes_to_gpu, "bytes"),
         ),
-        "Move whole arrays before they are needed: cudaMemPrefetchAsync to the GPU after the host"
-        " last wrote them, and back before it reads them; or allocate with cudaMalloc and copy."
-        " Touching a page moves it, so what both use in turn moves each time.",
+        _advice(most),
         Estimate(low, high, _parts(most)),
-        "At most the time in which the GPU waits for pages, and that of kernels while pages move or"
-        " move again within 50 us, less what the same bytes take from pinned memory; what the host"
-        " does between two pages is part of it. At least the time in which pages moved, less these"
-        " bytes at half that rate.",
+        "At most the time in which pages move or the GPU waits for them, 50 us a gap, and that of"
+        " kernels while pages move or move again within 50 us, less what the same bytes take from"
+        " pinned memory. At least the time in which pages moved, less these bytes at half that"
+        " rate.",
         severity=None if sure else Severity.WARNING,
+    )
+
+
+def _advice(moved: Migrations) -> str:
+    """Return what to move beforehand: what already is, is no longer advised."""
+    asked, back = moved.bytes_asked_in_kernels, moved.bytes - moved.bytes_to_gpu
+    steps = []
+    if asked:
+        steps.append("cudaMemPrefetchAsync to the GPU after the host last wrote them")
+    if back:
+        steps.append("cudaMemPrefetchAsync to the host (cudaCpuDeviceId) before it reads them")
+    if not steps:
+        return (
+            "Pages are moved to the GPU before kernels touch them: prefetch them in a stream of its"
+            " own while other kernels run, or keep on the GPU what is used again."
+        )
+    before = "" if asked else "To the GPU they are moved before kernels touch them already. "
+    return (
+        f"{before}Move whole arrays before they are needed: {', and '.join(steps)}; or allocate"
+        " with cudaMalloc and copy. Touching a page moves it, so what both use in turn moves each"
+        " time."
     )
 
 

@@ -11,6 +11,7 @@ from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.facts.kernels import KernelTime
+from gpuadvisor.rules.facts.migrations import waiting_in_kernels_ns
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
@@ -26,6 +27,9 @@ SATURATING = 2.5
 are enough to reach its bandwidth. [own]"""
 MOST_AT_ONCE = 1.2
 """Most kernels that run at once on average: with more, others may fill the rest. [own]"""
+MOST_WAITING = 0.5
+"""Largest share of a kernel's time in which it may have waited for pages of managed memory: with
+more it is these that it takes its time for, however many blocks it has. [own]"""
 
 RULE = Rule(Category.SMALL_GRID, needs=(LAUNCHES, DEVICE, LAUNCH_SHAPES))
 
@@ -58,6 +62,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         low = each.mean([max(1 - SATURATING * part, 0.0) for part in filled])
         high = each.mean([max(1 - part, 0.0) for part in filled])
         rows = each.rows(facts.profile, uses.rows_of(each.name))
+        waited = int(waiting_in_kernels_ns(facts.work, rows).sum()) / each.time_ns
+        if waited > MOST_WAITING:
+            continue
+        own = 1 - waited
         yield RuleResult(
             f"{short(each.name)} takes {share:.0%} of the GPU's kernel time{each.words(whole)} with"
             f" {number} of {size} on {count} multiprocessors",
@@ -67,7 +75,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             ),
             "Split its work into more blocks: smaller tiles, a split of the inner dimension, or a"
             " larger batch.",
-            row_saving(facts, [RowGain(rows, each.time_ns, low, high)]),
+            row_saving(facts, [RowGain(rows, each.time_ns, own * low, own * high)]),
             f"At most in proportion to the multiprocessors that have no block; {PLAYED}.",
             scope=Scope(ScopeKind.KERNEL, each.name),
         )

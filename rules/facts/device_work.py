@@ -106,6 +106,8 @@ class DeviceWork:
         source, destination = (
             _named(Memory, self.copies[end][copy]) for end in ("source", "destination")
         )
+        if direction == "migration":
+            return f"pages of managed memory to the {'GPU' if destination == 'device' else 'host'}"
         return f"copy {direction} ({source} to {destination})"
 
 

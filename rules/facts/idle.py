@@ -24,9 +24,11 @@ and else, before that call:
 from the begin of that call to its end and the time a device needs to begin: `launching`, or
 `synchronizing` or `allocating` as before it, for else it had been launched earlier; and after that
 `device`: what was launched did not begin, and nothing tells why. Where no call was recorded it is
-`unknown`, or `migrating` where pages of managed memory moved: nothing launches that. What is no
-longer than a device needs to begin is neither: `between_kernels`. After the last work of a device
-the rest of the run is `starting` or `allocating` where a thread that launches does that, and else
+`unknown`. Pages of managed memory move as the host or a kernel touches them, and nothing launches
+that: the time that a page fault takes before them (`FAULT_NS`) is `migrating`, and what is before
+that is the host's own work (`other_host`), where no thread starts something or allocates. What is
+no longer than a device needs to begin is neither: `between_kernels`. After the last work of a
+device the rest of the run is `starting` or `allocating` where a thread that launches does that, and else
 `finished`. Without ranges (Nsight Systems without NVTX) nothing is `waiting_for_data`, which is
 then part of `other_host`.
 
@@ -41,6 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +85,10 @@ USUAL_TIMES = 2
 kinds of GPU, of NVIDIA and AMD, 90 % begin within 0.9 to 2 times a median of 1.1 to 24 us."""
 RESOLUTION_NS = 2_000
 """Traces of whole microseconds cut off both begin and duration."""
+FAULT_NS = 50_000
+"""Time to handle a page fault of a GPU, at most: 20 to 50 us (T. Zheng et al., "Towards High
+Performance Paged Memory for GPUs", HPCA 2016). Who touches a page waits no longer before it moves:
+the time before that is its own."""
 AGAIN = 3
 """Times that something has to come to be what a program does again and again: of two times, the
 first and the last, nothing tells which one is usual."""
@@ -101,7 +108,7 @@ class Cause(StrEnum):
     STARTING = "starting"
     PROFILER = "profiler"
     MIGRATING = "migrating"
-    """Until pages of managed memory moved, as a kernel or the CPU touched them."""
+    """From when the CPU touched pages of managed memory until they moved."""
     BETWEEN_KERNELS = "between_kernels"
     FINISHED = "finished"
     NOT_RECORDED = "not_recorded"
@@ -321,6 +328,18 @@ class _Threads:
     def starts(self, key: int) -> Intervals:
         return self.starting.once.get(int(self.host.process[self.rows[key][0]]), NEVER)
 
+    @cached_property
+    def start_any(self) -> Intervals:
+        found = none()
+        for times in self.starting.once.values():
+            found = either(found, times)
+        return found
+
+    @cached_property
+    def allocate_any(self) -> Intervals:
+        rows = np.isin(self.host.kind, _ALLOCATING)
+        return union(self.host.begin_ns[rows], self.host.end_ns[rows])
+
     def allocates(self, key: int) -> Intervals:
         rows = self.rows[key]
         rows = rows[np.isin(self.host.kind[rows], _ALLOCATING)]
@@ -329,12 +348,10 @@ class _Threads:
     def allocating_within(self, keys: IntArray, begin_ns: int, end_ns: int) -> int:
         """Return for how long between two times a thread among some handled memory, and no process
         did what a run does once."""
-        found, once = none(), none()
+        found = none()
         for key in np.unique(keys).tolist():
             found = either(found, self.allocates(key))
-        for times in self.starting.once.values():
-            once = either(once, times)
-        left = without(found, once)
+        left = without(found, self.start_any)
         return int(covered_ns(left, np.array([begin_ns]), np.array([end_ns]))[0])
 
     def waits_for_device(self, key: int) -> Intervals:
@@ -446,7 +463,7 @@ def _split(
     known = launched.known[after]
     length = times.end_ns - times.begin_ns
     moved = ~known & work.is_migration[after]
-    causes[Cause.MIGRATING][moved] = length[moved]
+    _blame_pages(causes, threads, times, np.flatnonzero(moved))
     causes[Cause.UNKNOWN][~known & ~moved] = length[~known & ~moved]
     gap = np.flatnonzero(known)
     for key, at in by_key(launched.thread_key[after[gap]]):
@@ -459,6 +476,26 @@ def _split(
         causes[Cause.BETWEEN_KERNELS] += np.where(short, causes[cause], 0)
         causes[cause][short] = 0
     return Gaps(times, before, after, all_causes.T)
+
+
+def _blame_pages(
+    causes: Mapping[Cause, IntArray], threads: _Threads, times: Intervals, gap: IntArray
+) -> None:
+    """Split the gaps that pages of managed memory ended: which thread touched them is not known."""
+    begin, end = times.begin_ns[gap], times.end_ns[gap]
+    touched = np.maximum(end - FAULT_NS, begin)
+    causes[Cause.MIGRATING][gap] = end - touched
+    rest, taken = touched - begin, none()
+    for cause, found in (
+        (Cause.STARTING, threads.start_any),
+        (Cause.ALLOCATING, threads.allocate_any),
+    ):
+        mine = without(found, taken)
+        taken = either(taken, mine)
+        took = covered_ns(mine, begin, touched)
+        causes[cause][gap] = took
+        rest = rest - took
+    causes[Cause.OTHER_HOST][gap] = rest
 
 
 def _neighbours(

@@ -9,13 +9,9 @@ import numpy as np
 
 from gpuadvisor.domain.profile import Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.idle import Cause, IdleTime
+from gpuadvisor.rules.facts.idle import FAULT_NS, Cause, IdleTime
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, covered_ns, union
-
-FAULT_NS = 50_000
-"""Time to handle a page fault of a GPU, at most: 20 to 50 us (T. Zheng et al., "Towards High
-Performance Paged Memory for GPUs", HPCA 2016). Migrations that follow each other sooner leave a
-kernel that waits for them no time in between."""
+from gpuadvisor.rules.facts.starting import SLOW_CALL_NS
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +29,14 @@ class Migrations:
     alone_ns: int
     """The part of that in which no kernel ran."""
     waiting_ns: int
-    """Time in which the device was idle until pages moved."""
-    for_host_ns: int
-    """The part of that until pages moved to the host, which touched them: what it did in between
-    is in it."""
+    """Time in which the device was idle from the touch of pages until they moved (`FAULT_NS`)."""
+    host_ns: int
+    """Time in which the device was idle before that: what the host did between two pages."""
+    bytes_asked_in_kernels: int
+    """What moved to the GPU while a kernel ran: the rest was moved beforehand, as no kernel touched
+    it."""
+    kernels_ns: int
+    """Time in which at least one kernel ran."""
     in_kernels_ns: Mapping[str, int]
     """Time of kernels while pages moved or would soon move again (`FAULT_NS`), by their names."""
 
@@ -68,8 +68,7 @@ def _of_device(work: DeviceWork, device: int, rows: IntArray, waiting_ns: int) -
     number = pages - work.kernels
     size = np.maximum(work.copies["bytes"][number], 0)
     moving = work.intervals(pages)
-    joined = union(work.begin_ns[pages], work.end_ns[pages] + FAULT_NS)
-    faulting = Intervals(joined.begin_ns, joined.end_ns - FAULT_NS)
+    faulting = _faulting(work, pages)
     begin, end = work.begin_ns[kernels], work.end_ns[kernels]
     # Of kernels that run at once the one that began first has the time, as in the account.
     begin = np.minimum(np.maximum(begin, _reached(begin, end)), end)
@@ -78,7 +77,9 @@ def _of_device(work: DeviceWork, device: int, rows: IntArray, waiting_ns: int) -
     idle_before = np.maximum(
         work.begin_ns[rows] - _reached(work.begin_ns[rows], work.end_ns[rows]), 0
     )
-    for_host = int(idle_before[np.isin(rows, pages[~to_gpu])].sum())
+    before_pages = idle_before[np.isin(rows, pages)]
+    running = work.intervals(kernels)
+    asked = to_gpu & (covered_ns(running, work.begin_ns[pages], work.end_ns[pages]) > 0)
     names: dict[str, int] = {}
     for name, time_ns in zip(work.name[kernels].tolist(), within.tolist(), strict=True):
         if time_ns:
@@ -89,11 +90,40 @@ def _of_device(work: DeviceWork, device: int, rows: IntArray, waiting_ns: int) -
         int(size.sum()),
         int(size[to_gpu].sum()),
         moving.total_ns,
-        moving.total_ns - both(moving, work.intervals(kernels)).total_ns,
+        moving.total_ns - both(moving, running).total_ns,
         waiting_ns,
-        min(for_host, waiting_ns),
+        int(np.maximum(before_pages - FAULT_NS, 0).sum()),
+        int(size[asked].sum()),
+        running.total_ns,
         names,
     )
+
+
+def _faulting(work: DeviceWork, pages: IntArray) -> Intervals:
+    """Return when pages moved or would soon move again."""
+    joined = union(work.begin_ns[pages], work.end_ns[pages] + FAULT_NS)
+    return Intervals(joined.begin_ns, joined.end_ns - FAULT_NS)
+
+
+def waiting_in_kernels_ns(work: DeviceWork, rows: IntArray) -> IntArray:
+    """Return how long each of some kernels of a device may have waited for pages, by their rows:
+    while pages moved to the GPU or would soon move again, and before the first one did. What a
+    kernel does before its first fault is not told apart, but takes no longer than `SLOW_CALL_NS`
+    where it is the fault that takes long: a first one maps and loads what a first launch does.
+    """
+    begin, end = work.begin_ns[rows], work.end_ns[rows]
+    pages = np.flatnonzero(work.is_migration)
+    pages = pages[work.copies["destination"][pages - work.kernels] == Memory.DEVICE]
+    if len(rows):
+        pages = pages[work.device[pages] == work.device[rows[0]]]
+    if not len(pages):
+        return np.zeros(len(rows), np.int64)
+    waited = covered_ns(_faulting(work, pages), begin, end)
+    moved = np.sort(work.begin_ns[pages])
+    first = np.append(moved, np.iinfo(np.int64).max)[np.searchsorted(moved, begin)]
+    before = np.where(first < end, np.minimum(first - begin, SLOW_CALL_NS), 0)
+    both_ns: IntArray = np.minimum(waited + before, end - begin)
+    return both_ns
 
 
 def _reached(begin_ns: IntArray, end_ns: IntArray) -> IntArray:

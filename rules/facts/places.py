@@ -255,10 +255,16 @@ class Places:
         for _, found in self._gaps:
             lost = found.causes_ns[:, IDLE_CAUSES.index(cause)]
             at = np.flatnonzero(lost > 0)
-            if cause is Cause.MIGRATING and len(at):
-                yield self._on_main(found.times.begin_ns[at], found.times.end_ns[at], lost[at])
-                continue
-            at = at[launched.known[found.after[at]]]
+            known = launched.known[found.after[at]]
+            if len(moved := at[~known & self._facts.work.is_migration[found.after[at]]]):
+                fault = found.causes_ns[moved, IDLE_CAUSES.index(Cause.MIGRATING)]
+                begin, end = found.times.begin_ns[moved], found.times.end_ns[moved]
+                touched = end - fault
+                if cause is Cause.MIGRATING:
+                    yield self._on_main(touched, end, lost[moved])
+                else:
+                    yield self._on_main(begin, touched, lost[moved])
+            at = at[known]
             if not len(at):
                 continue
             begin, call = found.times.begin_ns[at], launched.call[found.after[at]]

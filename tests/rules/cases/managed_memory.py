@@ -25,12 +25,30 @@ def run(in_kernel=0, after=0, every=20):
     return timeline(made)
 
 
+def prefetched():
+    """Pages that move to the GPU before a short kernel, which nothing else does meanwhile."""
+    made = Made()
+    pages(made, 0, 100, 5)
+    made.launched("add", (400, 5), (500, 3_000))
+    return timeline(made)
+
+
+def checked(after, every):
+    """A host that works for long between two pages of results."""
+    made = Made()
+    made.launched("add", (0, 5), (10, 10_000))
+    pages(made, 10_010 + every, after, every, to_gpu=False)
+    return timeline(made)
+
+
 FIRES = {
     "in a kernel that waits for its data": lambda: run(in_kernel=400),
     "when the host reads": lambda: run(after=200),
     "both": lambda: run(in_kernel=400, after=200),
+    "prefetched before a short kernel": prefetched,
 }
 SILENT = {
+    "results that are checked for long": lambda: checked(after=20, every=5_000),
     "none": run,
     "a few": lambda: run(in_kernel=5, after=5),
     "seldom in a long kernel": lambda: run(in_kernel=20, every=400),

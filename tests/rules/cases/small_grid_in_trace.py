@@ -1,6 +1,6 @@
 """Long kernels with few blocks."""
 
-from gpuadvisor.domain.profile import Direction
+from gpuadvisor.domain.profile import Direction, Memory
 from tests.profiles import Made
 from tests.rules.building import timeline
 from tests.rules.queued import K, grid, queued
@@ -10,12 +10,13 @@ NORMALISE = "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 
 
 
 def beside_copies():
-    """Copies, or pages that move, fill no multiprocessor."""
+    """Copies, or pages that move back to the host, fill no multiprocessor."""
     made = Made()
+    back = {"source": Memory.DEVICE, "destination": Memory.MANAGED}
     for number in range(20):
         call = (10 + 20 * number, 4)
         made.launched("reduce_rows", call, (100 + 100 * number, 90), **grid(16))
-        made.copy((100 + 100 * number, 90), stream=9, direction=Direction.MIGRATION)
+        made.copy((100 + 100 * number, 90), stream=9, direction=Direction.MIGRATION, **back)
     return timeline(made)
 
 
@@ -30,7 +31,20 @@ def beside_others():
     return timeline(made)
 
 
+def faulting(first, every, lasts=600):
+    """Twenty kernels to each of which pages move, so long after its begin and then so often."""
+    made = Made()
+    pages = {"source": Memory.MANAGED, "destination": Memory.DEVICE, "bytes": 4096}
+    for number in range(20):
+        at = 1000.0 * number
+        made.launched("reduce_rows", (at, 4), (at + 10, lasts), **grid(16))
+        for page in range(first, lasts, every):
+            made.copy((at + 10 + page, 5), stream=9, direction=Direction.MIGRATION, **pages)
+    return timeline(made)
+
+
 FIRES = {
+    "pages move seldom in it": lambda: faulting(5, 300),
     "beside copies": beside_copies,
     "an eighth of the GPU": lambda: queued([K("reduce_rows", 200, more=grid(16))] * 9),
     "one launch of two, hidden in the mean of both": lambda: queued(
@@ -40,6 +54,8 @@ FIRES = {
     "a library's with a quarter": lambda: queued([K(GEMM, 200, more=grid(33))] * 9),
 }
 SILENT = {
+    "pages move in it all the time": lambda: faulting(5, 20),
+    "it begins when its page has moved": lambda: faulting(550, 100),
     "as many as multiprocessors": lambda: queued([K("reduce_rows", 200, more=grid(132))] * 9),
     "a library's that keeps one on nearly each": lambda: queued([K(GEMM, 200, more=grid(120))] * 9),
     "too short for more": lambda: queued([K("reduce_rows", 10, more=grid(16))] * 9),
