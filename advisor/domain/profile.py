@@ -11,10 +11,11 @@ a row lacks what others have; what no row of a profile has is named in `Header.n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Columns = Mapping[str, Any]
 """Column name to a one-dimensional numpy array; all of the same length."""
@@ -185,6 +186,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 GROUP_RANKS = "ranks of process group "
 """What the facts of a profile that tell the ranks of a process group begin with; its name
 follows."""
+FAILED_CALLS = "calls that returned an error"
+"""The fact of a profile that tells which calls into CUDA failed, as `failed_calls_told` writes it;
+absent where nothing tells what calls returned."""
 TIMES = ("begin_ns", "time_ns")
 """The columns that are points in time."""
 
@@ -238,6 +242,30 @@ class Header:
     warnings: tuple[str, ...] = ()
     """Sentences about what of the file could not be used; at most `MAX_WARNINGS`."""
     texts: Sequence[str] = ("",)
+
+
+class FailedCalls(NamedTuple):
+    """Calls of one name into CUDA that returned the same error."""
+
+    name: str
+    error: int
+    """The number of a `cudaError_t` or `CUresult`."""
+    times: int
+
+
+def failed_calls_told(found: Iterable[FailedCalls]) -> str:
+    """Return failed calls as `21 x cudaLaunchKernel: 222; 1 x cudaMalloc: 2`, or `none`."""
+    return "; ".join(f"{each.times} x {each.name}: {each.error}" for each in found) or "none"
+
+
+def failed_calls(facts: Mapping[str, str]) -> tuple[FailedCalls, ...] | None:
+    """Return the calls that failed by a profile's facts; None where it is not known whether any
+    did. What is not written as `failed_calls_told` does is left out."""
+    told = facts.get(FAILED_CALLS)
+    if told is None:
+        return None
+    found = (re.fullmatch(r"(\d+) x (\S+): (\d+)", each) for each in told.split("; "))
+    return tuple(FailedCalls(each[2], int(each[3]), int(each[1])) for each in found if each)
 
 
 MAX_WARNINGS = 20

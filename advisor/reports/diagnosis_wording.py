@@ -22,6 +22,7 @@ from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.engine import SEVERITIES, too_wide
 from gpuadvisor.rules.facts import roofline
 from gpuadvisor.rules.facts.account import Entry
+from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.steps import StepSource
@@ -123,6 +124,8 @@ def _nothing(report: DiagnosisReport) -> str:
         return _TOO_SHORT
     if without := _without_work(report):
         return f"{without}; nothing else was found"
+    if all_launches_failed(report.profile.facts):
+        return "No kernel ran, so nothing of the program can be judged"
     if report.profile.facts.fitness.no_idle is not None:
         return "Nothing can be said about idle time, and nothing else was found"
     facts = report.profile.facts
@@ -151,6 +154,13 @@ def _without_work(report: DiagnosisReport) -> str:
     told = "No work of a GPU was recorded"
     if launching := int(facts.host.of_kinds((CallKind.LAUNCH,)).sum()):
         made = figures.count(launching, "call")
+        if all_launches_failed(facts):
+            return told
+        if none_failed(facts):
+            return (
+                f"{told}, though {made} launched some and no call returned an error: the recording"
+                " lacks it"
+            )
         return f"{told}, though {made} launched some: they failed, or the recording lacks it"
     if calls := facts.profile.rows("calls"):
         return f"{told}, and none of {figures.count(calls, 'call')} of CUDA launched any"
@@ -161,10 +171,12 @@ def limits(report: DiagnosisReport) -> list[str]:
     """Return which part of a recording was looked at and what it cannot show, in sentences."""
     if report.source == "ncu":
         return [*counted_wording.random_numbers(report), *counted_wording.without_time(report)]
-    if report.profile is None or not report.profile.facts.time_breakdowns:
+    if report.profile is None:
         return []
     facts = report.profile.facts
-    told = (*facts.looked_at, lost_launches(facts))
+    if not facts.time_breakdowns:
+        return [sentence(each) for each in (failures(facts),) if each]
+    told = (failures(facts), *facts.looked_at, lost_launches(facts))
     return [sentence(each) for each in told if each]
 
 

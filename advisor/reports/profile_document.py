@@ -32,6 +32,7 @@ from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.svg import WIDE
 from gpuadvisor.rules.facts.activity import activity, halved
+from gpuadvisor.rules.facts.failures import failures
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.memory import MemoryUse
@@ -116,7 +117,8 @@ def _sections(report: ProfileReport) -> Iterator[Section]:
     if (diagnosis := of_profile(report)) is not None:
         lead = diagnosis_wording.found(diagnosis)
         yield Section.led("What to fix first", lead, *what_to_fix(diagnosis))
-    limits = (*report.facts.looked_at, lost_launches(report.facts))
+    facts = report.facts
+    limits = (failures(facts), *facts.looked_at, lost_launches(facts))
     told = (f"{each}." for each in limits if each)
     if sentences := (*told, *report.problems, *report.facts.profile.header.warnings):
         yield Section("Notes", [Bullets([each[:_LONGEST] for each in sentences])])

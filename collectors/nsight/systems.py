@@ -14,13 +14,15 @@ from gpuadvisor.collectors.nsight import systems_tables as tables
 from gpuadvisor.collectors.nsight.bounded import Warnings
 from gpuadvisor.collectors.nsight.sqlite_export import MAGIC, Export, opened
 from gpuadvisor.collectors.nsight.systems_reading import FARTHEST_NS, TIMES, ExportReader
-from gpuadvisor.domain.profile import Header, Sink
+from gpuadvisor.domain.profile import FAILED_CALLS, FailedCalls, Header, Sink, failed_calls_told
 from gpuadvisor.errors import UsageError
 
 METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 """Tables about the export; the second name is that of schemas before 3.13."""
 _MOST_FACTS = 10_000
 _LONGEST_FACT = 1000  # characters
+_MOST_FAILED = 20
+"""Kinds of failed calls that are kept: a name and an error each."""
 _TOLD = (
     "EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION",
     "PROCESS_0:COMMAND", "CpuDescription", "CpuCores", "OsDescription", "Hostname",
@@ -165,11 +167,19 @@ def _header(
         duration_ns=reading.duration_ns,
         devices=reading.devices.limits(),
         processes=reading.processes.names(),
-        facts=metadata.facts,
+        facts={**metadata.facts, **_failed(export, reading)},
         not_measured=_not_measured(export, metadata, rows),
         warnings=reading.warnings.all(),
         texts=reading.names.all(),
     )
+
+
+def _failed(export: Export, reading: ExportReader) -> Mapping[str, str]:
+    """Return the fact of which calls failed; none where the file does not tell."""
+    if "returnValue" not in export.columns("CUPTI_ACTIVITY_KIND_RUNTIME"):
+        return {}
+    found = (FailedCalls(*key, times) for key, times in reading.failed.most_common(_MOST_FAILED))
+    return {FAILED_CALLS: failed_calls_told(found)}
 
 
 def _not_measured(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -68,6 +69,8 @@ class ExportReader:
         self.devices = ExportDevices(export)
         self.processes = ExportProcesses(export)
         self.rows = 0
+        self.failed: Counter[tuple[str, int]] = Counter()
+        """Calls into CUDA that returned an error, by their names and the error's number."""
         self._sink = sink
         self._first_ns: int | None = None
         self._end_ns = 0

@@ -6,6 +6,7 @@ rows are left out. Schemas 2.9 (2020) to 3.24 (2026).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,14 @@ from gpuadvisor.collectors.nsight.systems_reading import (
     cell_numbers,
     text_numbers,
 )
-from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range, Synchronization
+from gpuadvisor.domain.profile import (
+    UNKNOWN,
+    CallKind,
+    Direction,
+    Memory,
+    Range,
+    Synchronization,
+)
 
 _MOST_KINDS = 1000
 
@@ -67,6 +75,12 @@ _SYNCHRONIZATIONS = {
 }  # fmt: skip
 _NVTX_RANGES = (59, 60)
 """Values of `eventType`: pushed and popped, started and ended. Others are marks and domains."""
+
+_NO_FAILURES = (4, 201, 600, 709)
+"""Errors of calls that are none of the program's: CUDA or its context is gone as the process ends
+(`cudaErrorCudartUnloading`, `cudaErrorDeviceUninitialized`, `cudaErrorContextIsDestroyed`), and
+`cudaErrorNotReady`."""
+_ASKING = (CallKind.OTHER, CallKind.EVENT)
 
 _STEP, _LOADER = "ProfilerStep#", "enumerate(DataLoader)#"
 _WHERE = ("deviceId", "streamId", "correlationId", "globalPid")
@@ -202,6 +216,7 @@ def calls(reading: ExportReader) -> int:
     def convert(cells: Cells, used: IntArray) -> Converted:
         ids, owner = whole(cells["nameId"])[used], whole(cells["globalTid"])[used]
         number = reading.names.number
+        _count_failed(reading, ids, whole(cells["returnValue"])[used])
         correlation = whole(cells["correlationId"])[used]
         return {
             "process": process_of(owner),
@@ -211,8 +226,19 @@ def calls(reading: ExportReader) -> int:
             "kind": text_numbers(ids, reading.strings, kind_of).astype(np.int8),
         }
 
-    wanted = ("globalTid", "correlationId", "nameId")
+    wanted = ("globalTid", "correlationId", "nameId", "returnValue")
     return reading.events("CUPTI_ACTIVITY_KIND_RUNTIME", "calls", wanted, convert)
+
+
+def _count_failed(reading: ExportReader, ids: IntArray, returned: IntArray) -> None:
+    """Count the calls that returned an error, of those that give the GPU work, wait for it or
+    handle its memory: others ask whether something is so, and an error is an answer."""
+    rows = np.flatnonzero((returned > 0) & ~np.isin(returned, _NO_FAILURES))
+    pairs = zip(ids[rows].tolist(), returned[rows].tolist(), strict=True)
+    for (number, error), times in Counter(pairs).items():
+        name = reading.strings.get(number, "")
+        if kind_of(name) not in _ASKING:
+            reading.failed[plain_name(name), error] += times
 
 
 def synchronizations(reading: ExportReader) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import CallKind, Columns, Direction, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work, device_work
+from gpuadvisor.rules.facts.failures import failed_launches
 from gpuadvisor.rules.facts.idle import AGAIN, Cause
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
@@ -133,6 +134,8 @@ def lost_launches(facts: Facts) -> str | None:
         return None
     ran = np.unique(facts.launched.call[: facts.work.kernels])
     lost = 1 - min(len(ran[ran >= 0]) / launching, 1.0)
+    failed = sum(each.times for each in failed_launches(facts))
+    lost -= min(failed / launching, lost)  # which is told as such
     if lost <= 1 - FILLED:  # what is launched just before a recording ends is always among them
         return None
     if _only_last_lost(facts):

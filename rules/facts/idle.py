@@ -28,9 +28,9 @@ from the begin of that call to its end and the time a device needs to begin: `la
 that: the time that a page fault takes before them (`FAULT_NS`) is `migrating`, and what is before
 that is the host's own work (`other_host`), where no thread starts something or allocates. What is
 no longer than a device needs to begin is neither: `between_kernels`. After the last work of a
-device the rest of the run is `starting` or `allocating` where a thread that launches does that, and else
-`finished`. Without ranges (Nsight Systems without NVTX) nothing is `waiting_for_data`, which is
-then part of `other_host`.
+device the rest of the run is `starting` or `allocating` where a thread that launches does that, and
+else `finished`. Without ranges (Nsight Systems without NVTX) nothing is `waiting_for_data`, which
+is then part of `other_host`.
 
 The causes exclude each other and sum to the time without a kernel exactly.
 

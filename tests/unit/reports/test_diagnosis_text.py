@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gpuadvisor.domain.finding import Diagnosis, Scope, ScopeKind, Span
-from gpuadvisor.domain.profile import CallKind
+from gpuadvisor.domain.profile import FAILED_CALLS, CallKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines, print_diagnosis
@@ -19,6 +19,7 @@ from tests.diagnoses import (
     KERNEL,
     NOTHING,
     REMARK,
+    RULES,
     diagnosis_report,
     of_telemetry,
 )
@@ -209,6 +210,28 @@ def test_a_recording_without_the_gpus_part_says_what_was_launched():
         made.call("cudaLaunchKernel", (100 * at, 5), CallKind.LAUNCH)
     text = said(of(made.profile(), Diagnosis(()), rules=()))
     assert "recorded, though 3 calls launched some: they failed, or the recording lacks it." in text
+
+
+def test_launches_that_failed_are_told_first_and_nothing_else_is_judged():
+    made = Made()
+    for at in range(3):
+        made.call("cudaLaunchKernel", (2_000 * at, 5), CallKind.LAUNCH)
+        made.copied((2_000 * at + 100, 5), (2_000 * at + 110, 50), bytes=100)
+    facts = {FAILED_CALLS: "3 x cudaLaunchKernel: 222"}
+    lines = said(of(made.profile(source="nsys", facts=facts), Diagnosis(()), rules=RULES))
+    assert lines.splitlines()[1].startswith("All 3 calls that launch kernels returned an error, so")
+    assert "No kernel ran, so nothing of the program can be judged" in lines
+
+
+def test_a_recording_that_lacks_the_gpus_part_is_told_from_launches_that_failed():
+    made = Made()
+    made.call("cudaLaunchKernel", (0, 5), CallKind.LAUNCH)
+    for told, words in (
+        ("none", "and no call returned an error: the recording lacks it."),
+        ("1 x cudaLaunchKernel: 209", "No work of a GPU was recorded."),
+    ):
+        profile = made.profile(source="nsys", facts={FAILED_CALLS: told})
+        assert words in said(of(profile, Diagnosis(()), rules=()))
 
 
 def test_no_control_character_reaches_the_terminal():

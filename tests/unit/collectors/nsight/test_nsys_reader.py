@@ -12,12 +12,15 @@ from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
 from gpuadvisor.collectors.nsight import systems
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import (
+    FAILED_CALLS,
     UNKNOWN,
     CallKind,
     Direction,
+    FailedCalls,
     Memory,
     Range,
     Synchronization,
+    failed_calls,
 )
 from gpuadvisor.errors import UsageError
 from tests.nsys_files import (
@@ -29,6 +32,7 @@ from tests.nsys_files import (
     PREFIX,
     PROCESS,
     RANGE,
+    STRINGS,
     THREAD,
     tables,
     without,
@@ -286,7 +290,7 @@ class TestVersions:
             PROCESSES=None,
         )
         header = profile.header
-        assert header.facts == {"EXPORT_SCHEMA_VERSION": "2.9.1"}
+        assert header.facts == {"EXPORT_SCHEMA_VERSION": "2.9.1", FAILED_CALLS: "none"}
         assert header.texts[only(profile, "kernels")["name"][0]] == "gemm"
         assert "kernels.graph_node" in header.not_measured
         assert header.devices[0].name == "Tesla V100"
@@ -405,3 +409,31 @@ def test_rows_from_many_threads_keep_their_thread(small):
     calls = [{**CALL, "globalTid": THREAD + n} for n in range(3)]
     found = only(small(CUPTI_ACTIVITY_KIND_RUNTIME=calls), "calls")
     assert found["thread"] == [4243, 4244, 4245]
+
+
+def returned(*codes, name=3):
+    return [{**CALL, "returnValue": code, "nameId": name} for code in codes]
+
+
+def test_calls_that_returned_an_error_are_a_fact(small):
+    made = small(**{f"{PREFIX}RUNTIME": returned(0, 222, 222)})
+    assert failed_calls(made.header.facts) == (FailedCalls("cudaLaunchKernel", 222, 2),)
+
+
+def test_that_no_call_failed_is_told(small):
+    assert failed_calls(small().header.facts) == ()
+
+
+def test_nothing_is_known_of_errors_where_the_file_does_not_tell(small):
+    silent = small(**{f"{PREFIX}RUNTIME": [without(CALL, "returnValue")]})
+    assert failed_calls(silent.header.facts) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("cudaEventQuery_v3020", 600), ("cudaPointerGetAttributes", 1), ("cuCtxSynchronize", 709)],
+)
+def test_answers_and_the_end_of_a_process_are_no_failures(small, name, code):
+    names = [*STRINGS, {"id": 9, "value": name}]
+    made = small(**{f"{PREFIX}RUNTIME": returned(code, name=9), "StringIds": names})
+    assert failed_calls(made.header.facts) == ()

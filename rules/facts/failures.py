@@ -1,0 +1,87 @@
+"""Calls into CUDA that returned an error: what they were to do did not happen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gpuadvisor.domain.profile import CallKind, FailedCalls, failed_calls
+from gpuadvisor.rules.facts.summary import Facts
+
+ERRORS: Mapping[int, tuple[str, str]] = {
+    1: ("cudaErrorInvalidValue", ""),
+    2: ("cudaErrorMemoryAllocation", "the GPU's memory was full"),
+    9: ("cudaErrorInvalidConfiguration", "the grid or block is none that the GPU can run"),
+    35: ("cudaErrorInsufficientDriver", "install a newer driver"),
+    98: ("cudaErrorInvalidDeviceFunction", "compile for this GPU's compute capability (-arch)"),
+    100: ("cudaErrorNoDevice", "no GPU was visible"),
+    209: ("cudaErrorNoKernelImageForDevice", "compile for this GPU's compute capability (-arch)"),
+    218: ("cudaErrorInvalidPtx", ""),
+    222: (
+        "cudaErrorUnsupportedPtxVersion",
+        "the driver is older than the compiler of the PTX: install a newer driver, or compile for"
+        " this GPU's compute capability (-arch)",
+    ),
+    700: ("cudaErrorIllegalAddress", "compute-sanitizer finds the access"),
+    701: ("cudaErrorLaunchOutOfResources", "a block needs more registers or shared memory than"
+          " there are"),
+    702: ("cudaErrorLaunchTimeout", ""),
+    716: ("cudaErrorMisalignedAddress", "compute-sanitizer finds the access"),
+    719: ("cudaErrorLaunchFailure", "compute-sanitizer finds what failed"),
+}  # fmt: skip
+"""Number of an error to its name in the CUDA runtime (`driver_types.h`; the driver's number is the
+same) and what it calls for, where that is known."""
+_LAUNCHING = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)
+MOST_TOLD = 3
+"""Kinds of failed calls that a sentence names; those that came most often."""
+
+
+def failed_launches(facts: Facts) -> tuple[FailedCalls, ...]:
+    """Return the calls that were to launch kernels and returned an error."""
+    names = np.unique(facts.host.name[facts.host.of_kinds(_LAUNCHING)]).tolist()
+    launching = {facts.profile.header.texts[name] for name in names}
+    found = failed_calls(facts.profile.header.facts) or ()
+    return tuple(each for each in found if each.name in launching)
+
+
+def all_launches_failed(facts: Facts) -> bool:
+    """Say whether something was to be launched, and no call that did so succeeded."""
+    launches = int(facts.host.of_kinds(_LAUNCHING).sum())
+    failed = sum(each.times for each in failed_launches(facts))
+    return 0 < launches <= failed and not facts.work.kernels
+
+
+def none_failed(facts: Facts) -> bool:
+    """Say whether it is known that no call returned an error."""
+    return failed_calls(facts.profile.header.facts) == ()
+
+
+def failures(facts: Facts) -> str | None:
+    """Return which calls returned which error, how often, in a sentence without a full stop; None
+    where none did or it is not known."""
+    found = failed_calls(facts.profile.header.facts)
+    if not found:
+        return None
+    launches = int(facts.host.of_kinds(_LAUNCHING).sum())
+    failed = sum(each.times for each in failed_launches(facts))
+    if not failed:
+        return f"Calls into CUDA returned errors: {_listed(found)}"
+    who = "All" if failed >= launches else f"{failed:,} of"
+    calls = f"{who} {launches:,} calls" if launches != 1 else "The only call"
+    none = "so no kernel ran" if not facts.work.kernels else "so their kernels did not run"
+    return f"{calls} that launch kernels returned an error, {none}: {_listed(found)}"
+
+
+def _listed(found: Sequence[FailedCalls]) -> str:
+    """Return `cudaLaunchKernel 222 (cudaErrorUnsupportedPtxVersion), 21 times`."""
+    ordered = sorted(found, key=lambda each: -each.times)
+    words = []
+    for each in ordered[:MOST_TOLD]:
+        name, remedy = ERRORS.get(each.error, ("", ""))
+        meaning = ": ".join(filter(None, (name, remedy)))
+        often = "once" if each.times == 1 else f"{each.times:,} times"
+        words.append(f"{each.name} {each.error}{f' ({meaning})' if meaning else ''}, {often}")
+    if len(ordered) > MOST_TOLD:
+        words.append(f"{len(ordered) - MOST_TOLD} more")
+    return "; ".join(words)

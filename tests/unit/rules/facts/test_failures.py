@@ -1,0 +1,71 @@
+"""Calls into CUDA that returned an error."""
+
+import pytest
+
+from gpuadvisor.domain.profile import (
+    FAILED_CALLS,
+    CallKind,
+    FailedCalls,
+    failed_calls,
+    failed_calls_told,
+)
+from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
+from gpuadvisor.rules.facts.summary import Facts
+from tests.profiles import Made
+
+
+def facts_of(told, launches=3, kernels=0, copies=1):
+    made = Made()
+    for number in range(launches):
+        if number < kernels:
+            made.launched("my_kernel", (1000.0 * number, 5), (1000.0 * number + 10, 500))
+        else:
+            made.call("cudaLaunchKernel", (1000.0 * number, 5), CallKind.LAUNCH)
+    for number in range(copies):
+        made.copied((1000.0 * number, 5), (1000.0 * number + 600, 10), bytes=100)
+    told = {} if told is None else {FAILED_CALLS: failed_calls_told(told)}
+    return Facts(made.profile(source="nsys", facts=told))
+
+
+PTX = FailedCalls("cudaLaunchKernel", 222, 3)
+OUT_OF_MEMORY = FailedCalls("cudaMalloc", 2, 1)
+
+
+@pytest.mark.parametrize("found", [(), (PTX,), (PTX, OUT_OF_MEMORY)])
+def test_what_is_told_is_read_again(found):
+    assert failed_calls({FAILED_CALLS: failed_calls_told(found)}) == found
+
+
+def test_what_is_not_known_is_not_none():
+    assert failed_calls({}) is None
+    assert not none_failed(facts_of(None)) and none_failed(facts_of(()))
+    assert failures(facts_of(None)) is None and failures(facts_of(())) is None
+
+
+def test_launches_that_all_failed():
+    facts = facts_of((PTX,))
+    assert all_launches_failed(facts)
+    told = failures(facts)
+    assert told.startswith("All 3 calls that launch kernels returned an error, so no kernel ran")
+    assert "cudaErrorUnsupportedPtxVersion" in told and told.endswith("3 times")
+
+
+def test_some_of_the_launches():
+    facts = facts_of((FailedCalls("cudaLaunchKernel", 701, 1),), kernels=2)
+    assert not all_launches_failed(facts)
+    assert failures(facts).startswith(
+        "1 of 3 calls that launch kernels returned an error, so their"
+    )
+
+
+def test_other_calls():
+    facts = facts_of((OUT_OF_MEMORY,), kernels=3)
+    assert not all_launches_failed(facts)
+    assert failures(facts) == (
+        "Calls into CUDA returned errors: cudaMalloc 2 (cudaErrorMemoryAllocation: the GPU's memory"
+        " was full), once"
+    )
+
+
+def test_an_error_without_a_name_keeps_its_number():
+    assert "cudaMemcpy 912, 2 times" in failures(facts_of((FailedCalls("cudaMemcpy", 912, 2),)))
