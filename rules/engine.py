@@ -114,6 +114,8 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
     if worth is not None and result.saving is not None:
         saving_ms = (result.saving.low_ns + result.saving.high_ns) / 2 / NS_PER_MS
     source, place = _place(rule, result, evidence)
+    of_pytorch = evidence.facts is None or evidence.facts.is_of_pytorch
+    knobs = rule.rule.knobs if result.knobs is None else result.knobs
     return Finding(
         rule.name,
         rule.rule.category,
@@ -124,8 +126,8 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
         worth,
         saving_ms,
         result.method,
-        result.advice,
-        rule.rule.knobs if result.knobs is None else result.knobs,
+        result.advice if of_pytorch else result.program_advice or result.advice,
+        knobs if of_pytorch else (),
         source,
         parts=() if result.saving is None else tuple(result.saving.parts),
         captured_pct=_captured(result.saving, evidence),

@@ -225,9 +225,20 @@ def named(some: Sequence[KernelUse], most: int = 2) -> str:
 def short(name: str, most: int = 60) -> str:
     """Return a kernel's name without what does not tell it apart."""
     name = readable(name)
-    plain = name.removeprefix("void ").partition("(")[0] if "(anonymous" not in name else name
+    plain = _without_arguments(name.removeprefix("void ")) if "(anonymous" not in name else name
     plain = plain.removeprefix("void ").replace("(anonymous namespace)::", "")
     for wrapper in ("cutlass::Kernel2<", "cutlass::Kernel<"):
         if plain.startswith(wrapper):
             plain = plain.removeprefix(wrapper).removesuffix(">")
     return plain if len(plain) <= most else plain[: most - 3] + "..."
+
+
+def _without_arguments(name: str) -> str:
+    """Return a name up to its arguments: brackets within a template's, as in `reduce<(int)4>`, are
+    none of these."""
+    depth = 0
+    for place, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth <= 0 and place:
+            return name[:place]
+    return name

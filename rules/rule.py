@@ -68,6 +68,8 @@ class RuleResult:
     """Severity where it is no matter of time, or matters less than its time; else None."""
     knobs: tuple[str, ...] | None = None
     """Knobs where the rule's own do not fit this result; else None."""
+    program_advice: str = ""
+    """What to do in a program that is none of PyTorch, where the advice has words of that."""
     work: IntArray | None = field(default=None, compare=False)
     """Rows of the devices' work that it is about, where the saving does not tell them: its place in
     the program is where they were launched (`facts.places`)."""

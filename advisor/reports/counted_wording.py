@@ -69,6 +69,27 @@ def without_time(report: DiagnosisReport) -> list[str]:
     ]
 
 
+def nothing_counted(report: DiagnosisReport) -> list[str]:
+    """Return that a report has kernels, but neither a time nor a unit's share of its peak of any:
+    Nsight Compute writes what it could not collect as no number."""
+    if report.profile is None or not (rows := report.profile.facts.profile.rows("kernels")):
+        return []
+    evidence = _evidence(report)
+    levels = unit_levels([metrics for metrics, _ in evidence.kernel_loads])
+    if evidence.captured_ns or any(each.units for each in levels):
+        return []
+    profile = report.profile.facts.profile
+    name = profile.header.texts[int(profile.columns("kernels", ("name",))["name"][0])]
+    who = "its kernel" if rows == 1 else f"none of its {rows:,} kernels"
+    has = "has neither the time of" if rows == 1 else "has the time of"
+    or_ = "nor" if rows == 1 else "or"
+    return [
+        f"The report {has} {who} {or_} how busy a unit was: these values are missing or no numbers,"
+        " as where collecting fails. Capture again, and mind what ncu prints:"
+        f" {account_wording.counting(name, None)}."
+    ]
+
+
 @dataclass(frozen=True)
 class Unexplained:
     """A kernel of which no finding explains most of its time."""
@@ -117,9 +138,10 @@ def _sentences(found: Unexplained) -> Iterator[str]:
             f" explains at most {figures.percent(found.told_pct / 100)}."
         )
     if kernel.is_short and metrics.seconds is not None:
+        lasts = figures.nanoseconds(1e9 * metrics.seconds)
         yield (
-            f"A launch takes {figures.duration(metrics.seconds)}, most of which is starting and"
-            " ending: too short for its counters to tell much."
+            f"A launch takes {lasts}, most of which is starting and ending: too short for its"
+            " counters to tell much."
         )
     yield from _of_units(kernel)
     yield from _of_warps(kernel)
@@ -155,9 +177,10 @@ def _of_warps(kernel: UnitLevels) -> Iterator[str]:
             f" the {lanes} lanes of their warps."
         )
     if metrics.waves is not None and metrics.blocks and metrics.waves < ALL_PLACES:
+        fill = "fills" if metrics.blocks == 1 else "fill"
         yield (
-            f"Its {figures.count(metrics.blocks, 'block')} fill {figures.percent(metrics.waves)} of"
-            " the GPU's places for blocks."
+            f"Its {figures.count(metrics.blocks, 'block')} {fill}"
+            f" {figures.percent(metrics.waves)} of the GPU's places for blocks."
         )
     if metrics.achieved_occupancy is not None:
         yield f"Its occupancy is {figures.percent(metrics.achieved_occupancy)}."

@@ -101,7 +101,7 @@ def found(report: DiagnosisReport) -> str:
         if _is_too_short(report):
             return f"{_TOO_SHORT}."
         if not report.able:
-            return f"{_without_work(report) or 'Nothing could be looked at'}."
+            return f"{_without_work(report) or 'No rule could look'}."
         looked = ", ".join(report.looked_at)
         return f"{_nothing(report)}; {_able(report)}, for {looked}."
     together = report.diagnosis.together_pct
@@ -123,11 +123,11 @@ def _nothing(report: DiagnosisReport) -> str:
     if _is_too_short(report):
         return _TOO_SHORT
     if without := _without_work(report):
-        return f"{without}; nothing else was found"
+        return f"{without}; nothing to fix was found"
     if all_launches_failed(report.profile.facts):
         return "No kernel ran, so nothing of the program can be judged"
     if report.profile.facts.fitness.no_idle is not None:
-        return "Nothing can be said about idle time, and nothing else was found"
+        return "Nothing can be said about idle time, and nothing to fix was found"
     facts = report.profile.facts
     if account_wording.idle_without_finding(facts.account, report.diagnosis) is not None:
         return "No rule found why the GPU was idle"
@@ -170,7 +170,11 @@ def _without_work(report: DiagnosisReport) -> str:
 def limits(report: DiagnosisReport) -> list[str]:
     """Return which part of a recording was looked at and what it cannot show, in sentences."""
     if report.source == "ncu":
-        return [*counted_wording.random_numbers(report), *counted_wording.without_time(report)]
+        return [
+            *counted_wording.nothing_counted(report),
+            *counted_wording.random_numbers(report),
+            *counted_wording.without_time(report),
+        ]
     if report.profile is None:
         return []
     facts = report.profile.facts
@@ -349,7 +353,7 @@ def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> st
         whole_ms = 100 * finding.saving_ms / span.middle if of_kernel else diagnosis.run_ms
         if whole_ms:
             words += f" of {figures.milliseconds(whole_ms)}"
-            words += " in all its launches here" if of_kernel else ""
+            words += " in its launches of this shape" if of_kernel else ""
     return words
 
 

@@ -54,6 +54,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         ),
         "The run played again without these calls, and without the host waiting in those that free;"
         " at least 80 % of the lower figure.",
+        program_advice="Keep memory: allocate buffers once and use them again, or take them with"
+        " cudaMallocAsync from a pool that keeps it (cudaMemPoolAttrReleaseThreshold).",
         calls=calls,
     )
 

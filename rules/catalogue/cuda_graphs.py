@@ -57,4 +57,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "At most all of the idle time in which the host launched; at least nine tenths of what"
         " launching for free saves when the run is played again, less 1 us for each kernel.",
         severity=Severity.NOTICE,
+        program_advice="Capture the step once (cudaStreamBeginCapture, cudaGraphInstantiate) and"
+        " launch the graph.",
     )

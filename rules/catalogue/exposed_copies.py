@@ -45,5 +45,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         Estimate(LEAST_HIDDEN * hidden, hidden, {"copy/exposed": exposed}),
         "At most all of the time in which copies and no kernel ran, as far as there are kernels to"
         " hide it; at least half.",
+        program_advice="Copy results on a stream of their own while the GPU computes what comes"
+        " next, or copy less: reduce on the GPU first."
+        if copies.to_host
+        else "Copy what comes next on a stream of its own while the GPU computes, or copy fewer"
+        " bytes: keep on the GPU what is used there again.",
         work=copies.rows,
     )

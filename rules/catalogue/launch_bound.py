@@ -150,6 +150,10 @@ def _claim(
             else " What compiling or a larger batch makes of the kernels can save more."
         ),
         severity=Severity.INFO if paced and not host[1] else None,
+        program_advice=""
+        if graphs
+        else "Launch less: fuse kernels, give each launch more to do, or replay what repeats as a"
+        " CUDA graph.",
         knobs=None
         if graphs
         else ("compile", "compile_cudagraphs", "fused_optimizer", "batch_size"),

@@ -82,6 +82,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         " time in which they and no kernel ran.",
         severity=(None if not is_start else Severity.NOTICE if most else Severity.INFO),
         knobs=() if copies.to_host else None,
+        program_advice="Copy less: reduce on the GPU first, or copy into pinned memory"
+        " (cudaMallocHost) with cudaMemcpyAsync and synchronise before reading."
+        if copies.to_host
+        else "Pin the memory (cudaMallocHost, or cudaHostRegister of what there is) and copy with"
+        " cudaMemcpyAsync, so that copies are faster and move while the GPU computes; keep on the"
+        " GPU what is used there again.",
         work=copies.rows,
     )
 

@@ -46,6 +46,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         ADVICE,
         saving(facts, gains),
         f"What these products take at TF32 rates (roofline), while {PLAYED}.",
+        program_advice="Allow TF32: `cublasSetMathMode(handle, CUBLAS_TF32_TENSOR_OP_MATH)`, and"
+        " for convolutions cudnnSetConvolutionMathType.",
     )
 
 

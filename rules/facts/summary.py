@@ -10,6 +10,7 @@ known, one that does not is truly nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -84,6 +85,8 @@ ON_DEVICE = ("kernels", "copies")
 WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
 """Facts that say something even where nothing ran on a device."""
 
+_OF_PYTORCH = re.compile(r"\bat::|_ZN2at\d|\baten::|\bc10::|torch|\btriton_", re.IGNORECASE)
+"""In names of PyTorch's kernels, of those that its compiler makes, and of its ranges."""
 HOST_RANGES = (Range.USER, Range.STEP, Range.PYTHON, Range.LOADER)
 """Kinds of ranges that tell what the host did."""
 
@@ -163,6 +166,14 @@ class Facts:
         a full stop."""
         once = self.too_short if self.fitness.no_idle else self.no_loop
         return tuple(filter(None, (self.fitness.note, once)))
+
+    @cached_property
+    def is_of_pytorch(self) -> bool:
+        """Whether the program may be one of PyTorch: only Nsight Systems records others as well,
+        and there kernels or ranges have PyTorch's names where it is."""
+        if self.profile.header.source != "nsys" or self.profile.rows("operators"):
+            return True
+        return any(_OF_PYTORCH.search(text) for text in self.profile.header.texts)
 
     @cached_property
     def host_recorded(self) -> bool:

@@ -17,6 +17,7 @@ from gpuadvisor.domain.finding import (
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import MEMORY
 from gpuadvisor.rules.rule import Estimate, Loaded, Rule, RuleResult
 from tests.profiles import Made
@@ -237,3 +238,27 @@ def test_of_a_range_too_wide_no_more_counts_than_a_range_may_be_wide():
     assert [each.rule for each in found(rule("all", result(0.5, 0.55)), sure).findings] == [
         "sure", "all",
     ]  # fmt: skip
+
+
+def in_words_of(source, kernel):
+    made = Made()
+    made.launched(kernel, call=(0, 1), runs=(0, RUN_NS / 500))
+    run = Evidence(facts=Facts(made.profile(source=source)))
+    told = Loaded(
+        "one", "one", Rule(Category.COMPUTE, (), knobs=("pin_memory",)),
+        lambda _: [result(0.1, 0.3, program_advice="Call cudaMallocHost.")], str,
+    )  # fmt: skip
+    (finding,) = diagnose(run, [told]).findings
+    return finding.advice, finding.knobs
+
+
+@pytest.mark.parametrize(
+    ("source", "kernel"),
+    [("kineto", "my_kernel"), ("nsys", "void at::native::copy<4>(int)"), ("nsys", "triton_red_1")],
+)
+def test_a_program_of_pytorch_is_told_in_its_words(source, kernel):
+    assert in_words_of(source, kernel) == ("Do this.", ("pin_memory",))
+
+
+def test_another_program_is_told_in_its_own_and_has_no_knobs():
+    assert in_words_of("nsys", "my_kernel") == ("Call cudaMallocHost.", ())

@@ -1,5 +1,6 @@
 """What is said of a run's account: nothing is fine as long as the GPU is idle without a cause."""
 
+import math
 import re
 
 import pytest
@@ -8,12 +9,14 @@ from gpuadvisor.reports import diagnosis_wording
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines, diagnosis_markdown
 from gpuadvisor.reports.profile_document import profile_markdown
 from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.estimates import short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from tests.diagnoses import diagnosis_report
 from tests.profile_reports import report
 from tests.profiles import Made
+from tests.rules.building import H100
 from tests.rules.counted import ELAPSED, QUIET, kernel
 from tests.rules.programs import Program
 
@@ -72,6 +75,46 @@ def test_launches_too_small_to_judge_are_not_fine():
     text = counted(kernel(QUIET, grid=264, ms=0.0052))
     assert "Nothing worth fixing" not in text and "1 thing to fix." in text
     assert "100% of the captured kernel time" in text and "Profile a real problem size" in text
+
+
+LIMITERS = ("blocks", "registers", "shared_mem", "warps")
+
+
+def alone(metrics):
+    """A single kernel, so small that no rule judges it."""
+    made = Made()
+    made.kernel("tiny", (0, 3.2), grid_x=1, grid_y=1, grid_z=1, block_x=20, block_y=1, block_z=1)
+    for name, value in metrics.items():
+        made.row("metrics", kernel=0, metric=name, value=value)
+    return said(made.profile(source="ncu", devices=(H100,)))[1]
+
+
+def test_a_short_launch_has_its_time_and_one_block_is_one():
+    text = alone({
+        "gpu__time_duration.sum": 3.2e-6, f"sm__throughput{ELAPSED}": 0.1,
+        **{f"launch__occupancy_limit_{what}": 16.0 for what in LIMITERS},
+    })  # fmt: skip
+    assert "A launch takes 3.20 µs" in text and "0.0 s" not in text
+    assert "Its 1 block fills" in text
+
+
+def test_a_report_in_which_nothing_was_counted_says_so():
+    text = alone({"nvlink__bandwidth": 0.0, "gpu__time_duration.sum": math.nan})
+    assert "neither the time of its kernel nor how busy a unit was" in text.splitlines()[1]
+    text = alone({"gpu__time_duration.sum": 3.2e-6, f"sm__throughput{ELAPSED}": 0.1})
+    assert "neither the time" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("void reduce_kernel<(int)512, Op<float>>(T1)", "reduce_kernel<(int)512, Op<float>>"),
+        ("gemm(float*, int)", "gemm"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_name_ends_at_its_arguments_and_not_at_a_bracket_of_its_template(name, words):
+    assert short(name) == words
 
 
 def test_a_kernel_at_the_roof_of_memory_is_not_said_to_need_all_its_bytes():
