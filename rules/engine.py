@@ -35,6 +35,9 @@ the same time differ by one, and what is worth 3 % does not explain what costs h
 TOO_WIDE_PCT = 30.0
 """Width, in percent of the run, from which on a range says no more than that there is something:
 its ends then call for a notice and for a critical finding (`SEVERITIES`)."""
+LEAST_LOOKED_AT = 0.05
+"""Least share of the recorded run that is looked at for something in it to be more than a notice:
+of less, the other 95 % of what the program does are not judged. [own]"""
 NS_PER_MS = 1e6
 
 
@@ -114,12 +117,16 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
     if worth is not None and result.saving is not None:
         saving_ms = (result.saving.low_ns + result.saving.high_ns) / 2 / NS_PER_MS
     source, place = _place(rule, result, evidence)
+    severity = result.severity or severe
+    if evidence.facts is not None and evidence.facts.fitness.share < LEAST_LOOKED_AT:
+        # What the program does for all the rest of its run may matter more.
+        severity = min(severity, Severity.NOTICE, key=lambda one: one.rank)
     of_pytorch = evidence.facts is None or evidence.facts.is_of_pytorch
     knobs = rule.rule.knobs if result.knobs is None else result.knobs
     return Finding(
         rule.name,
         rule.rule.category,
-        result.severity or severe,
+        severity,
         result.scope,
         result.summary,
         result.evidence,

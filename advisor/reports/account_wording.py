@@ -30,6 +30,8 @@ MOST = 0.5
 """Share from which on something is most of it: all else together is less."""
 _LONGEST_NAME = 60
 """Characters of a kernel's or call's name in a sentence."""
+COPIES = "copy/exposed"
+"""How findings name copies that nothing hides."""
 IDLE, KERNEL = "idle/", "kernel/"
 """How findings name the idle time that they are about, followed by its category, and kernels,
 followed by their names."""
@@ -161,6 +163,23 @@ def work_without_finding(
     return WorkWithoutFinding(account.share_of(time_ns), family, kernel, is_one)
 
 
+def mostly_copies(account: Account, diagnosis: Diagnosis | None) -> Iterator[str]:
+    """Yield that copies are most of a GPU's work, where no finding to fix is about them."""
+    told = {part for each in (diagnosis.shown if diagnosis is not None else ())
+            if each.severity.rank >= Severity.NOTICE.rank for part in each.parts}  # fmt: skip
+    useful = {each: each.time_ns for each in account.entries if each.kind is EntryKind.USEFUL}
+    busy = sum(useful.values())
+    copying = sum(ns for each, ns in useful.items() if each.part is TimeCategory.COPYING)
+    if not busy or copying <= MOST * busy or COPIES in told:
+        return
+    kernels = busy - copying
+    beside = f"its kernels take {figures.nanoseconds(kernels)}" if kernels else "no kernel ran"
+    yield (
+        f"For {_percent(copying / busy)} of the time in which the GPU works it only copies"
+        f" ({figures.nanoseconds(copying)}); {beside}."
+    )
+
+
 PRODUCTS = (Family.GEMM, Family.CONVOLUTION)
 """Kinds of which the operations are known where shapes are."""
 
@@ -239,10 +258,15 @@ def counting(kernel: str, script: str | None) -> str:
 
 
 def sentences(
-    found: IdleWithoutFinding, how: str, doing: str = "", steps: int = 0
+    found: IdleWithoutFinding,
+    how: str,
+    doing: str = "",
+    steps: int = 0,
+    calls_within: float | None = None,
 ) -> Iterator[str]:
     """Yield what no finding is about, where most of it lies, and what would explain it; `doing`
-    says what the CPU does then, and of so many steps one may have such a gap each."""
+    says what the CPU does then, of so many steps one may have such a gap each, and for this share
+    of the longest gap calls into CUDA lasted."""
     yield (
         f"No finding to fix is about {_percent(found.share)} of the run, in which the GPU was idle;"
         f" the largest part is {_percent(found.largest_share)},"
@@ -253,6 +277,11 @@ def sentences(
         again = "" if at_once else _again(found.gap.alike, found.largest.time_ns, steps)
         where = "Most of it at once" if at_once else "Its longest gap"
         yield f"{where}: {place(found.gap)}{again}."
+        if calls_within is not None and calls_within <= 1 - FILLED:
+            yield (
+                "The CPU is in no call into CUDA then: it computes, reads, or waits for something"
+                " else."
+            )
     if how:
         yield f"{how[:1].upper()}{how[1:]}."
 

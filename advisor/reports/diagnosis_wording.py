@@ -197,6 +197,7 @@ def account(report: DiagnosisReport) -> list[str]:
     left = account_wording.idle_without_finding(whole, report.diagnosis)
     if left is not None and facts.fitness.no_idle is None and not is_short:
         words.append(" ".join(_unclaimed(report, facts, left)))
+    words += account_wording.mostly_copies(whole, report.diagnosis)
     near = account_wording.near_bound_ns(facts.rooflines)
     kernels = account_wording.work_without_finding(whole, report.diagnosis, near)
     if kernels is not None:
@@ -223,7 +224,17 @@ def _unclaimed(report: DiagnosisReport, facts: Facts, left: IdleWithoutFinding) 
             how = "`gpuadvisor profile --stacks SCRIPT` names the line that does that"
     steps = len(facts.steps.steps) if facts.steps is not None else 0
     how = how.replace("SCRIPT", script(report))
-    yield from account_wording.sentences(left, how, doing, steps)
+    yield from account_wording.sentences(left, how, doing, steps, _calls_within(facts, left))
+
+
+def _calls_within(facts: Facts, left: IdleWithoutFinding) -> float | None:
+    """Return for which share of the longest gap of idle time calls into CUDA lasted, where that
+    may be work of the CPU's own; None for other causes."""
+    own = (TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED)
+    if left.gap is None or left.largest.part not in own or not len(facts.host):
+        return None
+    begin, lasts = left.gap.begin_ns, left.gap.duration_ns
+    return facts.host.share_within(begin, begin + lasts)
 
 
 def _would_tell(report: DiagnosisReport, entry: Entry) -> str:

@@ -1,7 +1,9 @@
 """What a recording can show: which part of it is steady, and what it lacks.
 
 Loading (what is copied to the devices before their first kernel, and not again) is left out, where
-a loop follows. Start-up (`facts.starting`) happens once. Where it takes a part of the run that
+a loop follows. Of a program without steps that works at a pace for most of its kernels' time, and
+otherwise stands still in gaps that come once or twice, the stretch at a pace is looked at, and the
+gaps are told. Start-up (`facts.starting`) happens once. Where it takes a part of the run that
 matters, the diagnosis looks at the longest row of steps without it; where there is none, and most
 of the idle time is start-up, nothing is said about idle time at all: what the program does once it
 is warm is not in this recording.
@@ -10,16 +12,33 @@ is warm is not in this recording.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import CallKind, Columns, Direction, Header, Profile, Range
+from gpuadvisor.domain.profile import (
+    UNKNOWN,
+    CallKind,
+    Columns,
+    Direction,
+    Header,
+    Profile,
+    Range,
+)
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work, device_work
 from gpuadvisor.rules.facts.failures import failed_launches
-from gpuadvisor.rules.facts.idle import AGAIN, Cause
+from gpuadvisor.rules.facts.idle import (
+    AGAIN,
+    IDLE_CAUSES,
+    Cause,
+    Gaps,
+    alike_counts,
+    split_gaps,
+)
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
+    IntArray,
     Intervals,
     both,
     by_key,
@@ -30,8 +49,9 @@ from gpuadvisor.rules.facts.intervals import (
     numbered,
 )
 from gpuadvisor.rules.facts.intervals import gaps as gaps_of
+from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.launches import calls, launches
-from gpuadvisor.rules.facts.starting import SLOW_CALL_NS
+from gpuadvisor.rules.facts.starting import LOADING_NS, SLOW_CALL_NS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import FILLED, Fitness
 
@@ -50,9 +70,11 @@ def judged(profile: Profile, ceilings: Mapping[str, float] | None = None) -> Fac
     if not whole.has_timeline or not whole.busy:
         return whole
     whole = _without_loading(whole) or whole
+    loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
+    if (paced := _at_pace(profile, whole, loading)) is not None:
+        return paced
     if not whole.starting.once:
         return whole
-    loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
     cold = _cold(whole)
     if cold.total_ns <= (1 - FILLED) * whole.window.run_ns:
         return whole
@@ -116,6 +138,122 @@ def _without_loading(whole: Facts) -> Facts | None:
     )
     found = Facts(part, whole.ceilings, Fitness(why, None, part.not_before_ns))
     return found if _recurs(found.work) else None
+
+
+def _at_pace(profile: Profile, whole: Facts, loading: str) -> Facts | None:
+    """Return the facts of the stretch in which the GPU works at a pace, of a program without steps
+    that otherwise stands still in single gaps; None where there is no such stretch for certain.
+
+    Certain is one with more than half of the kernels' time, mostly of kernels that ran again and
+    again, whose idle time is neither start-up nor single gaps, and that is no shorter than a first
+    pass that loads something may be (`LOADING_NS`).
+    """
+    steps = whole.steps.steps if whole.steps is not None else ()
+    if len(steps) > 1 or len(whole.busy) != 1 or whole.too_short:
+        return None
+    idle, once = whole.idle[0].idle_ns, whole.idle[0].causes_ns[Cause.STARTING]
+    if whole.no_loop is None and (once < MOST * idle or whole.window.busy_share >= FILLED):
+        return None
+    stretch = _stretch(whole)
+    if stretch is None or stretch.end_ns - stretch.begin_ns < LOADING_NS:
+        return None  # so little may be a first pass, which tells nothing of later ones
+    part = Part(profile, stretch.called_ns, stretch.until_ns)
+    share = whole.window.share(stretch.end_ns - stretch.begin_ns)
+    note = Fitness(f"{loading}{_told(whole, stretch)}", None, stretch.begin_ns, share)
+    found = Facts(part, whole.ceilings, note)
+    if not found.busy or found.too_short or found.no_loop or not _recurs(found.work):
+        return None
+    starts = found.idle[0].causes_ns[Cause.STARTING]
+    return None if starts >= MOST * max(found.idle[0].idle_ns, 1) else found
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A part of the run between two single gaps."""
+
+    begin_ns: int
+    """When its first work begins."""
+    called_ns: int
+    """When that was launched."""
+    end_ns: int
+    """When its last work ends."""
+    until_ns: int
+    """When the first work behind it was launched."""
+    share: float
+    """Share of the kernels' time, 0 to 1."""
+    outside: IntArray
+    """Which of the device's gaps are single ones outside of it, the longest first."""
+    gaps: Gaps
+
+
+def _stretch(whole: Facts) -> _Stretch | None:
+    """Return the stretch with more than half of the kernels' time that is left when a run is cut at
+    its single gaps: first at those that are no small part of it, then at those that are none of
+    what is left."""
+    (_, found), *_ = split_gaps(
+        whole.work, whole.host, whole.launched, whole.launching, whole.loader_waits,
+        whole.starting, whole.host_recorded, whole.window.begin_ns,
+    )  # fmt: skip
+    begin, end = found.times.begin_ns, found.times.end_ns
+    single = np.flatnonzero(
+        (end - begin >= SLOW_CALL_NS) & (alike_counts(whole.work, found) < AGAIN)
+    )
+    kernels = whole.work.intervals(whole.work.is_kernel)
+    first, last = whole.window.span
+    cuts = np.empty(0, np.int64)
+    while True:
+        inside = single[(begin[single] >= first) & (end[single] <= last)]
+        long = inside[(end - begin)[inside] > (1 - FILLED) * (last - first)]
+        if not len(long):
+            break
+        cuts = np.union1d(cuts, long)
+        starts, stops = np.append(first, end[long]), np.append(begin[long], last)
+        most = int(np.argmax(covered_ns(kernels, starts, stops)))
+        first, last = int(starts[most]), int(stops[most])
+    worked = int(covered_ns(kernels, np.array([first]), np.array([last]))[0])
+    share = worked / kernels.total_ns if kernels.total_ns else 0.0
+    if not len(cuts) or share <= MOST:
+        return None
+    called = _called_ns(whole, found)
+    before, behind = cuts[end[cuts] <= first], cuts[begin[cuts] >= last]
+    since = int(called[before[-1]]) if len(before) else first
+    until = int(called[behind[0]]) if len(behind) else whole.window.end_ns + 1
+    order = np.argsort(begin[cuts] - end[cuts], kind="stable")
+    return _Stretch(first, min(since, first), last, until, share, cuts[order], found)
+
+
+def _called_ns(whole: Facts, found: Gaps) -> IntArray:
+    """Return when what ended each gap was launched; when it began where that is not known."""
+    known = whole.launched.known[found.after]
+    return np.where(known, whole.launched.begin_ns[found.after], found.times.end_ns)
+
+
+def _told(whole: Facts, stretch: _Stretch) -> str:
+    """Return which part of the run is looked at, and what is told of the rest."""
+    found, work = stretch.gaps, whole.work
+    begin, end = found.times.begin_ns[stretch.outside], found.times.end_ns[stretch.outside]
+    still = int((end - begin).sum())
+    longest = int(stretch.outside[0])
+    before, after = int(found.before[longest]), short_name(work.describe(int(found.after[longest])))
+    where = f"before {after}"
+    if before != UNKNOWN:
+        where = f"between {short_name(work.describe(before))} and {after}"
+    once = int(found.causes_ns[stretch.outside, IDLE_CAUSES.index(Cause.STARTING)].sum())
+    words = " and ".join(_KINDS[kind] for kind in whole.starting.kinds)
+    starts = f", in {_percent(once / still)} of it as {words}" if once > MOST * still else ""
+    count = len(stretch.outside)
+    often = "once" if count == 1 else f"{count} times"
+    longest_is = "" if count == 1 else f", at the longest for {_ms(end[0] - begin[0])}"
+    return (
+        f"The GPU works at a pace in {_ms(stretch.end_ns - stretch.begin_ns)} of the recorded"
+        f" {_ms(whole.window.run_ns)}, with {_percent(stretch.share)} of the kernels' time: these"
+        f" are looked at. Outside of them it stood still {often}, for {_ms(still)}{starts}"
+        f"{longest_is}, {_ms(begin[0])} after the recording began, {where}"
+    )
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:,.0f} ms" if time_ns >= 1e7 else f"{time_ns / 1e6:.3g} ms"
 
 
 def _recurs(work: DeviceWork) -> bool:

@@ -413,6 +413,17 @@ def _pairs(work: DeviceWork, found: Gaps) -> IntArray:
     return numbered(before * len(others) + after)[1]
 
 
+def alike_counts(work: DeviceWork, found: Gaps) -> IntArray:
+    """Return how many gaps between the same kinds of work are at least half as long as each one,
+    itself among them."""
+    pair, lasts = _pairs(work, found), found.times.end_ns - found.times.begin_ns
+    counts = np.zeros(len(pair), np.int64)
+    for _, at in by_key(pair):
+        ordered = np.sort(2 * lasts[at])
+        counts[at] = len(at) - np.searchsorted(ordered, lasts[at], "left")
+    return counts
+
+
 def _alike(found: Gaps, pair: IntArray, cause: int, place: int) -> Alike | None:
     """Return the gaps like one of them, with a cause by its number."""
     lost = found.causes_ns[:, cause]

@@ -18,9 +18,11 @@ from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     IntArray,
     by_key,
+    covered_ns,
     ends,
     exact_sum,
     percentile,
+    union,
 )
 from gpuadvisor.rules.facts.joins import latest_before, thread_keys
 
@@ -54,6 +56,12 @@ class Calls:
     def of_kinds(self, kinds: tuple[CallKind, ...]) -> BoolArray:
         of_kinds: BoolArray = np.isin(self.kind, np.array(kinds, np.int8))
         return of_kinds
+
+    def share_within(self, begin_ns: int, end_ns: int) -> float:
+        """Return for which share of a time (0 to 1) at least one call lasted."""
+        called = union(self.begin_ns, self.end_ns)
+        lasted = covered_ns(called, np.array([begin_ns]), np.array([end_ns]))[0]
+        return float(lasted) / (end_ns - begin_ns) if end_ns > begin_ns else 0.0
 
 
 @dataclass(frozen=True, eq=False)

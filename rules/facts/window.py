@@ -29,6 +29,8 @@ class Fitness:
     """Why nothing can be said about idle time; None where something can."""
     not_before_ns: int | None = None
     """When the part that is looked at begins; None for all of it."""
+    share: float = 1.0
+    """Share of the recorded run that is looked at, 0 to 1."""
 
 
 @dataclass(frozen=True, eq=False)

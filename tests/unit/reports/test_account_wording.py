@@ -226,3 +226,27 @@ def test_steps_between_calls_of_an_optimizer_are_one_more_than_lie_between_them(
         made.launched("gemm", call=(1000 * number, 5), runs=(1000 * number + 8, 900))
         made.range("Optimizer.step#SGD.step", (1000 * number + 910, 20))
     assert said(made.profile())[1].startswith("train: 4 steps in 3.92 ms")
+
+
+def rare(calls=0.0, copies=1_000.0):
+    """Copies and kernels of 100 us with half a second between each, in which calls may last."""
+    made = Made()
+    for number in range(4):
+        at = 500_000.0 * number
+        made.copied((at, 5), (at + 10, copies), bytes=1 << 20)
+        made.launched("add", (at + 10, 5), (at + 10 + copies, 100))
+        if calls:
+            made.call("cudaStreamQuery", (at + 20_000, calls))
+    return made.profile(source="nsys", devices=(H100,))
+
+
+@pytest.mark.parametrize(("calls", "is_quiet"), [(0.0, True), (1_000.0, True), (400_000.0, False)])
+def test_a_cpu_that_makes_no_call_then_is_told_so(calls, is_quiet):
+    text = said(rare(calls))[1]
+    assert "nothing recorded of the CPU" in text
+    assert ("The CPU is in no call into CUDA then" in text) is is_quiet
+
+
+def test_a_gpu_that_mostly_copies_is_told_so():
+    assert "of the time in which the GPU works it only copies (4.00 ms)" in said(rare())[1]
+    assert "it only copies" not in said(rare(copies=50.0))[1]

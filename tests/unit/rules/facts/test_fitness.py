@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.fitness import judged, lost_launches
@@ -213,3 +214,65 @@ def test_the_account_closes_with_and_without_loading(copies, kernels, later, too
     closes(facts)
     assert facts.window.run_ns <= whole.window.run_ns
     assert facts.account.kernels_ns == whole.account.kernels_ns
+
+
+def paced(pauses, passes=120, kernels=10, still=200_000.0, start=0.0):
+    """Passes over the same kernels at the host's pace, and times in which nothing happens before
+    some of them; the first launch may take long."""
+    made, at = Made(), 0.0
+    for number in range(passes):
+        at += still if number in pauses else 0.0
+        for place in range(kernels):
+            took = start if (number, place) == (0, 0) and start else 5.0
+            made.launched(f"kernel_{place}", call=(at, took), runs=(at + took + 3, 30))
+            at += took + 60
+    return made.profile(source="nsys")
+
+
+@pytest.mark.parametrize("pauses", [(1,), (2,), (1, 2), (119,), (1, 118)])
+def test_the_stretch_at_a_pace_is_looked_at_and_the_stand_still_is_told(pauses):
+    facts, whole = judged(paced(pauses)), judged(paced(()))
+    assert facts.no_loop is None and facts.fitness.no_idle is None
+    assert "these are looked at" in facts.fitness.note
+    assert f"stood still {'once' if len(pauses) == 1 else '2 times'}" in facts.fitness.note
+    assert facts.window.busy_share == pytest.approx(whole.window.busy_share, abs=0.02)
+    assert facts.fitness.share == pytest.approx(
+        facts.window.run_ns / Facts(paced(pauses)).window.run_ns
+    )
+    assert "launch_bound" in findings(facts)[0]
+    closes(facts)
+
+
+def test_a_start_before_it_is_told_as_such():
+    facts = judged(paced((), start=100_000.0))
+    assert facts.window.run_ns < 100_000_000
+    facts = judged(paced((1, 2), start=100_000.0))
+    assert "these are looked at" in facts.fitness.note
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        paced(()),
+        paced((1, 2, 3, 4, 5)),  # it pauses again and again
+        paced((60,)),  # half of the work on each side
+        paced((1,), passes=60),  # too short to be more than a first pass
+        training(steps=5).profile(),
+    ],
+)
+def test_where_no_stretch_is_clear_all_is_looked_at(profile):
+    assert judged(profile).fitness.share == 1.0
+    assert "at a pace" not in judged(profile).fitness.note
+
+
+@settings(max_examples=10)
+@given(st.sets(st.integers(0, 20), max_size=3), st.integers(3, 200), st.integers(1, 12))
+def test_the_account_closes_at_a_pace(pauses, passes, kernels):
+    closes(judged(paced(tuple(pauses), passes, kernels, 50_000.0)))
+
+
+def test_of_a_small_part_of_the_recording_nothing_is_more_than_a_notice():
+    facts = judged(paced((1,), still=5_000_000.0))
+    assert facts.fitness.share < 0.05
+    found = diagnose(Evidence(facts), load_rules()).shown
+    assert found and all(each.severity.rank <= Severity.NOTICE.rank for each in found)
