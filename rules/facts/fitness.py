@@ -238,6 +238,9 @@ def _told(whole: Facts, stretch: _Stretch) -> str:
     where = f"before {after}"
     if before != UNKNOWN:
         where = f"between {short_name(work.describe(before))} and {after}"
+    call = int(whole.launched.call[found.after[longest]])
+    if call != UNKNOWN:
+        where += f", which {work.texts[whole.host.name[call]]} launched"
     once = int(found.causes_ns[stretch.outside, IDLE_CAUSES.index(Cause.STARTING)].sum())
     words = " and ".join(_KINDS[kind] for kind in whole.starting.kinds)
     starts = f", in {_percent(once / still)} of it as {words}" if once > MOST * still else ""

@@ -239,6 +239,7 @@ def test_the_stretch_at_a_pace_is_looked_at_and_the_stand_still_is_told(pauses):
     assert facts.fitness.share == pytest.approx(
         facts.window.run_ns / Facts(paced(pauses)).window.run_ns
     )
+    assert facts.fitness.note.endswith(", which cudaLaunchKernel launched")
     assert "launch_bound" in findings(facts)[0]
     closes(facts)
 
