@@ -12,3 +12,13 @@ def test_the_host_spends_at_most_the_whole_run():
     times = evidence.known_facts.optimizer_steps.times
     assert times.total_ns > evidence.run_ns, "the step began before the first kernel did"
     assert 90 < share <= 100
+
+
+def test_a_class_of_the_users_own_is_not_told_to_take_a_flag_of_torchs():
+    kernels = [K(MUL, 2)] * 60
+    for name, knobs, words in (
+        ("Adam", None, "Construct Adam with `fused=True`."),
+        ("CustomAdam", (), "Update all parameters of CustomAdam at once"),
+    ):
+        (found,) = check(queued(kernels, ranges=[(f"Optimizer.step#{name}.step", 0, 60)]))
+        assert found.advice.startswith(words) and found.knobs == knobs
