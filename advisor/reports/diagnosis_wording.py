@@ -228,10 +228,10 @@ def _unclaimed(report: DiagnosisReport, facts: Facts, left: IdleWithoutFinding) 
 
 
 def _calls_within(facts: Facts, left: IdleWithoutFinding) -> float | None:
-    """Return for which share of the longest gap of idle time calls into CUDA lasted, where that
-    may be work of the CPU's own; None for other causes."""
-    own = (TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED)
-    if left.gap is None or left.largest.part not in own or not len(facts.host):
+    """Return for which share of the longest gap of idle time calls into CUDA lasted, where nothing
+    else of the CPU was recorded; None where something was."""
+    is_unknown = left.largest.part is TimeCategory.NOT_RECORDED
+    if left.gap is None or not is_unknown or not len(facts.host):
         return None
     begin, lasts = left.gap.begin_ns, left.gap.duration_ns
     return facts.host.share_within(begin, begin + lasts)
