@@ -86,6 +86,15 @@ def add_json(arguments: Arguments, help_: str = "print it as JSON") -> None:
     arguments.add_argument("--json", action="store_true", help=help_)
 
 
+def add_whole(arguments: Arguments) -> None:
+    """Declare `--whole`."""
+    arguments.add_argument(
+        "--whole",
+        action="store_true",
+        help="judge all of a large recording, and not a part of it: takes more memory",
+    )
+
+
 def add_markdown(arguments: Arguments) -> None:
     """Declare `--markdown`: a file, or `-` for the standard output."""
     arguments.add_argument(

@@ -23,6 +23,7 @@ from gpuadvisor.commands._arguments import (
     add_script_arguments,
     add_steps,
     add_timeout,
+    add_whole,
     check_positive,
     checked_command,
     is_script,
@@ -72,6 +73,7 @@ def _add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         "--rule", metavar="RULE", action="append", default=[],
         help="ask only this rule; may be given again",
     )  # fmt: skip
+    add_whole(group)
     group.add_argument("--limit", metavar="N", type=int, help="at most so many findings")
 
 
@@ -113,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         if args.script is not None and Path(args.script).is_dir():
             _show(args, _of_folder(args))
         else:
-            _show(args, diagnose_target(args.script, args.rule))
+            _show(args, diagnose_target(args.script, args.rule, whole=args.whole))
         return 0
     command = checked_command(args)
     from gpuadvisor.commands._output import messages
@@ -134,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
             cancelled=stop.requested,
         )
         with Stages(messages()) as stages:
-            report, failed = diagnose_script(record, stages, args.name, args.rule)
+            report, failed = diagnose_script(record, stages, args.name, args.rule, whole=args.whole)
     _show(args, report)
     return ScriptError.exit_code if failed else 0
 
@@ -150,7 +152,7 @@ def _of_folder(args: argparse.Namespace) -> DiagnosisReport:
         def progress() -> ImportProgress:
             return ImportProgress(messages(), stop.requested)
 
-        return diagnose_folder(Path(args.script), args.rule, progress)
+        return diagnose_folder(Path(args.script), args.rule, progress, whole=args.whole)
 
 
 def _check(args: argparse.Namespace) -> None:

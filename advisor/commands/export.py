@@ -53,7 +53,7 @@ def _write(profile: str, file: Path) -> None:
     from gpuadvisor.profiling.resolving import resolve_profile
     from gpuadvisor.reports.diagnosis_report import matters
 
-    report = profile_report(resolve_profile(profile))
+    report = profile_report(resolve_profile(profile), whole=True)
     shown = report.diagnosis.shown if report.diagnosis is not None else ()
     count = export(report.facts, file, [finding for finding in shown if matters(finding)])
     print(f"{file}: {count:,} events", file=sys.stderr)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.commands._arguments import add_json, add_markdown
+from gpuadvisor.commands._arguments import add_json, add_markdown, add_whole
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write the page here; NAME.html by default"
     )
+    add_whole(parser)
     add_markdown(parser)
     add_json(parser)
 
@@ -49,6 +50,10 @@ def run(args: argparse.Namespace) -> int:
         found = _found(store, args.name, args.kind)
         result = store.load_study(found) if isinstance(found, str) else None
     if result is not None:
+        if args.whole:
+            raise UsageError(
+                f"--whole is for profiles, and {result.study} is a study: leave it out"
+            )
         _report_study(args, result)
     elif not isinstance(found, str):
         _report_profile(args, found)
@@ -105,7 +110,7 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None
     from gpuadvisor.reports.json_documents import profile_json
     from gpuadvisor.reports.profile_document import profile_html, profile_markdown
 
-    report = profile_report(resolved)
+    report = profile_report(resolved, whole=args.whole)
     _write(
         args,
         file_name(resolved.name, "profile"),

@@ -12,7 +12,7 @@ a row lacks what others have; what no row of a profile has is named in `Header.n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
@@ -307,4 +307,17 @@ class Profile(Protocol):
 
     def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
         """Return whole columns, all of them unless named; only what is asked for is loaded."""
+        ...
+
+
+class Recording(Profile, Protocol):
+    """A profile as it was recorded, which can be read piece by piece: it may be larger than memory
+    should be."""
+
+    def batches(self, table: str, names: Iterable[str], kept: Any = None) -> Iterator[Columns]:
+        """Yield these columns in pieces that are read one after the other and not kept.
+
+        With `kept`, which says of each row of the table whether it is wanted, they have these rows
+        only; pieces without any are not read.
+        """
         ...

@@ -51,16 +51,19 @@ BASELINE_MS = 10_000.0
 budget's."""
 
 
-def diagnose_target(target: str | None, rules: Collection[str]) -> DiagnosisReport:
+def diagnose_target(
+    target: str | None, rules: Collection[str], *, whole: bool = False
+) -> DiagnosisReport:
     """Return what the rules of these names, or all, say of a profile or a recording.
 
     `target` is a stored profile (None for the newest), a trace file or a recording of telemetry.
-    UsageError where there is none.
+    Of a large profile a part is judged unless the whole is asked for. UsageError where there is no
+    such target.
     """
     if target is not None and is_recording(Path(target)):
         return _diagnose_recording(Path(target), rules)
     resolved = _resolve_target(target)
-    report = _report(resolved, evidence_of(resolved), rules)
+    report = _report(resolved, evidence_of(resolved, whole=whole), rules)
     return replace(report, notes=tuple(resolved.profile.header.warnings))
 
 
@@ -68,27 +71,29 @@ def diagnose_folder(
     folder: Path,
     rules: Collection[str],
     progress: Callable[[], AbstractContextManager[Progress]],
+    *,
+    whole: bool = False,
 ) -> DiagnosisReport:
     """Store the traces of a folder, one for each rank of a run, and return what the rules of these
     names, or all, say of the run: of all ranks together, and of the one that the others wait for.
 
-    A folder with one trace is that trace, which is not stored. UsageError where it has none, or
+    Of large traces the same part of each is judged unless the whole is asked for. A folder with
+    one trace is that trace, which is not stored. UsageError where it has none, or
     lone ones of several runs.
     """
     files = trace_files([folder])
     if len(files) == 1:
-        return diagnose_target(str(files[0].path), rules)
+        return diagnose_target(str(files[0].path), rules, whole=whole)
     found = import_folder(folder, progress)
     profiles = open_profiles()
     records = found.run.records
     first = stored_profile(profiles.get(records[0].id))
-    evidence = evidence_of(first)
+    evidence = evidence_of(first, whole=whole)
     decides = _deciding(evidence)
     place = decides or 0
     resolved = first if not place else stored_profile(profiles.get(records[place].id))
     if place:
         evidence = of_other_rank(evidence, place)
-        resolved = replace(resolved, profile=evidence.known_facts.profile)
     report = _report(resolved, evidence, rules)
     rank = "" if records[place].rank is None else f" (rank {records[place].rank})"
     size = f" of {found.run.world_size}" if found.run.world_size else ""
@@ -113,12 +118,17 @@ def _deciding(evidence: Evidence) -> int | None:
 
 
 def diagnose_script(
-    record: RecordOptions, stages: Stages, name: str | None, rules: Collection[str]
+    record: RecordOptions,
+    stages: Stages,
+    name: str | None,
+    rules: Collection[str],
+    *,
+    whole: bool = False,
 ) -> tuple[DiagnosisReport, bool]:
     """Profile a script and store the profile; return what the rules say, and if the script failed.
 
     `name` is that of the profile in the store, None for the script's; the rules are those of these
-    names, or all.
+    names, or all. Of a large profile a part is judged unless the whole is asked for.
 
     Raises:
         ScriptError: if the script cannot be profiled.
@@ -132,17 +142,22 @@ def diagnose_script(
         stem = Path(command.script).stem
         stored = import_recorded(recorded.file, stem, name, is_temporary=True).profile
         stages.say("Looking for what to fix")
-        report = diagnose_run(stored, recorded, stages.harness, rules)
+        report = diagnose_run(stored, recorded, stages.harness, rules, whole=whole)
     words = ("-m", command.script) if command.is_module else (command.script,)
     return replace(report, script=(*words, *command.args)), recorded.failed
 
 
 def diagnose_run(
-    profile: StoredProfile, recorded: Recorded, harness: HarnessEvents, rules: Collection[str] = ()
+    profile: StoredProfile,
+    recorded: Recorded,
+    harness: HarnessEvents,
+    rules: Collection[str] = (),
+    *,
+    whole: bool = False,
 ) -> DiagnosisReport:
     """Return what the rules say of a recorded run, with what the harness saw meanwhile."""
     resolved = stored_profile(profile)
-    evidence = evidence_of(resolved)
+    evidence = evidence_of(resolved, whole=whole)
     if evidence.facts is not None:
         evidence = replace(evidence, measured=harness.measurement(evidence.facts))
     if recorded.stacks is not None:
@@ -165,9 +180,12 @@ def _stacked(trace: Path) -> Facts | None:
         return None
 
 
-def profile_report(resolved: ResolvedProfile) -> ProfileReport:
-    """Return what is to be said of a profile; facts are computed when they are asked for."""
-    report = _report(resolved, evidence_of(resolved)).profile
+def profile_report(resolved: ResolvedProfile, *, whole: bool = False) -> ProfileReport:
+    """Return what is to be said of a profile; facts are computed when they are asked for.
+
+    Of a large one they are those of a part unless the whole is asked for.
+    """
+    report = _report(resolved, evidence_of(resolved, whole=whole)).profile
     assert report is not None  # there is a profile
     return report
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.daemon.sources import window_of_store
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.profile import Header, Profile
+from gpuadvisor.domain.profile import Header, Recording
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.errors import StoreError
 from gpuadvisor.profiling.rank_runs import runs_of
 from gpuadvisor.profiling.resolving import ResolvedProfile
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import Ceilings, theoretical
+from gpuadvisor.rules.facts.excerpt import judged_recordings
 from gpuadvisor.rules.facts.fitness import judged
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.storage.profiles.library import open_profiles
@@ -28,14 +29,22 @@ MOST_RANKS = 64
 _TORCH = re.compile(r"torch (\d[\w.+]*)")
 
 
-def evidence_of(resolved: ResolvedProfile, measured: Measurement | None = None) -> Evidence:
-    """Return what is known of a profile's run; its facts are computed when they are asked for."""
+def evidence_of(
+    resolved: ResolvedProfile, measured: Measurement | None = None, *, whole: bool = False
+) -> Evidence:
+    """Return what is known of a profile's run; its facts are computed when they are asked for.
+
+    Of a large one they are those of a part of it, unless the whole is asked for.
+    """
     header = resolved.profile.header
     ceilings = ceilings_of(header)
-    facts = facts_of(resolved.profile, ceilings)
+    ranks = _ranks(resolved.profile)
+    own = resolved.profile
+    every = ranks if own in ranks else (*ranks, own)
+    found = tuple(facts_of_ranks(every, ceilings, whole=whole))
     return Evidence(
-        facts,
-        tuple(_ranks(resolved.profile, facts, ceilings)),
+        found[every.index(own)],
+        found[: len(ranks)],
         telemetry_of(header),
         measured,
         ceilings,
@@ -55,9 +64,19 @@ def ceilings_of(header: Header) -> Ceilings | None:
     return theoretical(device).preferring(measured)
 
 
-def facts_of(profile: Profile, ceilings: Ceilings | None) -> Facts:
+def facts_of(profile: Recording, ceilings: Ceilings | None, *, whole: bool = False) -> Facts:
     """Return the facts of the part of a profile that can be judged, with what its device can do."""
-    return judged(profile, ceilings.values() if ceilings else {})
+    return next(facts_of_ranks((profile,), ceilings, whole=whole))
+
+
+def facts_of_ranks(
+    profiles: Sequence[Recording], ceilings: Ceilings | None, *, whole: bool = False
+) -> Iterator[Facts]:
+    """Yield the same for each rank of a run: of large profiles those of the same part of all."""
+    can = ceilings.values() if ceilings else {}
+    if whole:
+        return (judged(each, can) for each in profiles)
+    return judged_recordings(profiles, can)
 
 
 def environment(header: Header) -> Mapping[str, str]:
@@ -93,17 +112,20 @@ def of_other_rank(evidence: Evidence, place: int) -> Evidence:
     )
 
 
-def _ranks(profile: Profile, facts: Facts, ceilings: Ceilings | None) -> Iterator[Facts]:
-    """Yield the profiles of the same run that were imported from the same folder, by rank."""
+def _ranks(profile: Recording) -> tuple[Recording, ...]:
+    """Return the profiles of the same run that were imported from the same folder, by rank, this
+    one among them; nothing where it is alone."""
     if not isinstance(profile, StoredProfile) or not profile.record.ranks_of:
-        return
+        return ()
     own = profile.record
     profiles = open_profiles()
     for run in runs_of(profiles.list(own.ranks_of)):
-        if own.id not in {each.id for each in run.records}:
-            continue
-        for each in run.records[:MOST_RANKS]:
-            yield facts if each.id == own.id else facts_of(profiles.get(each.id), ceilings)
+        if own.id in {each.id for each in run.records}:
+            return tuple(
+                profile if each.id == own.id else profiles.get(each.id)
+                for each in run.records[:MOST_RANKS]
+            )
+    return ()
 
 
 class HarnessEvents:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.profile import Profile
+from gpuadvisor.domain.profile import Recording
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.reading import read_profile, stem
 
@@ -36,7 +36,7 @@ class ResolvedProfile:
     name: str
     file: str
     """The trace file from which the profile was read."""
-    profile: Profile
+    profile: Recording
 
 
 def resolve(wanted: str, studies: Sequence[str], kind: Kind | None = None) -> str | ResolvedProfile:

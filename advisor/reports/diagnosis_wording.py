@@ -133,7 +133,8 @@ def _nothing(report: DiagnosisReport) -> str:
         return "No rule found why the GPU was idle"
     explained = account_wording.near_bound_ns(facts.rooflines)
     if facts.account.share_of(explained) >= FILLED:
-        return "Nothing worth fixing was found"
+        part = " in the part that is looked at" if facts.fitness.excerpt else ""
+        return f"Nothing worth fixing was found{part}"
     return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the run"
 
 
@@ -179,7 +180,8 @@ def limits(report: DiagnosisReport) -> list[str]:
         return []
     facts = report.profile.facts
     if not facts.time_breakdowns:
-        return [sentence(each) for each in (failures(facts),) if each]
+        told = (failures(facts), facts.fitness.note)
+        return [sentence(each) for each in told if each]
     told = (failures(facts), *facts.looked_at, lost_launches(facts))
     return [sentence(each) for each in told if each]
 
@@ -283,7 +285,7 @@ def where(finding: Finding) -> str:
     """Return what it is about, with the source line where it is known."""
     scope = finding.scope
     if scope.kind is ScopeKind.RUN:
-        place = "the whole run"
+        place = "the run"
     elif scope.kind is ScopeKind.KERNEL:
         place = f"kernel {short_name(scope.name)[:_LONGEST]}"
     else:

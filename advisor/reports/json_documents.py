@@ -274,6 +274,7 @@ def profile_json(report: ProfileReport) -> Json:
             for device, each in facts.time_breakdowns.items()
         ],
         "looked_at": _looked_at(facts),
+        "excerpt": _excerpt(facts),
         "account": _account(facts.account, report.diagnosis),
         "steps": facts.steps and _steps(facts.steps),
         "kernels_total": len(report.kernels),
@@ -334,6 +335,13 @@ def profile_json(report: ProfileReport) -> Json:
 
 def _looked_at(facts: Facts) -> str | None:
     return ". ".join(facts.looked_at) or None
+
+
+def _excerpt(facts: Facts) -> Json | None:
+    """Return which part of a large recording is looked at."""
+    part = facts.fitness.excerpt
+    names = "begin_ns end_ns events of_events first_step last_step of_steps"
+    return None if part is None else _fields(part, names)
 
 
 def _account(account: Account, diagnosis: Diagnosis | None) -> list[Json]:
@@ -418,6 +426,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         **_fields(report, "profile=stored file? script? source"),
         **findings_json(report.diagnosis),
         "looked_at": report.profile and _looked_at(report.profile.facts),
+        "excerpt": report.profile and _excerpt(report.profile.facts),
         "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
         "counted": _counted(report),
         "ranks": report.profile and report.profile.ranks and ranks_json(report.profile.ranks),

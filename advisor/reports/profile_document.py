@@ -100,7 +100,7 @@ def profile_document(report: ProfileReport) -> Document:
         title=f"{report.name}: {value} {words}",
         facts=[fact[:_LONGEST] for fact in facts],
         headline=(value, words),
-        conclusion=[Paragraph(wording.verdict(report))],
+        conclusion=[Paragraph(wording.verdict(report)), *_part(report)],
         sections=tuple(_sections(report)),
         footer=(
             "Shares of time are of the run: from its first step, or its first work where that is"
@@ -118,7 +118,9 @@ def _sections(report: ProfileReport) -> Iterator[Section]:
         lead = diagnosis_wording.found(diagnosis)
         yield Section.led("What to fix first", lead, *what_to_fix(diagnosis))
     facts = report.facts
-    limits = (failures(facts), *facts.looked_at, lost_launches(facts))
+    at_top = facts.fitness.note if facts.fitness.excerpt else None
+    looked_at = (each for each in facts.looked_at if each != at_top)
+    limits = (failures(facts), *looked_at, lost_launches(facts))
     told = (f"{each}." for each in limits if each)
     if sentences := (*told, *report.problems, *report.facts.profile.header.warnings):
         yield Section("Notes", [Bullets([each[:_LONGEST] for each in sentences])])
@@ -129,6 +131,12 @@ def _sections(report: ProfileReport) -> Iterator[Section]:
         _communication, _launching, _gaps, _not_measured, _about,
     ):  # fmt: skip
         yield from section(report)
+
+
+def _part(report: ProfileReport) -> Iterator[Paragraph]:
+    """Yield which part of a large recording the page is about."""
+    if report.facts.fitness.excerpt is not None:
+        yield Paragraph(f"{report.facts.fitness.note}.")
 
 
 def _titled(*titles: str, words_from: int | None = None) -> list[Column]:

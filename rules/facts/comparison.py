@@ -103,6 +103,9 @@ class _Measured:
     side: ComparedProfile
     divisor: int
     account: TimeBreakdown | None
+    looked_at: str
+    """Which part of the recording counts, in sentences without the last full stop; empty for all
+    of it."""
 
 
 def compare(before: Facts, after: Facts, names: tuple[str, str]) -> ProfileComparison:
@@ -144,7 +147,7 @@ def _measured(facts: Facts, name: str, steps: Steps | None, per_step: bool) -> _
         counted.window.run_ns / divisor if account else None,
         account.busy_share if account else None,
     )
-    return _Measured(counted, side, divisor, account)
+    return _Measured(counted, side, divisor, account, facts.fitness.note)
 
 
 def _devices(facts: Facts, accounts: Mapping[int, TimeBreakdown]) -> tuple[str, ...]:
@@ -249,5 +252,7 @@ def _remarks(one: _Measured, two: _Measured, per_step: bool) -> Iterable[str]:
             f" {' and '.join(missing)}: only equal amounts of work compare."
         )
     for each in (one, two):
+        if each.looked_at:
+            yield f"{each.side.name}: {each.looked_at}."
         if each.account is None:
             yield f"{each.side.name} has no timeline: only its kernels are compared."

@@ -12,7 +12,7 @@ is warm is not in this recording.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -64,42 +64,58 @@ _KINDS = {
 }
 
 
-def judged(profile: Profile, ceilings: Mapping[str, float] | None = None) -> Facts:
-    """Return the facts of the part of a profile that can be judged, with what it can show."""
-    whole = Facts(profile, ceilings or {})
+ALL = Fitness()
+
+
+def judged(
+    profile: Profile, ceilings: Mapping[str, float] | None = None, fitness: Fitness = ALL
+) -> Facts:
+    """Return the facts of the part of a profile that can be judged, with what it can show.
+
+    `fitness` tells of a profile that is an excerpt of a longer one which part it is.
+    """
+    whole = Facts(profile, ceilings or {}, fitness)
     if not whole.has_timeline or not whole.busy:
         return whole
-    whole = _without_loading(whole) or whole
-    loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
-    if (paced := _at_pace(profile, whole, loading)) is not None:
-        return paced
+    if not fitness.excerpt:
+        whole = _without_loading(whole) or whole
+        loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
+        if (paced := _at_pace(profile, whole, loading)) is not None:
+            return paced
     if not whole.starting.once:
         return whole
+    before = f"{whole.fitness.note}. " if whole.fitness.note else ""
     cold = _cold(whole)
     if cold.total_ns <= (1 - FILLED) * whole.window.run_ns:
         return whole
     words = " and ".join(_KINDS[kind] for kind in whole.starting.kinds)
+    these, run, this = "", "recorded run", "This"
+    if fitness.excerpt:
+        these, run, this = "these ", "time of these", "This part of the"
     found = _steady(whole, cold)
     if found is not None:
         begin_ns, end_ns, kept = found
         steps = whole.steps.steps if whole.steps is not None else ()
         others = "before them" if kept == len(steps) else "in the others"
         why = (
-            f"{kept} of {len(steps)} steps are looked at: {others} {words}, for"
-            f" {_percent(cold.total_ns / whole.window.run_ns)} of the recorded run"
+            f"{kept} of {these}{len(steps)} steps are looked at: {others} {words}, for"
+            f" {_percent(cold.total_ns / whole.window.run_ns)} of the {run}"
         )
         part = Part(profile, begin_ns, end_ns)
-        return Facts(part, ceilings or {}, Fitness(f"{loading}{why}", None, part.not_before_ns))
+        since = max(part.not_before_ns, fitness.not_before_ns or begin_ns)
+        return Facts(
+            part, ceilings or {}, replace(fitness, note=f"{before}{why}", not_before_ns=since)
+        )
     idle = sum(each.idle_ns for each in whole.idle)
     once = sum(each.causes_ns[Cause.STARTING] for each in whole.idle)
     if once < MOST * idle:
         return whole
     why = (
-        f"This recording shows a start: {words} in {_percent(once / max(idle, 1))} of the time in"
+        f"{this} recording shows a start: {words} in {_percent(once / max(idle, 1))} of the time in"
         " which the GPU was idle, and no steady steps follow that are marked; what the program does"
         " once it is warm is not in it"
     )
-    note = Fitness(f"{loading}{why}", why, whole.fitness.not_before_ns)
+    note = replace(whole.fitness, note=f"{before}{why}", no_idle=why)
     return Facts(whole.profile, ceilings or {}, note)
 
 
@@ -361,23 +377,23 @@ class Part:
 
     def rows(self, table: str) -> int:
         """Return how many rows a table has."""
-        if table in (*ON_DEVICE, *ON_HOST):
-            return int(self._kept(table).sum())
-        return self._profile.rows(table)
+        kept = self.kept(table)
+        return self._profile.rows(table) if kept is None else int(kept.sum())
 
     def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
         """Return columns of the rows that belong to the part."""
         columns = self._profile.columns(table, names)
-        if table not in (*ON_DEVICE, *ON_HOST):
+        kept = self.kept(table)
+        if kept is None:
             return columns
-        kept = self._kept(table)
         return {name: column[kept] for name, column in columns.items()}
 
-    def _kept(self, table: str) -> BoolArray:
+    def kept(self, table: str) -> BoolArray | None:
+        """Return which rows of a table belong to the part; None where all do."""
         if table in ON_DEVICE:
             kernels, copies, _ = self._work
             return kernels if table == "kernels" else copies
-        return self._host[table]
+        return self._host.get(table)
 
     @cached_property
     def _work(self) -> tuple[BoolArray, BoolArray, int]:

@@ -19,6 +19,24 @@ it (the threshold of `launch_bound`)."""
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """The part of a large recording that is looked at (`facts.excerpt`)."""
+
+    begin_ns: int
+    end_ns: int
+    events: int
+    """Number of events (rows of all tables) in it."""
+    of_events: int
+    """Number of events of the recording."""
+    first_step: int | None = None
+    """Number of its first step among those of the recording, from 1; None where no steps are
+    marked."""
+    last_step: int | None = None
+    of_steps: int | None = None
+    """Number of steps of the recording."""
+
+
+@dataclass(frozen=True)
 class Fitness:
     """What a recording can show."""
 
@@ -31,6 +49,8 @@ class Fitness:
     """When the part that is looked at begins; None for all of it."""
     share: float = 1.0
     """Share of the recorded run that is looked at, 0 to 1."""
+    excerpt: Stretch | None = None
+    """The part that is looked at of a recording too large to be judged as a whole."""
 
 
 @dataclass(frozen=True, eq=False)

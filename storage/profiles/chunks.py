@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from gpuadvisor.columns import Array
+from gpuadvisor.columns import PIECE_ROWS, Array
 
-CHUNK_ROWS = 1 << 16
-"""Rows of a chunk: 512 KiB of a column of eight bytes, which stays in a processor's cache."""
+CHUNK_ROWS = PIECE_ROWS
+"""Rows of a chunk, and of all chunks of a column but its last."""
 CHUNK_TEXT_BYTES = 4 << 20
 """Bytes of the texts in one chunk, unless a single one is longer."""
 MOST_TEXT_BYTES = 1 << 30

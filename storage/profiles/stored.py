@@ -13,7 +13,7 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from gpuadvisor.columns import Array, empty, wanted
+from gpuadvisor.columns import Array, empty, pieces, wanted
 from gpuadvisor.domain.profile import TABLES, TIMES, UNKNOWN, Columns, DeviceLimits, Header
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.models import (
@@ -72,6 +72,17 @@ class StoredProfile:
                     self._columns[table, name] = array
         return {name: self._columns[table, name] for name in asked}
 
+    def batches(
+        self, table: str, names: Iterable[str], kept: Array | None = None
+    ) -> Iterator[Columns]:
+        """Yield columns chunk by chunk, of those rows only that are kept where that is told."""
+        asked = wanted(table, names)
+        with self._undamaged(), self._database.reading() as session:
+            for rows in pieces(self.rows(table), kept):
+                chosen = ... if kept is None else kept[rows]
+                read = {name: self._piece(session, table, name, rows) for name in asked}
+                yield {name: column[chosen] for name, column in read.items()}
+
     @cached_property
     def _described(self) -> tuple[ProfileRecord, Header, int]:
         with self._undamaged(), self._database.reading() as session:
@@ -105,9 +116,29 @@ class StoredProfile:
         parts = [decode(data, dtype, rows) for dtype, rows, data in chunks]
         if not parts:
             return self._unknown(session, table, name, count)
-        whole = np.concatenate(parts).astype(TABLES[table][name], casting="safe", copy=False)
+        whole = self._typed(table, name, np.concatenate(parts))
         if len(whole) != count:
             raise ValueError(f"{table}.{name} has {len(whole)} rows of {count}")
+        return whole
+
+    def _piece(self, session: Session, table: str, name: str, rows: slice) -> Array:
+        """Return the rows of one chunk."""
+        number, count = rows.start // CHUNK_ROWS, rows.stop - rows.start
+        chunk = ProfileChunkRow
+        asked = select(chunk.dtype, chunk.row_count, chunk.data).filter_by(
+            profile_id=self._id, table_name=table, column_name=name, number=number
+        )
+        found = session.execute(asked).one_or_none()
+        if found is None:
+            if next(self._chunks(session, table, name), None) is not None:
+                raise ValueError(f"chunk {number} of {table}.{name} is missing")
+            return self._unknown(session, table, name, self.rows(table))[rows]
+        if found.row_count != count:
+            raise ValueError(f"chunk {number} of {table}.{name} has {found.row_count} rows")
+        return self._typed(table, name, decode(found.data, found.dtype, count))
+
+    def _typed(self, table: str, name: str, values: Array) -> Array:
+        whole = values.astype(TABLES[table][name], casting="safe", copy=False)
         if name in TIMES:
             whole -= self._first_ns  # known only once the file had been read
         return whole

@@ -97,7 +97,7 @@ def test_a_script_is_profiled_kept_and_diagnosed(tmp_path, here):
     assert lines[3].endswith(": input_bound")
     assert "a DataLoader with 0 workers" in answer.out
     # One more step was recorded with stacks: the line where a sample is made.
-    assert "where     the whole run, train.py:8 in __getitem__" in answer.out
+    assert "where     the run, train.py:8 in __getitem__" in answer.out
     command = "gpuadvisor tune train.py --only dataloader_workers -- --x"
     assert any(line.endswith(command) for line in lines)
     assert lines[-1] == "Kept as slow: `gpuadvisor report slow` has all figures."

@@ -14,6 +14,8 @@ from gpuadvisor.domain.telemetry_window import GpuWindow, TelemetryWindow
 from gpuadvisor.profiling import evidence as gathering
 from gpuadvisor.profiling.evidence import HarnessEvents, environment, evidence_of
 from gpuadvisor.profiling.resolving import ResolvedProfile, resolve_profile
+from gpuadvisor.rules.facts import excerpt
+from gpuadvisor.rules.facts.excerpt import events
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.storage.profiles.library import open_profiles
@@ -218,6 +220,68 @@ def test_what_cannot_be_done_is_said_in_a_sentence(words, sentence, capsys):
     assert (status, out) == (2, "")
     assert err.startswith(f"gpuadvisor: {sentence}")
     assert err.count("\n") == 1
+
+
+# -- large recordings --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """A stored profile of more events than are judged together, of which the first steps copy
+    most; where it is a file, too."""
+    profile = steps(Made(), number=60).profile(devices=(H100,), duration_ns=60_000_000)
+    keep("large", profile)
+    monkeypatch.setattr(excerpt, "MOST_EVENTS", events(profile) // 2)
+    return profile
+
+
+def test_of_a_large_recording_a_part_is_judged_and_told(large, capsys):
+    _, out, _ = run(capsys, "diagnose", "large")
+    told = out.splitlines()
+    assert re.match(r"large: (29|30) steps in (29|30)\.\d ms on NVIDIA H100", told[0])
+    assert re.match(r"Steps 1\d to 4\d are looked at, of 60 \(0.00\d+ of 0.00\d+ mill", told[1])
+    assert "the whole run" not in out
+    document = json.loads(run(capsys, "diagnose", "large", "--json")[1])
+    part = document["excerpt"]
+    assert part["of_steps"] == 60 and part["of_events"] == events(large)
+    assert document["looked_at"].startswith(f"Steps {part['first_step']} to {part['last_step']} ")
+    account = document["account"][0]
+    assert part["begin_ns"] <= account["begin_ns"] < account["end_ns"] <= part["end_ns"]
+    lasted = account["end_ns"] - account["begin_ns"]
+    assert sum(each["time_ns"] for each in account["entries"]) == lasted
+
+
+def test_the_whole_of_a_large_recording_where_it_is_asked_for(large, capsys):
+    _, out, _ = run(capsys, "diagnose", "large", "--whole")
+    assert out.startswith("large: 60 steps in ") and "looked at" not in out
+    document = json.loads(run(capsys, "diagnose", "large", "--whole", "--json")[1])
+    assert document["excerpt"] is None and document["looked_at"] is None
+
+
+def test_reports_and_comparisons_tell_which_part_they_are_of(large, here, capsys):
+    run(capsys, "report", "large")
+    page = (here / "large.html").read_text("utf-8")
+    assert page.count("are looked at, of 60") == 1
+    assert page.index("are looked at, of 60") < page.index("What to fix first")
+    run(capsys, "report", "large", "--whole", "--html", "whole.html")
+    assert "are looked at, of 60" not in (here / "whole.html").read_text("utf-8")
+    keep("small")
+    compared = json.loads(run(capsys, "compare", "small", "large", "--json")[1])
+    assert compared["after"]["steps"] < 40
+    assert any(each.startswith("large: Steps ") for each in compared["remarks"])
+    compared = json.loads(run(capsys, "compare", "small", "large", "--whole", "--json")[1])
+    assert compared["after"]["steps"] == 60
+
+
+def test_a_recording_without_a_gpu_tells_its_part_too(monkeypatch, capsys):
+    made = Made()
+    for number in range(60):
+        made.operator("aten::mm", (1000.0 * number + 100, 800))
+        made.range(f"ProfilerStep#{number}", (1000.0 * number, 1000), Range.STEP)
+    keep("cpu", made.profile(duration_ns=60_000_000))
+    monkeypatch.setattr(excerpt, "MOST_EVENTS", 60)
+    _, out, _ = run(capsys, "diagnose", "cpu")
+    assert "are looked at, of 60" in out
 
 
 # -- what is gathered --------------------------------------------------------------------------

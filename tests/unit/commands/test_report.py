@@ -142,6 +142,12 @@ def test_the_newest_profile_where_there_is_no_study(keep_profile, capsys):
     assert json.loads(capsys.readouterr().out)["profile"] == "b"
 
 
+def test_a_study_has_no_part(keep):
+    keep("train")
+    with pytest.raises(UsageError, match="--whole is for profiles, and train is a study"):
+        run("train", "--whole")
+
+
 def test_a_name_of_both_needs_its_kind(keep, keep_profile, capsys):
     keep("train")
     keep_profile("train")

@@ -214,7 +214,7 @@ def test_files_are_named_from_the_top_of_the_repository_with_function_and_module
 def test_where_says_how_much_of_it():
     place = Place(0.4, "forward", "Net_0", 0.75, "head", "aten::mm", "[[2, 3], [3, 4], []]", 0.3)
     found = replace(INPUT, source="net.py:7", place=place)
-    assert wording.where(found) == "the whole run, net.py:7 in forward (40.0 % of it)"
+    assert wording.where(found) == "the run, net.py:7 in forward (40.0 % of it)"
     assert wording.comes_from(found) == (
         "module Net_0 (75.0 % of it); range head; aten::mm of 2x3, 3x4 (30.0 % of it)"
     )

@@ -40,7 +40,7 @@ No finding to fix is about 36.0 % of the run, in which the GPU was idle; the lar
 
 1. critical: input_bound
    The GPU is idle for 61% of the run because the script waits for its next batch.
-   where     the whole run, train.py:42
+   where     the run, train.py:42
    evidence  gpu_idle_waiting_for_data 61.2 % (threshold 2 %)
              workers 0
    worth     32 to at most 61 % of the run, about 1.84 ms of 4.00 ms
@@ -69,10 +69,10 @@ Why, and how it is estimated: gpuadvisor explain input_bound
 """
 ALL = """\
 Symptoms of what is above:
-   launch_bound, of input_bound: The host launches late (the whole run)
+   launch_bound, of input_bound: The host launches late (the run)
 
 Good to know:
-   memory_room: Half of the GPU's memory is free (the whole run)
+   memory_room: Half of the GPU's memory is free (the run)
 
 Not measured, so not known (3 rules could not look):
    gpuadvisor profile --ncu SCRIPT:
@@ -84,7 +84,7 @@ NARROW = """\
 1. critical: input_bound
    The GPU is idle for 61% of the run because the
    script waits for its next batch.
-   where     the whole run, train.py:42
+   where     the run, train.py:42
    evidence  gpu_idle_waiting_for_data 61.2 %
              (threshold 2 %)
              workers 0
@@ -142,9 +142,7 @@ def test_where_nothing_is_wrong_it_says_so_and_what_was_looked_at():
 
 def test_remarks_are_shown_where_there_is_nothing_to_fix():
     text = printed(of(whole(), replace(NOTHING, findings=(REMARK,))))
-    assert (
-        "Good to know:\n   memory_room: Half of the GPU's memory is free (the whole run)\n" in text
-    )
+    assert "Good to know:\n   memory_room: Half of the GPU's memory is free (the run)\n" in text
     assert "--all" not in text
 
 

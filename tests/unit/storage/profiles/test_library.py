@@ -118,6 +118,44 @@ def test_many_rows_are_split_into_chunks_in_their_order(profiles):
     assert all(np.array_equal(stored.columns("copies")[name], whole[name]) for name in whole)
 
 
+@pytest.mark.parametrize("where", ["store", "memory"])
+def test_columns_are_read_piece_by_piece_as_they_are_as_a_whole(profiles, where):
+    rows = 2 * chunks.CHUNK_ROWS + 17
+    memory = MemoryProfile()
+    with profiles.writer(origin()) as sink:
+        for each in (sink, memory):
+            each.add("memory", batch("memory", rows))
+        stored = profiles.get(sink.finish(header(first_ns=3)).profile_id)
+    memory.finish(header(first_ns=3))
+    profile = stored if where == "store" else memory
+    names = ("time_ns", "bytes", "device")
+    whole = memory.columns("memory", names)
+    pieces = list(profile.batches("memory", names))
+    assert [len(each["bytes"]) for each in pieces] == [chunks.CHUNK_ROWS, chunks.CHUNK_ROWS, 17]
+    for name in names:
+        joined = np.concatenate([each[name] for each in pieces])
+        assert joined.dtype == whole[name].dtype and np.array_equal(joined, whole[name])
+    kept = np.zeros(rows, np.bool_)
+    kept[[5, 9, rows - 1]] = True  # none in the piece in the middle
+    pieces = list(profile.batches("memory", names, kept))
+    assert [each["bytes"].tolist() for each in pieces] == [
+        whole["bytes"][[5, 9]].tolist(), whole["bytes"][[rows - 1]].tolist(),
+    ]  # fmt: skip
+    assert list(profile.batches("kernels", ("name",))) == []
+
+
+def test_of_pieces_without_a_row_that_is_kept_nothing_is_read(profiles):
+    rows = 2 * chunks.CHUNK_ROWS
+    with profiles.writer(origin()) as sink:
+        sink.add("memory", batch("memory", rows))
+        stored = profiles.get(sink.finish(header()).profile_id)
+    change(profiles, "UPDATE profile_chunk SET data = x'00' WHERE number = 0")
+    kept = np.arange(rows) >= rows - 2
+    assert [len(each["bytes"]) for each in stored.batches("memory", ("bytes",), kept)] == [2]
+    with pytest.raises(StoreError, match=r"rank0 in .* is damaged"):
+        list(stored.batches("memory", ("bytes",)))
+
+
 def test_only_the_columns_that_are_asked_for_are_read(profiles):
     put(profiles)
     change(profiles, "UPDATE profile_chunk SET data = x'00' WHERE column_name <> 'duration_ns'")
@@ -159,6 +197,8 @@ def test_a_column_that_an_older_gpuadvisor_did_not_have_is_unknown(profiles):
     stored = profiles.find("rank0")
     assert set(stored.columns("kernels")["graph_node"].tolist()) == {-1}
     assert np.isnan(stored.columns("operators")["flops"]).all()
+    (piece,) = stored.batches("kernels", ("graph_node", "begin_ns"))
+    assert set(piece["graph_node"].tolist()) == {-1} and len(piece["begin_ns"]) == 100
 
 
 # -- names -------------------------------------------------------------------------------------
@@ -309,6 +349,8 @@ def test_damage_is_said_in_a_sentence_and_can_be_removed(profiles, sql):
     opened = profiles.find("rank0")
     with pytest.raises(StoreError, match=r"rank0 in .* is damaged .* import its file again"):
         assert opened.columns("kernels"), tuple(opened.header.texts)
+    with pytest.raises(StoreError, match=r"rank0 in .* is damaged .* import its file again"):
+        assert list(profiles.find("rank0").batches("kernels", TABLES["kernels"])), opened.header
     assert profiles.remove("rank0") == "rank0"
     assert count(profiles, "profile") + count(profiles, "profile_chunk") == 0
 
