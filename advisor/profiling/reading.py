@@ -224,9 +224,10 @@ def open_profile(path_or_name: str | os.PathLike[str]) -> Profile:
 
 def read_profile(path: Path) -> MemoryProfile:
     """Return the profile in a trace file; an AdvisorError says in a sentence why it cannot be."""
-    from gpuadvisor.columns import MemoryProfile
+    from gpuadvisor.rules.facts.excerpt import MOST_EVENTS
+    from gpuadvisor.storage.profiles.packed import PackedProfile
 
-    profile = MemoryProfile()
+    profile = PackedProfile(MOST_EVENTS)
     with readable(path):
         profile.finish(known_reader(path).read(path, profile))
     return profile

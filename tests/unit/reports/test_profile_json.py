@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -9,12 +10,14 @@ from gpuadvisor.reports import strict_json
 from gpuadvisor.reports.json_documents import PROFILE_VERSION, comparison_json, profile_json
 from gpuadvisor.rules.facts.comparison import compare
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.window import Fitness, Stretch
 from tests.json_page import documented, leaves
 from tests.profile_reports import H100, PROFILES, report, whole
 
 PROFILE = documented("A profile as JSON")
 COMPARISON = documented("A comparison as JSON")
-EVERYTHING = profile_json(report(whole()))
+PART = Fitness("Steps 5 to 8 are looked at", None, None, Stretch(0, 4_000_000, 60, 600, 5, 8, 40))
+EVERYTHING = profile_json(replace(report(whole()), facts=Facts(whole(), fitness=PART)))
 COMPARED = comparison_json(compare(Facts(whole()), Facts(whole()), ("a", "b")))
 
 
