@@ -16,7 +16,16 @@ from functools import cached_property
 import numpy as np
 
 from gpuadvisor.columns import Array, empty, wanted
-from gpuadvisor.domain.profile import TABLES, UNKNOWN, Columns, Header, Profile, Range, Recording
+from gpuadvisor.domain.profile import (
+    TABLES,
+    TIMES,
+    UNKNOWN,
+    Columns,
+    Header,
+    Profile,
+    Range,
+    Recording,
+)
 from gpuadvisor.rules.facts.device_work import device_work
 from gpuadvisor.rules.facts.fitness import Part, judged
 from gpuadvisor.rules.facts.intervals import BoolArray, FloatArray, IntArray, distinct, ends
@@ -25,7 +34,10 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import Fitness, Stretch
 
 MOST_EVENTS = 1 << 21
-"""Events (rows of all tables) up to which a recording is judged as a whole."""
+"""Events (rows of all tables with times) up to which a recording is judged as a whole, and about
+how many are judged of a larger one; of all ranks together. Each takes some 170 bytes at the peak of
+a page: 1.5 million 327 MiB, 15 million 2.4 GiB, and two million of these 432 MiB
+(`benchmarks/README.md`)."""
 SAMPLED = 64
 """Of so many events one is looked at to learn how many there are in a time."""
 
@@ -44,6 +56,8 @@ POINTS = ("memory", "counters")
 JOINED = ("collectives", "links")
 """Tables whose rows belong to kernels, by correlation."""
 SPAN = ("begin_ns", "duration_ns")
+TIME_OF = {table: name for table, columns in TABLES.items() for name in TIMES if name in columns}
+"""Tables of events, and the column that tells when each began."""
 
 
 class Excerpt:
@@ -135,8 +149,8 @@ def judged_recordings(
 
 
 def events(recording: Profile) -> int:
-    """Return how many events a recording has."""
-    return sum(map(recording.rows, TABLES))
+    """Return how many events a recording has: rows of the tables with times."""
+    return sum(map(recording.rows, TIME_OF))
 
 
 def _has_timeline(recording: Profile) -> bool:
@@ -154,9 +168,8 @@ def choose(recording: Recording, most: int) -> Choice:
 def _sample(recording: Recording) -> IntArray:
     """Return when one of `SAMPLED` events began, in their order."""
     begun = []
-    for table, columns in TABLES.items():
-        for name in columns.keys() & {"begin_ns", "time_ns"}:
-            begun += [each[name][::SAMPLED].copy() for each in recording.batches(table, (name,))]
+    for table, name in TIME_OF.items():
+        begun += [each[name][::SAMPLED].copy() for each in recording.batches(table, (name,))]
     return np.sort(np.concatenate(begun))
 
 
