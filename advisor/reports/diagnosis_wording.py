@@ -180,8 +180,7 @@ def limits(report: DiagnosisReport) -> list[str]:
         return []
     facts = report.profile.facts
     if not facts.time_breakdowns:
-        told = (failures(facts), facts.fitness.note)
-        return [sentence(each) for each in told if each]
+        return [sentence(each) for each in (failures(facts), facts.fitness.note) if each]
     told = (failures(facts), *facts.looked_at, lost_launches(facts))
     return [sentence(each) for each in told if each]
 

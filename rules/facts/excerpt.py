@@ -264,7 +264,7 @@ def excerpt(recording: Recording, chosen: Choice) -> tuple[Excerpt, Fitness]:
     steps = (chosen.first + 1, chosen.first + chosen.count, len(chosen.steps))
     stretch = Stretch(chosen.begin_ns, chosen.end_ns, *counts, *(steps if chosen.count else ()))
     words = f"{_which(recording, chosen, stretch)}. {OTHERS}"
-    return found, Fitness(words, None, part.not_before_ns, stretch)
+    return found, Fitness(words, None, part.not_before_ns, excerpt=stretch)
 
 
 def _which(recording: Recording, chosen: Choice, stretch: Stretch) -> str:
