@@ -16,7 +16,7 @@ from tests.profile_reports import H100, PROFILES, report, whole
 
 PROFILE = documented("A profile as JSON")
 COMPARISON = documented("A comparison as JSON")
-PART = Fitness("Steps 5 to 8 are looked at", None, None, Stretch(0, 4_000_000, 60, 600, 5, 8, 40))
+PART = Fitness("Steps 5 to 8 are looked at", excerpt=Stretch(0, 4_000_000, 60, 600, 5, 8, 40))
 EVERYTHING = profile_json(replace(report(whole()), facts=Facts(whole(), fitness=PART)))
 COMPARED = comparison_json(compare(Facts(whole()), Facts(whole()), ("a", "b")))
 
