@@ -8,6 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.device import per_clock
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
@@ -16,7 +17,8 @@ SLOW = 16
 """FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for
 the sake of completeness (T4, A10, L4, RTX), 2 on V100, A100 and H100."""
 PRODUCT_LOW, PRODUCT_HIGH = 0.85, 0.985
-"""Share of a product's time that FP32 saves, at a 32nd to a 64th of its rate. [own]"""
+"""Share of a product's time that FP32 saves, at a 32nd to a 64th of its rate; not of one with a
+single vector, which memory limits. [own]"""
 OTHER_LOW, OTHER_HIGH = 0.45, 0.95
 """Share of the time of other kernels that FP32 saves: half the bytes, down to a twentieth where
 arithmetic was the limit. [own]"""
@@ -52,6 +54,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 
 
 def _gain(use: KernelUse) -> Gain:
-    if use.kind.family in ("gemm", "convolution"):
+    if use.kind.family in ("gemm", "convolution") and not ONE_VECTOR.search(use.name):
         return Gain(use, PRODUCT_LOW, PRODUCT_HIGH)
     return Gain(use, OTHER_LOW, OTHER_HIGH)

@@ -157,13 +157,16 @@ _COMPILED = tuple((family, re.compile(pattern, re.I)) for family, pattern in _FA
 _TRITON = re.compile(r"^triton_")
 
 _HELPER = re.compile(
-    r"splitKreduce|reduce_kernel|epilogue|gemv|gemmk1|gemm_kernel1x1|dot_kernel|depthwise"
+    r"splitKreduce|reduce_kernel|(?<!cublasLt)epilogue|gemv|gemmk1|gemm_kernel1x1|dot_kernel|depthwise"
     r"|grouped|[a-z]\w*4x4<|winograd\w*::generate|scal_kernel|workspace|computeOffsets|im2col"
     r"|col2im|fft|Cijk_|cublasTranspose|cutlass::device_kernel(?!.*[Ss][Mm]\d\d)",
     re.I,
 )
 """Parts of a product that have no product in them, what tensor cores do not do (one vector,
 depthwise), and what the name leaves open."""
+ONE_VECTOR = re.compile(r"gemv|gemmk1|dot_kernel", re.I)
+"""Products of a matrix or a vector with one vector: they read each element once, so that memory
+limits them and not arithmetic."""
 _PLAIN = re.compile(r"ffma|simt|hfma2")
 _TENSOR = re.compile(
     r"884|1688|16816|161616|16832|16864|hmma|imma|gmma|tensorop|_tensor\d|nvjet|tf32"

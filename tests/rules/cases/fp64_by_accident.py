@@ -8,7 +8,13 @@ ADD = "void at::native::vectorized_elementwise_kernel<2, at::native::CUDAFunctor
 EXP = "void at::native::vectorized_elementwise_kernel<2, at::native::exp_kernel_cuda>(int)"
 FLOATS = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"
 
+GEMV = (
+    "void gemv2T_kernel_val<int, int, double, double, double, double, 128, 16, 4, 4, false, false,"
+    " cublasGemvParamsEx<int, cublasGemvTensorStridedBatched<double>, double>>(T13, T6, T6)"
+)
+
 FIRES = {
+    "products with one vector": lambda: queued([K(GEMV, 500)] * 9, A10G),
     "products on an A10G": lambda: queued([K(DGEMM, 5000)] * 3, A10G),
     "sums on a T4": lambda: queued([K(ADD, 300)] * 9, T4),
     "by the operator's types": lambda: queued(

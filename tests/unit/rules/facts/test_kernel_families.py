@@ -123,6 +123,13 @@ ATEN = "void at::native::"
         ),
         (f"{ATEN}reduce_kernel<512, 1, ReduceOp<float> >(int)", Family.REDUCTION, None, "fp32"),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", Family.COMMUNICATION, None, "fp32"),
+        (
+            "_Z20magma_sgemmEx_kernelIfffLb1ELb0ELi6ELi4ELi6ELi3ELi4EEviii6TensoriS0_iS0_iiiPKT_S3_S1_"
+            "S1_i18cublasLtEpilogue_tiPKvx",
+            Family.GEMM,
+            False,
+            "fp32",
+        ),
         ("void reduceScatterKernel<Args>(Args)", Family.COMMUNICATION, None, None),
         ("void warpAllReduceKernel<float>(float*)", Family.OTHER, None, "fp32"),
         ("triton_poi_fused_convolution_gemm_0", Family.OTHER, None, None),
