@@ -124,6 +124,11 @@ def recognises(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
+NVPROF = frozenset({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"})
+"""Tables of nvprof's databases, where kernels and names stand, and which no export of Nsight Systems
+has. Other tables have the same names and other columns in both."""
+
+
 def read(path: Path, sink: Sink) -> Header:
     """Read an export into a sink; UsageError where it is none, or nothing of it can be used.
 
@@ -135,6 +140,11 @@ def read(path: Path, sink: Sink) -> Header:
             raise UsageError(
                 f"{path} is a SQLite file, but not of Nsight Systems: give what "
                 "`nsys export --type sqlite` made"
+            )
+        if not export.tables.isdisjoint(NVPROF):
+            raise UsageError(
+                f"{path} is a database of nvprof or the Visual Profiler, which is not read: record"
+                " with `nsys profile`, and give what `nsys export --type sqlite` makes of it"
             )
         warnings = Warnings()
         if export.missing_bytes:

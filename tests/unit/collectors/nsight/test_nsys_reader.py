@@ -397,6 +397,18 @@ def test_a_database_of_something_else_is_refused(tmp_path):
         systems.read(path, MemoryProfile())
 
 
+def test_a_database_of_nvprof_is_refused_and_not_read_without_its_kernels(tmp_path):
+    copies = [{"start": 0, "end": 5, "bytes": 8, "deviceId": 0}]
+    kernels = [{"start": 9, "end": 14, "deviceId": 0, "name": 1}]
+    tables = {
+        "CUPTI_ACTIVITY_KIND_MEMCPY": copies,
+        "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": kernels,
+        "StringTable": [{"_id_": 1, "value": "add"}],
+    }
+    with pytest.raises(UsageError, match="of nvprof .*: record with `nsys profile`"):
+        systems.read(write(tmp_path / "app.nvvp", tables), MemoryProfile())
+
+
 def test_more_rows_than_a_batch_holds(small):
     rows = [{**KERNEL, "start": n * 10, "end": n * 10 + 5} for n in range(70_000)]
     found = small(CUPTI_ACTIVITY_KIND_KERNEL=rows).columns("kernels")
