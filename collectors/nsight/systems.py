@@ -125,8 +125,8 @@ def recognises(head: bytes) -> bool:
 
 
 NVPROF = frozenset({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"})
-"""Tables of nvprof's databases, where kernels and names stand, and which no export of Nsight Systems
-has. Other tables have the same names and other columns in both."""
+"""Tables of nvprof's databases, where kernels and names stand, and which no export of Nsight
+Systems has. Other tables have the same names and other columns in both."""
 
 
 def read(path: Path, sink: Sink) -> Header:

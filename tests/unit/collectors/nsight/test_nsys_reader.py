@@ -405,7 +405,7 @@ def test_a_database_of_nvprof_is_refused_and_not_read_without_its_kernels(tmp_pa
         "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": kernels,
         "StringTable": [{"_id_": 1, "value": "add"}],
     }
-    with pytest.raises(UsageError, match="of nvprof .*: record with `nsys profile`"):
+    with pytest.raises(UsageError, match=r"of nvprof .*: record with `nsys profile`"):
         systems.read(write(tmp_path / "app.nvvp", tables), MemoryProfile())
 
 
