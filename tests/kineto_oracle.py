@@ -70,7 +70,8 @@ def _rows(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
             json.dumps(args[key], ensure_ascii=False) if key in args else "" for key in _SHAPES
         )
         stack = get("Call stack", "").replace(";", "\n")
-        yield "operators", (*host, name, get("External id"), shapes, types, stack)
+        autograd = (get("Sequence number"), get("Fwd thread id"))
+        yield "operators", (*host, name, get("External id"), shapes, types, stack, *autograd)
     elif category in (*_RANGES, "cpu_op"):
         kind = _RANGES.get(category, 0)
         if kind == 0 and name.startswith("ProfilerStep"):
@@ -110,7 +111,7 @@ _COLUMNS = {
     "calls": ("begin_ns", "duration_ns", "process", "thread", "correlation", "name"),
     "operators": (
         "begin_ns", "duration_ns", "process", "thread", "name", "external_id", "shapes", "types",
-        "stack",
+        "stack", "sequence", "forward_thread",
     ),
     "ranges": ("begin_ns", "duration_ns", "process", "thread", "name", "kind"),
     "memory": ("time_ns", "device", "bytes", "allocated_bytes", "address"),

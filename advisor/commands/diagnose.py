@@ -67,7 +67,7 @@ def _add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tree",
         action="store_true",
-        help="also time, GPU time and GPU idle time by nn.Module",
+        help="also time, GPU time (forward and backward) and GPU idle time by nn.Module",
     )
     group.add_argument(
         "--rule", metavar="RULE", action="append", default=[],

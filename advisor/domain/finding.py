@@ -128,6 +128,9 @@ class Place:
     shapes: str = ""
     """Shapes of that operator's inputs, as the profiler writes them."""
     operator_share: float = 0.0
+    backward_share: float = 0.0
+    """Share that the backward pass did for operators of the forward pass: its line and its module
+    are theirs."""
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "shapes": "int32", "types": "int32",  # texts, as the profiler writes them
         "stack": "int32",  # text, a line a frame, innermost first
         "flops": "float64",  # as the profiler estimates them; NaN where it does not
+        "sequence": "int64",  # of autograd: forward and backward operators of one node share it
+        "forward_thread": "int64",  # PyTorch's own number of the forward pass's thread, in backward
     },
     "ranges": {
         **_ON_HOST,

@@ -199,6 +199,8 @@ def operators(rows: Rows, places: Places) -> Iterator[str]:
             "Input type": map(places.json, rows["types"]),
             "Call stack": map(places.text, rows["stack"]),
             "flops": (f"{each:.17g}" if isfinite(each) else UNKNOWN for each in rows["flops"]),
+            "Sequence number": rows["sequence"],
+            "Fwd thread id": rows["forward_thread"],
         }
     )
     names = map(places.text, rows["name"])

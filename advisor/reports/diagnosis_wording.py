@@ -315,6 +315,8 @@ def comes_from(finding: Finding) -> str:
         sizes = shapes(place.shapes)
         operator = f"{place.operator} of {sizes}" if sizes else place.operator
         parts.append(f"{operator}{_of_it(place.operator_share)}")
+    if place.backward_share >= LEAST_NAMED:
+        parts.append(f"in the backward pass{_of_it(place.backward_share)}")
     return "; ".join(each[:_LONGEST] for each in parts)
 
 

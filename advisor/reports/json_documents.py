@@ -484,7 +484,7 @@ def finding_json(found: Finding) -> Json:
 
 def _place(place: Place) -> Json:
     """Return a place; what is not known of it is null."""
-    names = ("source", "module", "operator")
+    names = ("source", "module", "operator", "backward")
     shares = {f"{name}_pct": round(100 * getattr(place, f"{name}_share"), 1) for name in names}
     return {**_fields(place, "function? module? region? operator? shapes?"), **shares}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
@@ -27,8 +27,8 @@ def module_tree(report: DiagnosisReport) -> Iterator[str]:
         return
     whole = sum(each.host_ns for each in times if not each.depth)
     shown = [each for each in times if each.host_ns >= LEAST_SHARE * whole]
-    yield "Modules, with what they call; the backward pass and the optimizer are in none:"
-    yield _row("time", "GPU", "GPU idle", "calls", "module")
+    yield f"Modules, with what they call; {_in_none(times)}:"
+    yield _row("time", "GPU", "backward", "GPU idle", "calls", "module")
     for each in shown:
         yield _row(*_cells(each, bool(facts.profile.rows("kernels"))))
     if rest := len(times) - len(shown):
@@ -38,12 +38,19 @@ def module_tree(report: DiagnosisReport) -> Iterator[str]:
         yield "As one step with stacks has it, in which the CPU is slower than without."
 
 
-def _cells(each: ModuleTime, with_gpu: bool) -> tuple[str, str, str, str, str]:
+def _in_none(times: Sequence[ModuleTime]) -> str:
+    """Return what belongs to no module, as far as the recording tells."""
+    if any(each.backward_ns for each in times):
+        return "what adds up gradients, and the optimizer, is in none"
+    return "the backward pass and the optimizer are in none"
+
+
+def _cells(each: ModuleTime, with_gpu: bool) -> tuple[str, ...]:
     times = [figures.nanoseconds(each.host_ns)]
-    for time_ns in (each.device_ns, each.idle_ns):
+    for time_ns in (each.device_ns, each.backward_ns, each.idle_ns):
         times.append(figures.nanoseconds(time_ns) if with_gpu else "-")
-    return times[0], times[1], times[2], f"{each.calls:,}", "  " * each.depth + each.name
+    return *times, f"{each.calls:,}", "  " * each.depth + each.name
 
 
-def _row(time: str, gpu: str, idle: str, calls: str, module: str) -> str:
-    return f"{time:>10} {gpu:>10} {idle:>10} {calls:>8}  {module}"
+def _row(time: str, gpu: str, backward: str, idle: str, calls: str, module: str) -> str:
+    return f"{time:>10} {gpu:>10} {backward:>10} {idle:>10} {calls:>8}  {module}"

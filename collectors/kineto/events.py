@@ -119,6 +119,8 @@ class OperatorArgs(msgspec.Struct, gc=False):
     types: Raw = msgspec.field(default=NO_JSON, name="Input type")
     stack: str = msgspec.field(default="", name="Call stack")
     flops: float | None = None
+    sequence: int = msgspec.field(default=UNKNOWN, name="Sequence number")
+    forward_thread: int = msgspec.field(default=UNKNOWN, name="Fwd thread id")
 
 
 class MemoryArgs(msgspec.Struct, gc=False):

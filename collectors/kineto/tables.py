@@ -136,6 +136,8 @@ def operators(output: Output, events: Sequence[AnyEvent]) -> None:
         "types": column(texts.numbers_of_json(map(_TYPES, records)), "int32"),
         "stack": column(texts.numbers_of_stacks([record.stack for record in records]), "int32"),
         "flops": column([record.flops for record in records], "float64"),
+        "sequence": _wrapped([record.sequence for record in records]),
+        "forward_thread": _wrapped([record.forward_thread for record in records]),
     }
     output.add("operators", columns, ("external_id", "shapes", "types", "stack", "flops"))
 
@@ -159,7 +161,7 @@ def memory(output: Output, events: Sequence[AnyEvent]) -> None:
         "bytes": column([record.bytes for record in records]),
         "allocated_bytes": column([record.allocated_bytes for record in records]),
         "reserved_bytes": column([record.reserved_bytes for record in records]),
-        "address": _addresses([record.address for record in records]),
+        "address": _wrapped([record.address for record in records]),
     }
     output.add("memory", columns, ("allocated_bytes", "reserved_bytes", "address"))
 
@@ -226,9 +228,10 @@ def _counter_name(name: str, key: str) -> str:
     return f"{name} {key}" if name and key not in ("", "value") else name or key
 
 
-def _addresses(addresses: list[int]) -> Column:
-    """Return addresses by their 64 bits, so that the highest of them become negative."""
+def _wrapped(values: list[int]) -> Column:
+    """Return numbers, such as addresses, by their 64 bits, so that the highest become negative:
+    2^64 - 1, which some versions write where there is none, becomes UNKNOWN."""
     try:
-        return column(addresses)
+        return column(values)
     except OverflowError:
-        return column([(address + 2**63) % 2**64 - 2**63 for address in addresses])
+        return column([(value + 2**63) % 2**64 - 2**63 for value in values])

@@ -1,7 +1,8 @@
 """What each `nn.Module` takes: time on its thread, work of the devices, and their idle time in it.
 
-Modules run in the forward pass: what the backward pass launches from PyTorch's own threads, and
-what optimizers do, is in none of them.
+Modules run in the forward pass. What the backward pass launches belongs to the module of the
+forward operator that it is for, as far as the trace tells that (`facts.backward`); what adds up
+gradients, and what optimizers do, is in none.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ class ModuleTime:
     host_ns: int
     """Time of its calls on their threads."""
     device_ns: int
-    """Time of the kernels and copies that it launched."""
+    """Time of the kernels and copies that it launched in the forward pass."""
+    backward_ns: int
+    """Time of those that the backward pass launched for it."""
     idle_ns: int
-    """Time in which a device was idle while it ran on the thread that launches."""
+    """Time in which a device was idle while it, or the backward pass for it, ran on the thread that
+    launches."""
 
 
 def module_times(facts: Facts) -> tuple[ModuleTime, ...]:
@@ -42,7 +46,7 @@ def module_times(facts: Facts) -> tuple[ModuleTime, ...]:
         return ()
     calls = np.bincount(found.module, minlength=count)
     host = np.bincount(found.module, (found.end_ns - found.begin_ns).astype(np.float64), count)
-    device = found.with_held(facts.places.work_by_module())
+    forward, backward = map(found.with_held, facts.places.work_by_module())
     idle = found.with_held(facts.places.idle_by_module())
     held: dict[int, list[int]] = {}
     for module, parent in enumerate(found.parents):
@@ -51,7 +55,7 @@ def module_times(facts: Facts) -> tuple[ModuleTime, ...]:
     left = [(module, 0) for module in _longest_last(held.get(UNKNOWN, []), host)]
     while left:
         module, depth = left.pop()
-        numbers = (int(each[module]) for each in (calls, host, device, idle))
+        numbers = (int(each[module]) for each in (calls, host, forward, backward, idle))
         times.append(ModuleTime(found.names[module], depth, *numbers))
         left += [(each, depth + 1) for each in _longest_last(held.get(module, []), host)]
     return tuple(times)

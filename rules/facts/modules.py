@@ -33,13 +33,18 @@ class Modules:
     parents: tuple[int, ...]
     """The number of the module that holds each; UNKNOWN of an outermost one."""
 
-    def at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
-        """Return the number of the innermost module that ran at each time on its thread."""
+    def row_at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
+        """Return the row of the innermost call of a module at each time on its thread."""
         if not len(self.begin_ns) or not len(time_ns):
             return np.full(len(time_ns), UNKNOWN, np.int64)
         own, asked = thread_keys(self.process, self.thread, process, thread)
-        row = enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
-        found: IntArray = np.where(row == UNKNOWN, UNKNOWN, self.module[np.maximum(row, 0)])
+        return enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
+
+    def of_rows(self, rows: IntArray) -> IntArray:
+        """Return the number of the module of each row; UNKNOWN of UNKNOWN."""
+        if not len(self.begin_ns):
+            return rows
+        found: IntArray = np.where(rows == UNKNOWN, UNKNOWN, self.module[np.maximum(rows, 0)])
         return found
 
     def path(self, module: int) -> str:

@@ -8,13 +8,14 @@
 
 Each returns the line with most of it, and what else is known, or None for each: the profile has no
 stacks, no shapes, or nothing in them that is the user's own. Work of a device is placed where the
-host launched it, idle time where the thread was that ended it.
+host launched it, idle time where the thread was that ended it. What the backward pass does is at
+the line and in the module of the forward operator that it belongs to (`facts.backward`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,6 +30,9 @@ from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
 
 if TYPE_CHECKING:
+    from gpuadvisor.rules.facts.backward import Moments
+    from gpuadvisor.rules.facts.modules import Modules
+    from gpuadvisor.rules.facts.sources import Sources
     from gpuadvisor.rules.facts.summary import Facts
 
 MOSTLY = 0.5
@@ -42,7 +46,7 @@ MOST_ROWS = 5000
 """Rows that are looked at where there are no stacks; more are represented by so many. [own]"""
 
 Columns: TypeAlias = npt.NDArray[np.int64]
-"""Line, module and range, a row each."""
+"""Line, module, range and row of the backward pass, a row each."""
 Found: TypeAlias = tuple[str | None, Place | None]
 """A source line, and what else is known."""
 NOWHERE: Found = (None, None)
@@ -57,13 +61,15 @@ class _Moments:
     line: IntArray
     module: IntArray
     region: IntArray
+    later: IntArray
+    """Row of the backward pass (`facts.backward`) in which it was."""
     operator: IntArray
     """Row of the operators."""
 
 
 def _moments(weight: FloatArray | IntArray, of_calls: Columns, operator: IntArray) -> _Moments:
-    line, module, region = of_calls
-    return _Moments(weight.astype(np.float64), line, module, region, operator)
+    line, module, region, later = of_calls
+    return _Moments(weight.astype(np.float64), line, module, region, later, operator)
 
 
 class Places:
@@ -109,13 +115,18 @@ class Places:
             whole = self._on_host()
         return self._most(whole)
 
-    def work_by_module(self) -> FloatArray:
-        """Return the time of the devices' kernels and copies that each module launched itself."""
-        return self._by_module([self._launching(np.arange(len(self._facts.work)))])
+    def work_by_module(self) -> tuple[FloatArray, FloatArray]:
+        """Return the time of the devices' kernels and copies that each module launched itself: in
+        the forward pass, and in the backward pass for it."""
+        found = self._launching(np.arange(len(self._facts.work)))
+        later = found.later != UNKNOWN
+        parts = (replace(found, weight=found.weight * chosen) for chosen in (~later, later))
+        forward, backward = (self._by_module([each]) for each in parts)
+        return forward, backward
 
     def idle_by_module(self) -> FloatArray:
-        """Return how long devices were idle while each module ran, and none of those within it, on
-        the thread that ended that."""
+        """Return how long devices were idle while each module ran, or the backward pass for it, and
+        none of those within it, on the thread that ended that."""
         causes = (each for each in IDLE_CAUSES if each not in (Cause.FINISHED, Cause.STARTING))
         return self._by_module([found for cause in causes for found in self._idle(cause)])
 
@@ -142,7 +153,7 @@ class Places:
     @cached_property
     def _of_all_calls(self) -> Columns:
         host = self._facts.host
-        return np.stack(self._host_at(host.begin_ns, host.process, host.thread))
+        return np.stack(self.at(host.begin_ns, host.process, host.thread))
 
     def _of_calls(self, rows: IntArray) -> Columns:
         """Return line, module and range of some calls."""
@@ -150,7 +161,7 @@ class Places:
             found: Columns = self._of_all_calls[:, rows]
             return found
         host = self._facts.host
-        return np.stack(self._host_at(host.begin_ns[rows], host.process[rows], host.thread[rows]))
+        return np.stack(self.at(host.begin_ns[rows], host.process[rows], host.thread[rows]))
 
     @cached_property
     def _kinds(self) -> IntArray:
@@ -179,26 +190,56 @@ class Places:
         row = int(np.flatnonzero(number == np.bincount(number).argmax())[0])
         return int(process[row]), int(thread[row])
 
-    def _host_at(
+    def at(
         self, time_ns: IntArray, process: IntArray, thread: IntArray
-    ) -> tuple[IntArray, IntArray, IntArray]:
-        where = time_ns, process, thread
-        return (
-            self._facts.sources.at(*where),
-            self._facts.modules.at(*where),
-            self._regions.at(*where),
+    ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        facts, where = self._facts, (time_ns, process, thread)
+        # A range is around what ran in it, which the backward pass of that did not.
+        region = self._regions.at(*where)
+        if not self._has_stacks:
+            unknown = np.full(len(time_ns), UNKNOWN, np.int64)
+            return unknown, unknown, region, unknown
+        later = facts.backward.row_at(*where)
+        held = np.flatnonzero(later != UNKNOWN)
+        moved = facts.backward.moved(*(each[held] for each in where))
+        line, module = (
+            self._found(told, where, moved, held, later[held])
+            for told in (facts.sources, facts.modules)
         )
+        return line, module, region, later
+
+    def _found(
+        self,
+        told: Sources | Modules,
+        where: Moments,
+        moved: Moments,
+        held: IntArray,
+        later: IntArray,
+    ) -> IntArray:
+        """Return which line or module ran at each moment: for those that are held by a row of the
+        backward pass what ran where they are moved to, unless one began within that row. It is a
+        backward pass of the user's own, or what a checkpoint computes again."""
+        count = len(where[0])
+        # Once for all of them, as that sorts what ran.
+        pairs = zip(where, moved, strict=True)
+        both = told.row_at(*(np.concatenate(each) for each in pairs))
+        row = both[:count]
+        if len(held) and len(told.begin_ns):
+            begins = self._facts.backward.begin_ns[later]
+            before = (row[held] == UNKNOWN) | (told.begin_ns[row[held]] < begins)
+            row[held[before]] = both[count:][before]
+        return told.of_rows(row)
 
     def _at(
         self, time_ns: IntArray, process: IntArray, thread: IntArray
-    ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    ) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
         operator = np.full(len(time_ns), UNKNOWN, np.int64)
         if self._has_stacks:  # else what an operator takes of idle time tells little
             ran = self._facts.launching
             columns = self._facts.profile.columns("operators", ("process", "thread"))
             own, asked = thread_keys(columns["process"], columns["thread"], process, thread)
             operator = enclosing(ran.begin_ns, ran.end_ns, own, time_ns, asked)
-        return (*self._host_at(time_ns, process, thread), operator)
+        return (*self.at(time_ns, process, thread), operator)
 
     def _calling(self, rows: IntArray, weight: IntArray) -> _Moments:
         rows, weight = self._some(rows, weight)
@@ -211,7 +252,7 @@ class Places:
         rows, weight = self._some(rows, facts.work.duration_ns[rows])
         call = facts.launched.call[rows]
         known = call != UNKNOWN
-        made = np.full((3, len(rows)), UNKNOWN, np.int64)
+        made = np.full((4, len(rows)), UNKNOWN, np.int64)
         made[:, known] = self._of_calls(call[known])
         operator = facts.launching.of_like_work[rows]
         return _moments(weight, made, operator)
@@ -319,6 +360,7 @@ class Places:
             row = int(found.operator[np.flatnonzero(kinds == kind)[0]])
             columns = facts.profile.columns("operators", ("name", "shapes"))
             operator, shapes = (_text(texts, int(columns[n][row])) for n in ("name", "shapes"))
+        later = float(found.weight[found.later != UNKNOWN].sum()) / total
         place = Place(
             share,
             function,
@@ -328,6 +370,7 @@ class Places:
             operator,
             shapes,
             operator_share,
+            later,
         )
         return source, None if source is None and place == Place() else place
 
@@ -385,7 +428,7 @@ def _largest(numbers: IntArray, weight: FloatArray, total: float) -> tuple[int, 
 
 
 def _joined(found: Sequence[_Moments]) -> _Moments:
-    names = ("weight", "line", "module", "region", "operator")
+    names = ("weight", "line", "module", "region", "later", "operator")
     return _Moments(*(np.concatenate([getattr(e, n) for e in found]) for n in names))
 
 

@@ -1,7 +1,7 @@
 """The lines of the user's own code that ran when, as `train.py:12`.
 
 Python functions that a trace has as ranges tell where the function begins; stacks of operators tell
-the line that was running. What PyTorch's backward pass launches from its own threads has no line.
+the line that was running. PyTorch's backward pass runs on threads without either.
 `facts.places` says which of them something comes from.
 """
 
@@ -57,13 +57,18 @@ class Sources:
     """The number of its line in `lines`."""
     lines: tuple[Line, ...]
 
-    def at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
-        """Return the number of the line that was running, for each time on its thread."""
+    def row_at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
+        """Return the row that says which line was running at each time on its thread."""
         if not len(self.begin_ns) or not len(time_ns):
             return np.full(len(time_ns), UNKNOWN, np.int64)
         own, asked = thread_keys(self.process, self.thread, process, thread)
-        row = enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
-        found: IntArray = np.where(row == UNKNOWN, UNKNOWN, self.line[np.maximum(row, 0)])
+        return enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
+
+    def of_rows(self, rows: IntArray) -> IntArray:
+        """Return the number of each row's line in `lines`; UNKNOWN of UNKNOWN."""
+        if not len(self.begin_ns):
+            return rows
+        found: IntArray = np.where(rows == UNKNOWN, UNKNOWN, self.line[np.maximum(rows, 0)])
         return found
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range
 from gpuadvisor.rules.facts.account import Account, account
+from gpuadvisor.rules.facts.backward import Backward, backward
 from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
@@ -308,6 +309,11 @@ class Facts:
     def modules(self) -> Modules:
         """When modules ran."""
         return modules(self.profile)
+
+    @cached_property
+    def backward(self) -> Backward:
+        """The backward pass, linked to the forward pass."""
+        return backward(self.profile)
 
     @cached_property
     def module_times(self) -> tuple[ModuleTime, ...]:

@@ -14,7 +14,7 @@ def test_each_module_stands_below_the_one_that_calls_it():
     diagnosed = replace(diagnosis_report(report(whole()), DIAGNOSIS), stacked=stacked)
     title, head, *rows, last = module_tree(diagnosed)
     assert title.startswith("Modules")
-    assert head.split() == ["time", "GPU", "GPU", "idle", "calls", "module"]
+    assert head.split() == ["time", "GPU", "backward", "GPU", "idle", "calls", "module"]
     assert {row.split()[-1] for row in rows[1:]} == {"Linear_0", "Linear_1"}
     assert rows[0].endswith("  Net_0")
     assert all("    Linear_" in row for row in rows[1:])

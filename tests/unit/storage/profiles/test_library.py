@@ -193,8 +193,12 @@ def test_numbers_that_no_honest_file_has_are_not_stored(profiles):
 
 def test_a_column_that_an_older_gpuadvisor_did_not_have_is_unknown(profiles):
     put(profiles)
-    change(profiles, "DELETE FROM profile_chunk WHERE column_name IN ('graph_node', 'flops')")
+    change(
+        profiles,
+        "DELETE FROM profile_chunk WHERE column_name IN ('graph_node', 'flops', 'sequence')",
+    )
     stored = profiles.find("rank0")
+    assert set(stored.columns("operators")["sequence"].tolist()) == {-1}
     assert set(stored.columns("kernels")["graph_node"].tolist()) == {-1}
     assert np.isnan(stored.columns("operators")["flops"]).all()
     (piece,) = stored.batches("kernels", ("graph_node", "begin_ns"))
