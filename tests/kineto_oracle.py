@@ -70,8 +70,15 @@ def _rows(event: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
             json.dumps(args[key], ensure_ascii=False) if key in args else "" for key in _SHAPES
         )
         stack = get("Call stack", "").replace(";", "\n")
+        inputs = (
+            args.get("Concrete Inputs", "") if re.search("_attention|_flash_attn", name) else ""
+        )
+        inputs = inputs and json.dumps(inputs, ensure_ascii=False)
         autograd = (get("Sequence number"), get("Fwd thread id"))
-        yield "operators", (*host, name, get("External id"), shapes, types, stack, *autograd)
+        yield (
+            "operators",
+            (*host, name, get("External id"), shapes, types, inputs, stack, *autograd),
+        )
     elif category in (*_RANGES, "cpu_op"):
         kind = _RANGES.get(category, 0)
         if kind == 0 and name.startswith("ProfilerStep"):
@@ -111,14 +118,14 @@ _COLUMNS = {
     "calls": ("begin_ns", "duration_ns", "process", "thread", "correlation", "name"),
     "operators": (
         "begin_ns", "duration_ns", "process", "thread", "name", "external_id", "shapes", "types",
-        "stack", "sequence", "forward_thread",
+        "inputs", "stack", "sequence", "forward_thread",
     ),
     "ranges": ("begin_ns", "duration_ns", "process", "thread", "name", "kind"),
     "memory": ("time_ns", "device", "bytes", "allocated_bytes", "address"),
     "collectives": ("begin_ns", "correlation"),
     "links": ("external_id", "correlation"),
 }  # fmt: skip
-_TEXTS = ("name", "shapes", "types", "stack")
+_TEXTS = ("name", "shapes", "types", "inputs", "stack")
 
 
 def rows_read(profile: Profile) -> Rows:

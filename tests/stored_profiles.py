@@ -23,7 +23,7 @@ def batch(table, count, seed=0):
     columns = {
         name: random.integers(-1, 4, count).astype(kind) for name, kind in TABLES[table].items()
     }
-    for name in columns.keys() & {"name", "shapes", "types", "stack", "type", "group"}:
+    for name in columns.keys() & {"name", "shapes", "types", "inputs", "stack", "type", "group"}:
         columns[name] = random.integers(0, 4, count).astype(np.int32)
     if "begin_ns" in columns:
         columns["begin_ns"] = np.cumsum(random.integers(0, 5000, count))

@@ -139,6 +139,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "name": "int32",  # text
         "external_id": "int64",  # also of the calls and kernels that it launched
         "shapes": "int32", "types": "int32",  # texts, as the profiler writes them
+        "inputs": "int32",  # text: values of inputs that are no tensors, of attention alone
         "stack": "int32",  # text, a line a frame, innermost first
         "flops": "float64",  # as the profiler estimates them; NaN where it does not
         "sequence": "int64",  # of autograd: forward and backward operators of one node share it

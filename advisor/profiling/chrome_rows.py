@@ -197,6 +197,7 @@ def operators(rows: Rows, places: Places) -> Iterator[str]:
             "External id": rows["external_id"],
             "Input Dims": map(places.json, rows["shapes"]),
             "Input type": map(places.json, rows["types"]),
+            "Concrete Inputs": map(places.json, rows["inputs"]),
             "Call stack": map(places.text, rows["stack"]),
             "flops": (f"{each:.17g}" if isfinite(each) else UNKNOWN for each in rows["flops"]),
             "Sequence number": rows["sequence"],

@@ -18,7 +18,7 @@ from gpuadvisor.rules.engine import SEVERITIES
 from gpuadvisor.rules.facts.account import Account, Entry, EntryKind
 from gpuadvisor.rules.facts.idle import Alike, IdleGap
 from gpuadvisor.rules.facts.kernel_families import Family, bare_name, kind_of, short_name
-from gpuadvisor.rules.facts.roofline import Bound, OperatorPosition
+from gpuadvisor.rules.facts.roofline import ATTENTION, Bound, OperatorPosition
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 
@@ -135,13 +135,13 @@ class WorkWithoutFinding:
 
 
 def work_without_finding(
-    account: Account, diagnosis: Diagnosis | None, near_bound_ns: float = 0.0
+    account: Account, diagnosis: Diagnosis | None, positions: Iterable[OperatorPosition] = ()
 ) -> WorkWithoutFinding | None:
     """Return the kernel, or the kind of kernels, that takes most of the time in which the GPU
     computes, where that is no small part of the run and no finding to fix is about it.
 
-    `near_bound_ns` is how long matrix products and convolutions ran that are known to be near what
-    the GPU can do (`near_bound_ns`).
+    `positions` tell which of matrix products, convolutions and attention are near what the GPU can
+    do.
     """
     told = _kernels_told(diagnosis)
     left = {name: ns for name, ns in account.kernels_ns.items() if name not in told}
@@ -157,7 +157,10 @@ def work_without_finding(
         ((family, time_ns),) = of_family.most_common(1)
         kernel = max((k for k in left if kind_of(k).family is family), key=left.__getitem__)
         is_one = False
-    unknown = time_ns - (near_bound_ns if family in PRODUCTS else 0.0)
+    of_family_known = (
+        each for each in positions if (each.operator in ATTENTION) is (family is Family.ATTENTION)
+    )
+    unknown = time_ns - (near_bound_ns(of_family_known) if family in PRODUCTS else 0.0)
     if time_ns <= MOST * computing or account.share_of(unknown) <= 1 - FILLED:
         return None
     return WorkWithoutFinding(account.share_of(time_ns), family, kernel, is_one)
@@ -180,7 +183,7 @@ def mostly_copies(account: Account, diagnosis: Diagnosis | None) -> Iterator[str
     )
 
 
-PRODUCTS = (Family.GEMM, Family.CONVOLUTION)
+PRODUCTS = (Family.GEMM, Family.CONVOLUTION, Family.ATTENTION)
 """Kinds of which the operations are known where shapes are."""
 
 
@@ -188,7 +191,8 @@ def near_bound_ns(positions: Iterable[OperatorPosition]) -> float:
     """Return how long operators ran that come near what the GPU can do: within the share of it from
     which on Nsight Compute no longer calls a kernel bound by latency."""
     near = (Bound.COMPUTE, Bound.MEMORY)
-    return float(sum(each.device_ns for each in positions if each.position.bound in near))
+    known = (each for each in positions if not each.at_most)
+    return float(sum(each.device_ns for each in known if each.position.bound in near))
 
 
 def _kernels_told(diagnosis: Diagnosis | None) -> set[str]:

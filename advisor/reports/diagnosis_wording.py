@@ -199,8 +199,7 @@ def account(report: DiagnosisReport) -> list[str]:
     if left is not None and facts.fitness.no_idle is None and not is_short:
         words.append(" ".join(_unclaimed(report, facts, left)))
     words += account_wording.mostly_copies(whole, report.diagnosis)
-    near = account_wording.near_bound_ns(facts.rooflines)
-    kernels = account_wording.work_without_finding(whole, report.diagnosis, near)
+    kernels = account_wording.work_without_finding(whole, report.diagnosis, facts.rooflines)
     if kernels is not None:
         of_script = script(report) if report.script or report.source == "kineto" else None
         how = "" if is_short else account_wording.counting(kernels.kernel, of_script)

@@ -401,6 +401,7 @@ def _rooflines(facts: Facts) -> list[Json]:
     operators = [
         {
             **_fields(each, "name=operator shapes? types? precision? count time_ns=device_ns"),
+            "at_most": each.at_most,
             **_fields(each.position, f"flops_per_s bytes_per_s {position}"),
         }
         for each in facts.rooflines[:MOST_ROWS]
@@ -408,6 +409,7 @@ def _rooflines(facts: Facts) -> list[Json]:
     return operators + [
         {
             **{"name": each.name, "shapes": None, "types": None, "precision": None, "count": 1},
+            "at_most": False,
             "time_ns": None if each.seconds is None else each.seconds * 1e9,
             **_fields(each, f"flops_per_s bytes_per_s=bandwidth_bytes_per_s {position}"),
         }

@@ -287,8 +287,8 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
     drawn = found[: profile_plots.MOST_POINTS]
     words = "Operations a second over operations a byte; a larger point took longer."
     if report.facts.rooflines:
-        words += " The bytes of a matrix product are the least that it needs, so that it stands"
-        words += " at its rightmost place."
+        words += " The bytes of matrix products and attention are the least that they need, so that"
+        words += " they stand at their rightmost place."
     if not kinds:
         words += " The device's ceilings are not known."
     elif report.ceilings and not all(
@@ -300,7 +300,8 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
             "What", "name", lambda name: Cell(Code(name[:_LONGEST_NAME]), tip=name[:_LONGEST_TIP])
         ),
         _TIME,
-        Column("Achieved", "flops_per_s", lambda value: figures.rate(value, "FLOP/s")),
+        Column("Achieved", lambda each: _at_most(each, figures.rate(each.flops_per_s, "FLOP/s"))),
+        Column("Of the rate", lambda each: _at_most(each, figures.percent(each.rate_share))),
         Column("FLOP a byte", "intensity", figures.number),
         Column("Bound by", "bound", lambda bound: "not known" if bound == "unknown" else bound),
     )
@@ -315,6 +316,10 @@ def _roofline(report: ProfileReport) -> Iterator[Section]:
         legend, words, table,
     )  # fmt: skip
     yield Section("Roofline", [plot], is_folded=True)
+
+
+def _at_most(point: profile_plots.RooflinePoint, value: str) -> str:
+    return f"at most {value}" if point.at_most and value != figures.NOT_MEASURED else value
 
 
 def _operators(report: ProfileReport) -> Iterator[Section]:

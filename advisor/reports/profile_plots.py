@@ -253,6 +253,10 @@ class RooflinePoint:
     flops_per_s: float
     time_ns: float
     bound: str
+    rate_share: float | None = None
+    """Share of the device's rate for its type, 0 to 1."""
+    at_most: bool = False
+    """Whether its operations are an upper limit."""
 
     @property
     def is_drawable(self) -> bool:
@@ -269,6 +273,8 @@ def roofline_points(report: ProfileReport) -> list[RooflinePoint]:
             each.position.flops_per_s or 0.0,
             each.device_ns,
             str(each.position.bound),
+            each.position.compute_share,
+            each.at_most,
         )
         for each in report.facts.rooflines
     ]

@@ -123,6 +123,12 @@ class OperatorArgs(msgspec.Struct, gc=False):
     forward_thread: int = msgspec.field(default=UNKNOWN, name="Fwd thread id")
 
 
+class InputArgs(msgspec.Struct, gc=False):
+    """Of the `args` of an operator the values of inputs that are no tensors."""
+
+    inputs: Raw = msgspec.field(default=NO_JSON, name="Concrete Inputs")
+
+
 class MemoryArgs(msgspec.Struct, gc=False):
     """The `args` of an allocation or a release."""
 

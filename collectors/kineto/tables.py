@@ -14,6 +14,7 @@ from gpuadvisor.collectors.kineto.events import (
     Arguments,
     CallArgs,
     CopyArgs,
+    InputArgs,
     KernelArgs,
     MemoryArgs,
     OperatorArgs,
@@ -27,13 +28,15 @@ from gpuadvisor.collectors.kineto.names import (
     range_of,
     synchronization_of,
 )
-from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range
+from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Direction, Memory, Range
 
 KERNEL, COPY, CALL = Arguments(KernelArgs), Arguments(CopyArgs), Arguments(CallArgs)
-OPERATOR, MEMORY = Arguments(OperatorArgs), Arguments(MemoryArgs)
+OPERATOR, INPUTS, MEMORY = Arguments(OperatorArgs), Arguments(InputArgs), Arguments(MemoryArgs)
 SYNCHRONIZATION, COUNTER = Arguments(SynchronizationArgs), Arguments(dict[str, float])
 
 _NAME, _SHAPES, _TYPES = attrgetter("name"), attrgetter("shapes"), attrgetter("types")
+_ATTENTION = ("_attention", "::_flash_attn")
+"""Parts of the names of operators of which the values of inputs are kept: whether it is causal."""
 _NO_STREAM = 2**32 - 1
 """What CUPTI writes where a synchronisation is of no stream."""
 _LARGEST_DEVICE = 2**15 - 1
@@ -134,12 +137,24 @@ def operators(output: Output, events: Sequence[AnyEvent]) -> None:
         "external_id": column([record.external_id for record in records]),
         "shapes": column(texts.numbers_of_json(map(_SHAPES, records)), "int32"),
         "types": column(texts.numbers_of_json(map(_TYPES, records)), "int32"),
+        "inputs": _inputs(output, rows),
         "stack": column(texts.numbers_of_stacks([record.stack for record in records]), "int32"),
         "flops": column([record.flops for record in records], "float64"),
         "sequence": _wrapped([record.sequence for record in records]),
         "forward_thread": _wrapped([record.forward_thread for record in records]),
     }
     output.add("operators", columns, ("external_id", "shapes", "types", "stack", "flops"))
+
+
+def _inputs(output: Output, rows: EventRows) -> Column:
+    """Return the texts of the values of inputs: of few operators, as there are many of them."""
+    found = np.full(len(rows), NO_TEXT, np.int32)
+    told = rows.names
+    names = {name for name in set(told) if any(part in name for part in _ATTENTION)}
+    for place in [place for place, name in enumerate(told) if name in names] if names else []:
+        _, records = INPUTS.of([rows.events[place]])
+        found[place] = output.texts.numbers_of_json(record.inputs for record in records)[0]
+    return found
 
 
 def ranges(output: Output, events: Sequence[AnyEvent], kind: Range | None = None) -> None:

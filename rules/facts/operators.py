@@ -50,6 +50,19 @@ class Operators:
         """How they call each other."""
         return call_tree(self.begin_ns, self.end_ns, self.thread_key)
 
+    def work_within(self, rows: IntArray) -> IntArray:
+        """Return the rows of the devices' work that some operators and what they call launched."""
+        tree = self.call_tree
+        place = np.empty(len(self), np.int64)
+        place[tree.row] = np.arange(len(self))
+        change = np.zeros(len(self) + 1, np.int64)
+        np.add.at(change, place[rows], 1)
+        np.add.at(change, tree.stop[place[rows]], -1)
+        inside = np.zeros(len(self), np.bool_)
+        inside[tree.row] = np.cumsum(change)[:-1] > 0
+        launched = np.flatnonzero(self.of_work != UNKNOWN)
+        return launched[inside[self.of_work[launched]]]
+
     def own_device_ns(self, work: DeviceWork) -> IntArray:
         """Return for each the time of what it launched itself."""
         known = self.of_work != UNKNOWN

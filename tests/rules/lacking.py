@@ -33,7 +33,7 @@ OPTIONAL = (
     "memory.address",
 )
 """Columns that readers may find empty, and name as not measured."""
-TEXTS = {"shapes", "types", "stack", "type"}
+TEXTS = {"shapes", "types", "inputs", "stack", "type"}
 
 
 class Lacking:

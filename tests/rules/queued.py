@@ -46,6 +46,7 @@ class K:
     types: str = ""
     more: dict[str, Any] = field(default_factory=dict)
     """Columns of the kernel."""
+    inputs: str = ""
 
 
 def grid(blocks: int, threads: int = 256, registers: int = 32, shared: int = 0) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def queued(
         calls = 10 + number * pace
         free = max(free, calls + LAUNCH + 2)
         if each.operator:
-            words = {"shapes": each.shapes, "types": each.types}
+            words = {name: getattr(each, name) for name in ("shapes", "types", "inputs")}
             made.operator(each.operator, (calls - 1, LAUNCH), **words)
         made.launched(each.name, (calls, LAUNCH - 1), (free, each.us), **(each.more or grid(4096)))
         free += each.us

@@ -1,11 +1,16 @@
 """Positions on the roofline: operators by shapes and types, kernels by what was counted."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from gpuadvisor.rules.facts.roofline import Bound, bound, position, product
+from gpuadvisor.profiling.reading import read_profile
+from gpuadvisor.rules.facts.roofline import ATTENTION, Bound, bound, position, product, rows_of
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 
+PROFILES = Path(__file__).parents[3] / "data" / "profiles"
 CEILINGS = {"dram": 1e12, "fp32": 1e13, "tf32": 1e14, "bf16": 2e14}
 
 
@@ -133,6 +138,130 @@ def test_products_stand_against_the_ceiling_of_products():
 def test_the_profilers_own_count_goes_first():
     (only,) = facts_of("implicit_gemm", flops=7e9, name="aten::conv2d")
     assert (only.flops, only.bytes) == (14e9, None)
+
+
+def of_shapes(*inputs, others=0):
+    return json.dumps([*map(list, inputs), *[[]] * others])
+
+
+def of_values(**places):
+    told = [""] * (1 + max(int(name[1:]) for name in places))
+    for name, value in places.items():
+        told[int(name[1:])] = value
+    return json.dumps(told)
+
+
+HEADS_FIRST, ROWS_FIRST = (2, 12, 512, 64), (2, 512, 12, 64)
+FULL = 2 * 2 * 12 * 512 * 512 * (64 + 64)
+"""Multiplications and additions of two products of 512 rows by 512, of 24 heads of 64."""
+ONE = 2 * 12 * 512 * 64
+"""Elements of one tensor."""
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "inputs", "flops", "elements", "at_most"),
+    [
+        ("aten::_scaled_dot_product_flash_attention", of_shapes(*[HEADS_FIRST] * 3),
+         of_values(_4="False"), FULL, 4 * ONE, False),
+        ("aten::_scaled_dot_product_flash_attention", of_shapes(*[HEADS_FIRST] * 3),
+         of_values(_4="True"), FULL / 2, 4 * ONE, False),
+        ("aten::_scaled_dot_product_flash_attention", of_shapes(*[HEADS_FIRST] * 3), "",
+         FULL, 4 * ONE, True),
+        ("aten::_scaled_dot_product_efficient_attention", of_shapes(*[HEADS_FIRST] * 3),
+         of_values(_4="False", _6="True"), FULL / 2, 4 * ONE, False),
+        ("aten::_scaled_dot_product_cudnn_attention", of_shapes(*[HEADS_FIRST] * 3),
+         of_values(_6="False"), FULL, 4 * ONE, False),
+        ("aten::_flash_attention_forward", of_shapes(*[ROWS_FIRST] * 3, others=6),
+         of_values(_8="True", _11=""), FULL / 2, 4 * ONE, False),
+        ("aten::_efficient_attention_forward", of_shapes(*[ROWS_FIRST] * 3, others=6),
+         of_values(_9="1"), FULL / 2, 4 * ONE, False),
+        ("flash_attn::_flash_attn_forward", of_shapes(*[ROWS_FIRST] * 3),
+         of_values(_5="True", _6="-1"), FULL / 2, 4 * ONE, False),
+        ("flash_attn::_flash_attn_forward", of_shapes(*[ROWS_FIRST] * 3),
+         of_values(_5="False", _6="128"), FULL, 4 * ONE, True),
+        ("aten::_scaled_dot_product_flash_attention_backward",
+         of_shapes(*[HEADS_FIRST] * 5), of_values(_11="True"), 1.25 * FULL, 8 * ONE, False),
+        ("flash_attn::_flash_attn_backward", of_shapes(*[ROWS_FIRST] * 5),
+         of_values(_11="False", _12="-1"), 2.5 * FULL, 8 * ONE, False),
+        # One query of a sequence that goes on: causal leaves out nobody knows what.
+        ("aten::_scaled_dot_product_flash_attention",
+         of_shapes((2, 12, 1, 64), HEADS_FIRST, HEADS_FIRST), of_values(_4="True"),
+         FULL / 512, 2 * ONE + 2 * ONE / 512, True),
+        # Four queries share a key.
+        ("aten::_scaled_dot_product_flash_attention",
+         of_shapes(HEADS_FIRST, (2, 3, 512, 64), (2, 3, 512, 64)), of_values(_4="False"),
+         FULL, 2 * ONE + 2 * ONE / 4, False),
+    ],
+)  # fmt: skip
+def test_attention(operator, shapes, inputs, flops, elements, at_most):
+    types = json.dumps(["c10::BFloat16"] * 5)
+    made = product(operator, shapes, types, inputs)
+    assert (made.flops, made.bytes, made.at_most) == (flops, 2 * elements, at_most)
+
+
+@pytest.mark.parametrize(
+    "schema", [each for each in ATTENTION if each.startswith("aten::")], ids=lambda e: e[6:]
+)
+def test_inputs_are_where_pytorch_has_them(schema):
+    ops = pytest.importorskip("torch").ops.aten
+    names = [each.name for each in getattr(ops, schema[6:]).default._schema.arguments]
+    places = ATTENTION[schema]
+    assert names[places.query : places.query + 3] == ["query", "key", "value"]
+    assert names[places.causal] in ("is_causal", "custom_mask_type")
+    if places.lengths is not None:
+        assert names[places.lengths] in ("cum_seq_q", "cu_seqlens_q")
+    if places.window is not None:
+        assert names[places.window] in ("window_size_left", "window_size")
+    assert places.is_backward == ("grad" in names[0])
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes"),
+    [
+        ("aten::_scaled_dot_product_flash_attention", of_shapes(*[HEADS_FIRST] * 2)),
+        ("aten::_scaled_dot_product_flash_attention", of_shapes(*[(512, 12, 64)] * 3)),
+        ("aten::_scaled_dot_product_flash_attention", of_shapes(*[(2, 0, 512, 64)] * 3)),
+        ("aten::_scaled_dot_product_flash_attention",
+         of_shapes(HEADS_FIRST, (2, 5, 512, 64), (2, 5, 512, 64))),
+        ("aten::_scaled_dot_product_flash_attention",
+         of_shapes(HEADS_FIRST, HEADS_FIRST, (2, 12, 511, 64))),
+        ("aten::_flash_attention_forward", of_shapes(*[ROWS_FIRST] * 3, (9,), (9,))),
+        ("aten::_flash_attention_forward", "[[1, 2"),
+        ("aten::scaled_dot_product_attention", of_shapes(*[HEADS_FIRST] * 3)),
+    ],
+)  # fmt: skip
+def test_what_is_no_attention_that_shapes_tell(operator, shapes):
+    assert product(operator, shapes, "", "") is None
+
+
+def test_of_attention_within_attention_the_outer_one_stands_there():
+    made = Made()
+    types = json.dumps(["c10::BFloat16"] * 3)
+    made.operator("aten::_scaled_dot_product_flash_attention", (0, 90), types=types,
+                  shapes=of_shapes(*[HEADS_FIRST] * 3), inputs=of_values(_4="False"))  # fmt: skip
+    made.operator("aten::_flash_attention_forward", (10, 60), types=types,
+                  shapes=of_shapes(*[ROWS_FIRST] * 3), inputs=of_values(_8="False"))  # fmt: skip
+    made.launched("flash_fwd_kernel", call=(20, 5), runs=(100, 50))
+    made.launched("other", call=(120, 5), runs=(200, 50))
+    facts = Facts(made.profile(), CEILINGS)
+    (only,) = facts.rooflines
+    assert (only.operator, only.device_ns) == (
+        "aten::_scaled_dot_product_flash_attention", 50_000)  # fmt: skip
+    assert only.position.compute_share == pytest.approx(FULL / 50e-6 / 2e14)
+    rows = facts.launching.work_within(rows_of(facts.profile, only))
+    assert [facts.work.describe(row) for row in rows.tolist()] == ["flash_fwd_kernel"]
+
+
+def test_attention_of_a_real_trace():
+    """Twelve layers of a vision transformer: 4 images of 197 patches, 12 heads of 64."""
+    facts = Facts(read_profile(PROFILES / "h100_vit_falconsai.json.gz"))
+    found = [each for each in facts.rooflines if each.operator in ATTENTION]
+    (only,) = found
+    assert (only.operator, only.count, only.precision, only.at_most) == (
+        "aten::_scaled_dot_product_flash_attention", 12, "bf16", False)  # fmt: skip
+    assert only.flops == 12 * 2 * 4 * 12 * 197 * 197 * 128
+    kernels = [each for each in facts.kernels if "flash_fwd" in each.name]
+    assert only.device_ns == sum(each.time_ns for each in kernels)
 
 
 def counted(**values):
