@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -103,3 +104,15 @@ def peak_of(evidence: Evidence) -> MemoryPeak | None:
         return None
     reserved = max(used.peak_reserved_bytes or 0, used.peak_allocated_bytes)
     return MemoryPeak(used.peak_allocated_bytes, reserved, limits.memory_bytes)
+
+
+def held_figures(evidence: Evidence) -> tuple[Figure, ...]:
+    """Return what the memory at the peak is held for, in percent of it, as far as that is known."""
+    facts = evidence.known_facts
+    device = facts.kernel_uses.device
+    return tuple(
+        Figure(each.name, round(100 * each.bytes / held.bytes, 1), "% of the peak")
+        for held in facts.held_memory
+        if held.device == device and held.bytes > 0
+        for each in held.categories
+    )

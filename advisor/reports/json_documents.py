@@ -316,6 +316,7 @@ def profile_json(report: ProfileReport) -> Json:
                 **_fields(use, "peak_allocated_bytes peak_reserved_bytes peak_ns older_bytes"),
                 "curve": use.curve,
                 "alive_at_peak": _rows(use.alive_at_peak, "bytes time_ns operator?"),
+                "held_by": _held_by(facts, use.device),
             }
             for use in facts.memory
         ],
@@ -331,6 +332,17 @@ def profile_json(report: ProfileReport) -> Json:
         "not_measured": facts.not_measured,
         "warnings": [*report.problems, *header.warnings],
     })  # fmt: skip
+
+
+def _held_by(facts: Facts, device: int) -> Json | None:
+    """Return what holds a device's memory at its peak."""
+    found = next((each for each in facts.held_memory if each.device == device), None)
+    if found is None:
+        return None
+    return {
+        name: _rows(getattr(found, name), "name bytes count")
+        for name in ("categories", "lines", "modules", "operators")
+    }
 
 
 def _looked_at(facts: Facts) -> str | None:

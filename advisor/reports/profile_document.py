@@ -11,7 +11,6 @@ from gpuadvisor.reports import profile_wording as wording
 from gpuadvisor.reports.diagnosis_document import what_to_fix
 from gpuadvisor.reports.diagnosis_report import of_profile
 from gpuadvisor.reports.document import (
-    Block,
     Bullets,
     Cell,
     Code,
@@ -26,6 +25,7 @@ from gpuadvisor.reports.document import (
     Terms,
 )
 from gpuadvisor.reports.markup import Markup
+from gpuadvisor.reports.memory_document import memory_sections
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
 from gpuadvisor.reports.ranks_document import ranks_section
 from gpuadvisor.reports.render_html import html
@@ -35,14 +35,12 @@ from gpuadvisor.rules.facts.activity import activity, halved
 from gpuadvisor.rules.facts.failures import failures
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
-from gpuadvisor.rules.facts.memory import MemoryUse
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
 
 MOST_KERNELS = 25
 MOST_OPERATORS = 15
 MOST_COLLECTIVES = 20
 MOST_GAPS = 20
-_MOST_CURVES = 8
 _MOST_FACTS = 30
 _LONGEST = 400
 """Characters of a fact of the trace that are shown."""
@@ -127,8 +125,8 @@ def _sections(report: ProfileReport) -> Iterator[Section]:
     if report.ranks is not None:
         yield ranks_section(report.ranks)
     for section in (
-        _where_time_goes, _steps, _timeline, _kernels, _roofline, _operators, _memory, _copies,
-        _communication, _launching, _gaps, _not_measured, _about,
+        _where_time_goes, _steps, _timeline, _kernels, _roofline, _operators, memory_sections,
+        _copies, _communication, _launching, _gaps, _not_measured, _about,
     ):  # fmt: skip
         yield from section(report)
 
@@ -344,38 +342,6 @@ def _operators(report: ProfileReport) -> Iterator[Section]:
         words += f" {figures.nanoseconds(lost)} belong to no operator."
     table = Table(found[:MOST_OPERATORS], columns, "wide")
     yield Section.led("Operators", words, table, is_folded=True)
-
-
-def _memory(report: ProfileReport) -> Iterator[Section]:
-    """Yield the peak of each device's memory, with its curve where one is known."""
-    uses = sorted(report.facts.memory, key=lambda use: -use.peak_allocated_bytes)
-    known = [use for use in uses if use.curve]
-    # The curve of what the CPU allocates is seldom a problem, and in `--json`.
-    drawn = [use for use in known if use.device >= 0] or known
-    blocks = [block for use in uses for block in _memory_of(use, use in drawn[:_MOST_CURVES])]
-    if blocks:
-        yield Section.led("Memory", "What the framework's allocator had given out.", *blocks)
-
-
-def _memory_of(use: MemoryUse, is_drawn: bool) -> Iterator[Block]:
-    who = "the CPU" if use.device < 0 else f"GPU {use.device}"
-    yield Paragraph(
-        f"Peak on {who}: {figures.memory(use.peak_allocated_bytes)}, reserved"
-        f" {figures.memory(use.peak_reserved_bytes)}; {figures.memory(use.older_bytes)} of the peak"
-        " is older than the recording.",
-        "note",
-    )
-    if not is_drawn:
-        return
-    yield Plot(lambda width: profile_plots.plot_memory(use, width))
-    if use.alive_at_peak:
-        columns = (
-            Column("Allocated in", "operator", lambda name: name[:_LONGEST_NAME] or "not known"),
-            _SIZE,
-            Column("At", "time_ns", figures.nanoseconds),
-        )
-        table = Table(use.alive_at_peak, columns)
-        yield Folded("The largest allocations that lived at the peak", [table])
 
 
 def _copies(report: ProfileReport) -> Iterator[Section]:

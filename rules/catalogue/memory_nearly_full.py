@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.device import GIB, peak_of
+from gpuadvisor.rules.device import GIB, held_figures, peak_of
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, MEMORY
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
@@ -29,6 +29,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         (
             percent("reserved", peak.reserved_share, NEARLY_FULL),
             percent("allocated", allocated, NEARLY_FULL),
+            *held_figures(evidence),
         ),
         "Leave room for a larger sample: checkpoint activations, use 16 bits, or a smaller batch.",
         method="No matter of time: a larger allocation fails.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.device import GIB, MIB, peak_of
+from gpuadvisor.rules.device import GIB, MIB, held_figures, peak_of
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"{peak.reserved / MIB:,.0f} MiB of the GPU's {peak.total / GIB:.1f} GiB were reserved"
         " at the peak",
-        (percent("reserved", peak.reserved_share, MOST_SHARE),),
+        (percent("reserved", peak.reserved_share, MOST_SHARE), *held_figures(evidence)),
         "A larger batch would fit, where the GPU is the limit and not its host.",
         method="No matter of time by itself.",
         severity=Severity.INFO,

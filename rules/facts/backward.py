@@ -17,9 +17,11 @@ from typing import TypeAlias
 import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile
-from gpuadvisor.rules.facts.intervals import IntArray, ends, grouped
+from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, ends, grouped
 from gpuadvisor.rules.facts.joins import enclosing, latest_before, thread_keys
 
+MARK = "autograd::engine::evaluate_function"
+"""How the names of operators begin that evaluate a node of the backward pass."""
 MOST_THREADS = 64
 """Threads of a process whose sequence numbers are compared, those with most operators: programs
 have a forward pass on one, or on one for each GPU. [own]"""
@@ -97,6 +99,14 @@ def backward(profile: Profile) -> Backward:
     rows, forward = later[linked], forward[linked]
     own = begin[rows], end[rows], process[rows], thread[rows]
     return Backward(*own, begin[forward], thread[forward])
+
+
+def is_backward(profile: Profile) -> BoolArray:
+    """Return which operators evaluate a node of the backward pass."""
+    texts, names = profile.header.texts, profile.columns("operators", ("name",))["name"]
+    named = np.array([text for text in np.unique(names).tolist() if texts[text].startswith(MARK)])
+    found: BoolArray = np.isin(names, named)
+    return found
 
 
 def _threads(

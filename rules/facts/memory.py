@@ -59,8 +59,8 @@ def _of_device(profile: Profile, columns: Columns, device: int, rows: IntArray) 
     allocated, reserved = columns["allocated_bytes"][rows], columns["reserved_bytes"][rows]
     size, time = columns["bytes"][rows], columns["time_ns"][rows]
     peak = int(allocated.argmax())
-    alive = _alive(columns["address"][rows[: peak + 1]], size[: peak + 1])
-    largest = alive[np.argsort(-size[alive], kind="stable")[:MOST_ALLOCATIONS]]
+    living = _alive(columns["address"][rows[: peak + 1]], size[: peak + 1])
+    largest = living[np.argsort(-size[living], kind="stable")[:MOST_ALLOCATIONS]]
     who = _operators(profile, time[largest])
     return MemoryUse(
         device,
@@ -71,9 +71,39 @@ def _of_device(profile: Profile, columns: Columns, device: int, rows: IntArray) 
             Allocation(int(size[row]), int(time[row]), name)
             for row, name in zip(largest.tolist(), who, strict=True)
         ),
-        max(int(allocated[peak]) - int(size[alive].sum()), 0),
+        max(int(allocated[peak]) - int(size[living].sum()), 0),
         _curve(time, allocated),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Living:
+    """All allocations since the recording began that live at the peak of a device's memory."""
+
+    bytes: IntArray
+    begin_ns: IntArray
+    end_ns: IntArray
+    """When each was released; UNKNOWN where that was not recorded."""
+
+
+def living_at_peak(profile: Profile, device: int) -> Living:
+    """Return what lives at a device's peak; nothing where addresses were not recorded."""
+    names = ("time_ns", "device", "bytes", "address", "allocated_bytes")
+    columns = profile.columns("memory", names)
+    rows = np.flatnonzero(columns["device"] == device)
+    rows = rows[np.argsort(columns["time_ns"][rows], kind="stable")]
+    time, _, size, address, allocated = (columns[name][rows] for name in names)
+    if not len(rows):
+        return Living(size, time, time)
+    after = int(allocated.argmax()) + 1
+    chosen = _alive(address[:after], size[:after])
+    freed = after + np.flatnonzero(size[after:] < 0)
+    freed_address, first = np.unique(address[freed], return_index=True)
+    place = np.searchsorted(freed_address, address[chosen])
+    known = np.flatnonzero(np.isin(address[chosen], freed_address))
+    end = np.full(len(chosen), UNKNOWN, np.int64)
+    end[known] = time[freed[first[place[known]]]]
+    return Living(size[chosen], time[chosen], end)
 
 
 def _alive(address: IntArray, size: IntArray) -> IntArray:

@@ -55,6 +55,11 @@ class Modules:
             module = self.parents[module]
         return ".".join(reversed(names))
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all modules, by their numbers."""
+        return tuple(map(self.path, range(len(self.names))))
+
     def with_held(self, values: FloatArray) -> FloatArray:
         """Return each module's value and those of all that it holds, together."""
         total = values.copy()

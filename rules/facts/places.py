@@ -28,6 +28,7 @@ from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.idle import IDLE_CAUSES, Cause, Gaps, split_gaps
 from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped, union
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
+from gpuadvisor.rules.facts.memory import living_at_peak
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.backward import Moments
@@ -44,6 +45,19 @@ is then known to within 2 points. [own]"""
 
 MOST_ROWS = 5000
 """Rows that are looked at where there are no stacks; more are represented by so many. [own]"""
+
+ALLOCATING = frozenset(
+    f"aten::{name}"
+    for name in (
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+    )
+)
+"""Operators that allocate for the one that calls them."""
 
 Columns: TypeAlias = npt.NDArray[np.int64]
 """Line, module, range and row of the backward pass, a row each."""
@@ -95,17 +109,42 @@ class Places:
     def of_memory(self) -> Found:
         """Return where most of what is allocated at the peak came from; where addresses do not tell
         which allocations that were, where most was allocated."""
-        alive = [each for device in self._facts.memory for each in device.alive_at_peak]
-        time = np.array([each.time_ns for each in alive], np.int64)
-        size = np.array([each.bytes for each in alive], np.int64)
+        uses = self._facts.memory
+        living = [living_at_peak(self._facts.profile, each.device) for each in uses]
+        time = np.concatenate([np.empty(0, np.int64), *(each.begin_ns for each in living)])
+        size = np.concatenate([np.empty(0, np.int64), *(each.bytes for each in living)])
+        peak = sum(each.peak_allocated_bytes for each in uses) if len(time) else 0.0
         if not len(time):
             columns = self._facts.profile.columns("memory", ("time_ns", "bytes", "device"))
             rows = np.flatnonzero((columns["bytes"] > 0) & (columns["device"] != UNKNOWN))
             time, size = columns["time_ns"][rows], columns["bytes"][rows]
-        process, thread = self._main
-        at = self._at(time, np.full(len(time), process), np.full(len(time), thread))
-        peak = sum(each.peak_allocated_bytes for each in self._facts.memory) if alive else 0.0
-        return self._most(_Moments(size.astype(np.float64), *at), peak)
+        return self._most(_Moments(size.astype(np.float64), *self.at_allocations(time)), peak)
+
+    def at_allocations(self, time_ns: IntArray) -> tuple[IntArray, ...]:
+        """Return line, module, range, row of the backward pass and operator at times of which no
+        thread is known: of the main thread if an operator ran on it, else of the thread whose
+        operator began last, as in a backward pass. Operators that do nothing but allocate stand for
+        those that call them."""
+        columns = self._facts.profile.columns("operators")
+        process, thread = (np.full(len(time_ns), each) for each in self._main)
+        texts = self._facts.profile.header.texts
+        allocate = [n for n in np.unique(columns["name"]).tolist() if texts[n] in ALLOCATING]
+        rows = np.flatnonzero(~np.isin(columns["name"], allocate))
+        of = {name: columns[name][rows] for name in ("process", "thread")}
+        own, asked = thread_keys(of["process"], of["thread"], process, thread)
+        times = ends(columns["begin_ns"][rows], columns["duration_ns"][rows])
+        place = enclosing(*times, own, time_ns, asked)
+        lost = np.flatnonzero(place == UNKNOWN)
+        one, none = np.zeros(len(own), np.int64), np.zeros(len(lost), np.int64)
+        place[lost] = enclosing(*times, one, time_ns[lost], none)
+        if not len(rows):
+            return (*self.at(time_ns, process, thread), place)
+        known = place != UNKNOWN
+        process, thread = (
+            np.where(known, of[name][place], each)
+            for name, each in (("process", process), ("thread", thread))
+        )
+        return (*self.at(time_ns, process, thread), np.where(known, rows[place], UNKNOWN))
 
     def of_run(self) -> Found:
         """Return where most of the run comes from: of the device's work, else of the host's."""

@@ -61,6 +61,6 @@ def _place_in(
         return places.of_parts(parts)
     if category is Category.INPUT_BOUND:
         return places.of_parts(["idle/waiting_for_data"])
-    if category is Category.MEMORY_CAPACITY and facts.memory:
+    if category in (Category.MEMORY_CAPACITY, Category.ALLOCATOR) and facts.memory:
         return places.of_memory()
     return places.of_run()

@@ -37,6 +37,7 @@ from gpuadvisor.rules.facts.kernels import (
 from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, Queue, calls, launches, queues
 from gpuadvisor.rules.facts.loading import Loading, Waits, loader_waits, loading
 from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
+from gpuadvisor.rules.facts.memory_holders import HeldMemory, held_memory
 from gpuadvisor.rules.facts.module_times import ModuleTime, module_times
 from gpuadvisor.rules.facts.modules import Modules, modules
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
@@ -328,6 +329,11 @@ class Facts:
     @cached_property
     def memory(self) -> tuple[MemoryUse, ...]:
         return memory_use(self.profile)
+
+    @cached_property
+    def held_memory(self) -> tuple[HeldMemory, ...]:
+        """What holds the memory of each device at its peak."""
+        return held_memory(self)
 
     @cached_property
     def allocated_at_steps(self) -> tuple[int, ...]:
