@@ -85,6 +85,8 @@ def counted():
               "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 80.0}  # fmt: skip
     for metric, value in values.items():
         made.row("metrics", kernel=0, metric=metric, value=value)
+    for why, samples in (("long_scoreboard", 60), ("selected", 40)):
+        made.row("stalls", kernel=0, line="gemm.cu:9", reason=why, samples=samples)
     reason = "Nsight Compute runs kernels one by one, several times each"
     return made.profile(source="ncu", devices=(V100,), not_measured={"kernels.begin_ns": reason})
 

@@ -31,7 +31,20 @@ from gpuadvisor.domain.profile import (
 
 When = tuple[float, float]
 """Begin and duration in microseconds."""
-TEXT_COLUMNS = {"name", "shapes", "types", "inputs", "stack", "type", "group", "metric", "unit"}
+TEXT_COLUMNS = {
+    "name",
+    "shapes",
+    "types",
+    "inputs",
+    "stack",
+    "type",
+    "group",
+    "metric",
+    "unit",
+    "line",
+    "instruction",
+    "reason",
+}
 
 
 class Made:

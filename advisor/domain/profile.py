@@ -177,6 +177,13 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "value": "float64",  # in base units (bytes, seconds, hertz); percentages 0 to 100
         "unit": "int32",  # text, of the base unit
     },
+    "stalls": {  # of Nsight Compute: at what instructions of kernels warps were sampled, and why
+        "kernel": "int64",  # row of `kernels`
+        "line": "int32",  # text: `file:line`; empty where the kernel has no lines
+        "instruction": "int32",  # text, empty where there is a line
+        "reason": "int32",  # text: why the warp issued nothing; `selected` where it did
+        "samples": "int64",
+    },
     "counters": {  # over time: GPU metrics of Nsight Systems, PM sampling of Kineto
         "time_ns": "int64",
         "device": "int16",

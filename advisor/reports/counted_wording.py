@@ -6,12 +6,14 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from gpuadvisor.reports import account_wording, figures
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS
 from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
+from gpuadvisor.rules.facts.stalls import KernelStalls
 from gpuadvisor.rules.facts.unit_levels import AT_PEAK, LATENCY, UnitLevels, unit_levels
 
 LEAST_SHARE = 0.1
@@ -187,6 +189,31 @@ def _of_warps(kernel: UnitLevels) -> Iterator[str]:
     if kernel.waits is not None:
         reason, share = kernel.waits
         yield f"Its warps wait longest {reason}, {figures.percent(share)} of their time."
+
+
+def sampled(report: DiagnosisReport) -> Iterator[KernelStalls]:
+    """Yield where the warps of kernels wait, of those with most of the captured time."""
+    if report.profile is None:
+        return
+    found = report.profile.facts.kernel_stalls
+    names = dict.fromkeys(each.name for each in _evidence(report).kernel_counters)
+    yield from islice((found[name] for name in names if name in found), MOST_AT_TOP)
+
+
+def stalls(report: DiagnosisReport) -> list[str]:
+    """Return where the warps of kernels wait, a sentence a kernel."""
+    return [
+        f"{short_name(each.kernel)[:_LONGEST]} waits, of {each.samples:,} samples of its warps: "
+        + "; ".join(
+            f"{figures.percent(site.share)} at {site.line or site.instruction} {site.waits}"[
+                :_LONGEST
+            ]
+            for site in each.sites
+        )
+        + "."
+        for each in sampled(report)
+        if each.sites
+    ]
 
 
 WHAT = {

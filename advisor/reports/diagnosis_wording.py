@@ -188,7 +188,7 @@ def limits(report: DiagnosisReport) -> list[str]:
 def account(report: DiagnosisReport) -> list[str]:
     """Return where a run's time went, and what of it no finding explains, in sentences."""
     if report.source == "ncu":
-        return counted_wording.levels(report)
+        return [*counted_wording.levels(report), *counted_wording.stalls(report)]
     if report.profile is None or not report.profile.facts.time_breakdowns:
         return []
     facts = report.profile.facts

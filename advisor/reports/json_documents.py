@@ -443,6 +443,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "excerpt": report.profile and _excerpt(report.profile.facts),
         "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
         "counted": _counted(report),
+        "stalls": _stalls(report),
         "ranks": report.profile and report.profile.ranks and ranks_json(report.profile.ranks),
         "notes": report.notes,
     })  # fmt: skip
@@ -464,6 +465,19 @@ def _counted(report: DiagnosisReport) -> list[Json]:
             "missing": each.kernel.missing,
         }
         for each in unexplained(report)
+    ]
+
+
+def _stalls(report: DiagnosisReport) -> list[Json]:
+    """Return where the warps of kernels wait."""
+    from gpuadvisor.reports.counted_wording import sampled
+
+    return [
+        {
+            **_fields(each, "kernel samples"),
+            "sites": _rows(each.sites, "line? instruction? reason samples share"),
+        }
+        for each in sampled(report)
     ]
 
 

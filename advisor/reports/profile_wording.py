@@ -80,6 +80,7 @@ HOW = {
     "steps": "`gpuadvisor profile script.py`, or `step()` of the torch profiler in the loop",
     "metrics": "`gpuadvisor profile --ncu script.py`",
     "counted_kernels": "`gpuadvisor profile --ncu script.py`",
+    "stalls": "`ncu --section SourceCounters -o report`, of a program compiled with `-lineinfo`",
     "counters": "`nsys profile --gpu-metrics-devices=all`",
     "synchronizations": "`_ExperimentalConfig(enable_cuda_sync_events=True)` of the torch profiler",
     "idle": "`gpuadvisor profile script.py`",
@@ -196,6 +197,8 @@ def not_measured(report: ProfileReport) -> Iterator[tuple[str, str, str]]:
     found = report.facts.not_measured
     for what, why in found.items():
         table = what.partition(".")[0]
+        if what == "stalls" and "metrics" in found:
+            continue  # both are Nsight Compute's
         if what != table and table in found:
             continue  # the whole table is missing, which says it all
         words = FACTS.get(what, what.replace(".", ": ").replace("_", " "))

@@ -22,6 +22,7 @@ MOST_METRICS = 20_000
 _BATCH_ROWS = 65_536
 _ONLY_KERNELS = "Nsight Compute profiles kernels only"
 _NO_TIMELINE = "Nsight Compute runs kernels one by one, several times each"
+_NO_STALLS = "the file does not tell where in kernels warps wait"
 _DURATIONS = tuple(f"gpu__time_duration.{rollup}" for rollup in ("sum", "max", "avg"))
 _SHARED = ("launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic")
 _AXES = ("x", "y", "z")
@@ -113,6 +114,8 @@ class ProfiledKernel:
     metrics: dict[str, Value] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     """Metrics that are no numbers."""
+    stalls: list[tuple[str, str, str, int]] = field(default_factory=list)
+    """Line, instruction, reason and number of the samples of its warps."""
 
     def whole(self, *metrics: str) -> int:
         """Return the first of these metrics that was measured, as a whole number."""
@@ -131,6 +134,8 @@ class ProfiledKernels:
         self._names = Names(warnings)
         self._kernels: list[dict[str, int]] = []
         self._metrics: list[tuple[int, int, float, int]] = []
+        self._stalls: list[tuple[int, int, int, int, int]] = []
+        self._has_stalls = False
         self._processes: dict[int, str] = {}
         self._seen: set[str] = set()
         """Columns of kernels that some kernel has."""
@@ -146,9 +151,13 @@ class ProfiledKernels:
             if not metric.startswith(DEVICE_ATTRIBUTE):
                 numbers = self._names.number(metric), self._names.number(unit)
                 self._metrics.append((self.count, numbers[0], value, numbers[1]))
+        for *words, samples in launch.stalls:
+            line, instruction, reason = map(self._names.number, words)
+            self._stalls.append((self.count, line, instruction, reason, samples))
+        self._has_stalls |= bool(launch.stalls)
         self._kernels.append(row)
         self.count += 1
-        if len(self._metrics) >= _BATCH_ROWS or len(self._kernels) >= _BATCH_ROWS:
+        if max(len(self._metrics), len(self._kernels), len(self._stalls)) >= _BATCH_ROWS:
             self._flush()
 
     def _row(self, launch: ProfiledKernel) -> dict[str, int]:
@@ -177,6 +186,9 @@ class ProfiledKernels:
         self._flush()
         not_measured = dict.fromkeys(TABLES, _ONLY_KERNELS)
         del not_measured["kernels"], not_measured["metrics"]
+        not_measured["stalls"] = _NO_STALLS
+        if self._has_stalls:
+            del not_measured["stalls"]
         not_measured["kernels.begin_ns"] = not_measured["kernels.correlation"] = _NO_TIMELINE
         for column in ("duration_ns", "grid_x", "block_x", "registers", "shared_bytes"):
             if column not in self._seen:
@@ -199,11 +211,12 @@ class ProfiledKernels:
                 for name, kind in TABLES["kernels"].items()
             }
             self._sink.add("kernels", columns)
-        if self._metrics:
-            kinds, cells = TABLES["metrics"].items(), zip(*self._metrics, strict=True)
-            pairs = zip(kinds, cells, strict=True)
-            self._sink.add("metrics", {name: np.array(cell, kind) for (name, kind), cell in pairs})
-        self._kernels, self._metrics = [], []
+        for table, rows in (("metrics", self._metrics), ("stalls", self._stalls)):
+            if rows:
+                pairs = zip(TABLES[table].items(), zip(*rows, strict=True), strict=True)
+                columns = {name: np.array(cell, kind) for (name, kind), cell in pairs}
+                self._sink.add(table, columns)
+        self._kernels, self._metrics, self._stalls = [], [], []
 
 
 def _extent(what: str, told: Sequence[int], launch: ProfiledKernel) -> Mapping[str, int]:

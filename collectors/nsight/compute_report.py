@@ -76,10 +76,10 @@ def _launches(lines: IO[bytes]) -> Iterator[ProfiledKernel]:
             continue
         match told:
             case {"name": str(name), "metrics": dict(metrics)}:
-                yield _launch(name, metrics)
+                yield _launch(name, metrics, told.get("stalls"))
 
 
-def _launch(name: str, metrics: dict[str, Any]) -> ProfiledKernel:
+def _launch(name: str, metrics: dict[str, Any], stalls: Any) -> ProfiledKernel:
     launch = ProfiledKernel(name=_text(name))
     for metric, told in islice(metrics.items(), MOST_METRICS):
         match told:
@@ -88,6 +88,10 @@ def _launch(name: str, metrics: dict[str, Any]) -> ProfiledKernel:
             case [int(value) | float(value), str(unit)] if abs(value) < _LARGEST:
                 factor, base = base_unit(_text(unit))
                 launch.metrics[_text(metric)] = value * factor, base
+    for told in stalls if isinstance(stalls, list) else ():
+        match told:
+            case [str(line), str(instruction), str(reason), int(samples)] if 0 < samples < 2**63:
+                launch.stalls.append((_text(line), _text(instruction), _text(reason), samples))
     return launch
 
 

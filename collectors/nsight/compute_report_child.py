@@ -15,6 +15,10 @@ from typing import Any
 
 NO_PACKAGE = 3
 """Exit status where `ncu_report` cannot be imported."""
+STALLED, NOT_ISSUED = "smsp__pcsamp_warps_issue_stalled_", "_not_issued"
+"""Metrics of samples by instruction: a reason follows. Those that end so are a part of others."""
+MOST_STALLS = 5000
+"""Places and reasons of a kernel that are printed, those with most samples."""
 _FREE_BYTES = 4 * 2**30
 _BYTES_PER_BYTE = 32
 """Bytes of memory, or of what is printed, for a byte of the file; real ones take far less."""
@@ -53,7 +57,48 @@ def _launch(action: Any) -> dict[str, Any]:
         value = metric.value()
         if isinstance(value, (int, float, str)):
             metrics[name] = [value, metric.unit()]
-    return {"name": action.name(action.NameBase_DEMANGLED), "metrics": metrics}
+    name = action.name(action.NameBase_DEMANGLED)
+    return {"name": name, "metrics": metrics, "stalls": _stalls(action)}
+
+
+def _stalls(action: Any) -> list[list[Any]]:
+    """Return line, instruction, reason and number of the samples of a kernel: of each line, or of
+    each instruction where there are no lines, those with most samples first."""
+    samples: dict[tuple[str, int, str], int] = {}
+    addresses: dict[int, str] = {}
+    for name in action.metric_names():
+        if not name.startswith(STALLED) or name.endswith(NOT_ISSUED):
+            continue
+        metric, reason = action[name], name.removeprefix(STALLED)
+        where = metric.correlation_ids() if metric.num_instances() else None
+        if where is None or where.num_instances() != metric.num_instances():
+            continue
+        for number in range(metric.num_instances()):
+            address, count = where.as_uint64(number), metric.as_uint64(number)
+            if address not in addresses:
+                addresses[address] = _line(action, address)
+            if count:
+                line = addresses[address]
+                key = (line, 0 if line else address, reason)
+                samples[key] = samples.get(key, 0) + count
+    first = min(addresses, default=0)
+    most = sorted(samples.items(), key=lambda each: -each[1])[:MOST_STALLS]
+    return [
+        [line, "" if line else _instruction(action, address, first), reason, count]
+        for (line, address, reason), count in most
+    ]
+
+
+def _line(action: Any, address: int) -> str:
+    """Return `file:line` of an instruction; empty where the kernel has no lines."""
+    told = action.source_info(address)
+    return f"{told.file_name()}:{told.line()}" if told is not None and told.line() else ""
+
+
+def _instruction(action: Any, address: int, first: int) -> str:
+    """Return an instruction's place in the kernel and what it does, if that is in the report."""
+    words = " ".join(str(action.sass_by_pc(address) or "").split()).strip("?")
+    return f"+{address - first:#x} {words}".rstrip()
 
 
 if __name__ == "__main__":

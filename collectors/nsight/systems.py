@@ -195,7 +195,7 @@ def _failed(export: Export, reading: ExportReader) -> Mapping[str, str]:
 def _not_measured(
     export: Export, metadata: ExportMetadata, rows: Mapping[str, int]
 ) -> dict[str, str]:
-    never = ("operators", "memory", "collectives", "links", "metrics")
+    never = ("operators", "memory", "collectives", "links", "metrics", "stalls")
     found = dict.fromkeys(never, _NEVER)
     if not any(rows[table] for table in _CUDA):
         found |= dict.fromkeys(_CUDA, _NO_CUDA)

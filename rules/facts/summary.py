@@ -46,6 +46,7 @@ from gpuadvisor.rules.facts.places import Places
 from gpuadvisor.rules.facts.recurring import no_loop, too_short
 from gpuadvisor.rules.facts.roofline import CeilingValues, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
+from gpuadvisor.rules.facts.stalls import KernelStalls, kernel_stalls
 from gpuadvisor.rules.facts.starting import Starting, starting
 from gpuadvisor.rules.facts.steps import (
     OptimizerSteps,
@@ -347,6 +348,11 @@ class Facts:
     @cached_property
     def ncu_kernels(self) -> tuple[NcuKernel, ...]:
         return ncu_kernels(self.profile)
+
+    @cached_property
+    def kernel_stalls(self) -> Mapping[str, KernelStalls]:
+        """Where the warps of kernels wait, by the names of kernels."""
+        return kernel_stalls(self.profile)
 
     @cached_property
     def not_measured(self) -> Mapping[str, str]:

@@ -129,6 +129,88 @@ def test_a_package_that_never_ends_is_ended(report, tmp_path, monkeypatch):
         profile_of(compute_report, report, python=python(tmp_path, "sleep 60"))
 
 
+FAKE = """
+class Values:
+    def __init__(self, values, unit=""):
+        self.values, self.text = values, unit
+    def num_instances(self): return len(self.values)
+    def as_uint64(self, number): return self.values[number]
+    def value(self): return sum(self.values)
+    def unit(self): return self.text
+class Sampled(Values):
+    def correlation_ids(self): return Values([0x700, 0x710, 0x720, 0x730])
+class Unplaced(Values):
+    def correlation_ids(self): return None
+class Line:
+    def __init__(self, line): self.number = line
+    def file_name(self): return "/src/kernel.cu"
+    def line(self): return self.number
+class Action:
+    NameBase_DEMANGLED = 0
+    metrics = {
+        "smsp__pcsamp_sample_count": Sampled([7, 40, 3, 0]),
+        "smsp__pcsamp_warps_issue_stalled_long_scoreboard": Sampled([5, 20, 0, 0]),
+        "smsp__pcsamp_warps_issue_stalled_long_scoreboard_not_issued": Sampled([4, 19, 0, 0]),
+        "smsp__pcsamp_warps_issue_stalled_selected": Sampled([2, 20, 3, 0]),
+        "smsp__pcsamp_warps_issue_stalled_wait": Unplaced([1]),
+    }
+    def __init__(self, lines): self.lines = lines
+    def name(self, base): return "gemm"
+    def metric_names(self): return self.metrics
+    def __getitem__(self, name): return self.metrics[name]
+    def source_info(self, address):
+        return Line(9 if address < 0x720 else 12) if self.lines else None
+    def sass_by_pc(self, address): return "@P0   FADD R1, R2" if address == 0x710 else "???"
+def load_report(path): return [[Action(True), Action(False)]]
+"""
+"""Two kernels as `ncu_report` has them, one with lines and one without."""
+
+
+def test_samples_are_summed_by_line_and_where_there_is_none_by_instruction(report, tmp_path):
+    (tmp_path / "ncu_report.py").write_text(FAKE)
+    there = f"import sys, runpy; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = sys.argv[1:]"
+    run = f"{there}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    fake = python(tmp_path, f'shift 3; exec {sys.executable} -c "{run}" "$@"')
+    profile = profile_of(compute_report, report, python=fake)
+    texts = profile.header.texts
+    words = ("line", "instruction", "reason")
+    columns = profile.columns("stalls")
+    rows = [
+        (kernel, *(texts[columns[word][row]] for word in words), samples)
+        for row, (kernel, samples) in enumerate(
+            zip(columns["kernel"].tolist(), columns["samples"].tolist(), strict=True)
+        )
+    ]
+    assert rows == [
+        (0, "/src/kernel.cu:9", "", "long_scoreboard", 25),
+        (0, "/src/kernel.cu:9", "", "selected", 22),
+        (0, "/src/kernel.cu:12", "", "selected", 3),
+        (1, "", "+0x10 @P0 FADD R1, R2", "long_scoreboard", 20),
+        (1, "", "+0x10 @P0 FADD R1, R2", "selected", 20),
+        (1, "", "+0x0", "long_scoreboard", 5),
+        (1, "", "+0x20", "selected", 3),
+        (1, "", "+0x0", "selected", 2),
+    ]
+    assert "stalls" not in profile.header.not_measured
+
+
+def test_samples_that_are_none_cost_nothing(report, tmp_path):
+    odd = (
+        '["a", "", "wait", -1], ["a", "", "wait"], 7, ["a", "", "b", 1e9], ["\\udcff", "", "b", 3]'
+    )
+    line = f'{{"name": "gemm", "metrics": {{"a": [1, ""]}}, "stalls": [{odd}]}}'
+    (tmp_path / "lines").write_text(f'{line}\n{{"name": "x", "metrics": {{}}, "stalls": 3}}')
+    profile = profile_of(compute_report, report, python=python(tmp_path, f"cat {tmp_path}/lines"))
+    assert profile.columns("stalls")["samples"].tolist() == [3]
+
+
+def test_a_report_without_samples_says_so(report, tmp_path):
+    line = '{"name": "gemm", "metrics": {"gpu__time_duration.sum": [5000.0, "ns"]}, "stalls": []}'
+    profile = profile_of(compute_report, report, python=python(tmp_path, f"echo '{line}'"))
+    assert profile.rows("stalls") == 0
+    assert "where in kernels warps wait" in profile.header.not_measured["stalls"]
+
+
 @pytest.mark.parametrize("content", [b"", b"hello", b"NVR\x00" + b"\xff" * 100])
 def test_what_is_no_report_is_refused(tmp_path, content):
     path = tmp_path / "file.ncu-rep"

@@ -1,0 +1,83 @@
+"""Where in kernels warps wait, and for what: samples of Nsight Compute (section `SourceCounters`).
+
+A sample says at which instruction a warp was and why it issued nothing then. Instructions have a
+line where the kernel was compiled with `-lineinfo`; else the instruction itself is the place. The
+samples of all launches of a name that were captured count together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuadvisor.domain.profile import Profile
+from gpuadvisor.rules.facts.unit_levels import WAITS
+
+ISSUED = "selected"
+"""What is sampled of a warp that issued its instruction then: it waited for nothing."""
+MOST_SITES = 5
+"""Places of a kernel that are named. [own]"""
+LEAST_SHARE = 0.05
+"""Share of a kernel's samples from which on a place is named. [own]"""
+
+
+@dataclass(frozen=True)
+class StallSite:
+    """A line of a kernel, or an instruction, at which warps wait for one reason."""
+
+    line: str
+    """`file:line`; empty where the kernel was compiled without lines."""
+    instruction: str
+    """Its place in the kernel and what it does, `+0x120 FADD R9, R8, R9`; empty with a line."""
+    reason: str
+    """In the words of Nsight Compute: `long_scoreboard`."""
+    samples: int
+    share: float
+    """Of all samples of the kernel, 0 to 1."""
+
+    @property
+    def waits(self) -> str:
+        """What it waits for, as people say it; in Nsight Compute's words where nobody does."""
+        singular = self.reason.removesuffix("s")
+        return WAITS.get(self.reason) or WAITS.get(singular) or f"({self.reason})"
+
+
+@dataclass(frozen=True)
+class KernelStalls:
+    """Where the warps of all captured launches of a kernel wait."""
+
+    kernel: str
+    samples: int
+    """All of them, also of warps that issued an instruction."""
+    sites: tuple[StallSite, ...]
+    """The places with most samples."""
+
+
+def kernel_stalls(profile: Profile) -> Mapping[str, KernelStalls]:
+    """Return where kernels wait, by their names; nothing where that was not sampled."""
+    columns = profile.columns("stalls")
+    names, texts = profile.columns("kernels", ("name",))["name"], profile.header.texts
+    found: dict[str, dict[tuple[str, str, str], int]] = defaultdict(lambda: defaultdict(int))
+    for kernel, line, instruction, reason, samples in zip(
+        *(
+            columns[each].tolist()
+            for each in ("kernel", "line", "instruction", "reason", "samples")
+        ),
+        strict=True,
+    ):
+        if 0 <= kernel < len(names) and samples > 0:
+            place = texts[line], "" if texts[line] else texts[instruction], texts[reason]
+            found[texts[names[kernel]]][place] += samples
+    return {name: _of_kernel(name, places) for name, places in found.items()}
+
+
+def _of_kernel(name: str, places: Mapping[tuple[str, str, str], int]) -> KernelStalls:
+    total = sum(places.values())
+    sites = [
+        StallSite(line, instruction, reason, samples, samples / total)
+        for (line, instruction, reason), samples in places.items()
+        if reason != ISSUED and samples >= LEAST_SHARE * total
+    ]
+    sites.sort(key=lambda each: (-each.samples, each.line, each.instruction, each.reason))
+    return KernelStalls(name, total, tuple(sites[:MOST_SITES]))

@@ -1,0 +1,56 @@
+"""Where the warps of kernels wait."""
+
+from gpuadvisor.rules.facts.stalls import LEAST_SHARE, MOST_SITES
+from gpuadvisor.rules.facts.summary import Facts
+from tests.profiles import Made
+
+
+def made(*samples):
+    """Samples: kernel, line or instruction, reason and number."""
+    profile = Made()
+    for number, name in enumerate(("gemm", "gemm", "softmax")):
+        profile.row("kernels", name=name, device=0, duration_ns=1000)
+        time = "gpu__time_duration.sum"
+        profile.row("metrics", kernel=number, metric=time, value=1e-6 * (3 - number), unit="s")
+    for kernel, place, reason, count in samples:
+        told = {"instruction" if place.startswith("+") else "line": place}
+        profile.row("stalls", kernel=kernel, reason=reason, samples=count, **told)
+    return profile.profile(source="ncu", not_measured={"kernels.begin_ns": "one by one"})
+
+
+def test_launches_of_a_name_count_together_with_those_that_issued():
+    stalls = Facts(
+        made(
+            (0, "gemm.cu:9", "long_scoreboard", 30),
+            (1, "gemm.cu:9", "long_scoreboard", 10),
+            (1, "gemm.cu:9", "selected", 50),
+            (1, "gemm.cu:12", "barrier", 10),
+            (2, "+0x20 FADD", "wait", 5),
+        )
+    ).kernel_stalls
+    first, second = stalls["gemm"].sites
+    assert stalls["gemm"].samples == 100
+    assert (first.line, first.reason, first.samples, first.share) == (
+        "gemm.cu:9", "long_scoreboard", 40, 0.4)  # fmt: skip
+    assert (second.line, second.waits) == ("gemm.cu:12", "at barriers")
+    (only,) = stalls["softmax"].sites
+    assert (only.line, only.instruction, only.share) == ("", "+0x20 FADD", 1.0)
+
+
+def test_few_samples_are_not_named_and_no_more_places_than_one_can_read():
+    few = [(0, f"a.cu:{line}", "wait", 1) for line in range(100)]
+    many = [(2, f"b.cu:{line}", "wait", 10) for line in range(10)]
+    stalls = Facts(made(*few, *many)).kernel_stalls
+    assert LEAST_SHARE > 0.01
+    assert stalls["gemm"].sites == ()
+    assert len(stalls["softmax"].sites) == MOST_SITES
+
+
+def test_reasons_that_nobody_puts_into_words_are_nsight_computes():
+    stalls = Facts(made((0, "a.cu:1", "gmma", 9), (0, "a.cu:2", "no_instructions", 8)))
+    assert [each.waits for each in stalls.kernel_stalls["gemm"].sites] == [
+        "(gmma)", "for instructions to be fetched"]  # fmt: skip
+
+
+def test_a_sample_of_no_kernel_is_none():
+    assert Facts(made((7, "a.cu:1", "wait", 9), (-1, "a.cu:1", "wait", 9))).kernel_stalls == {}
