@@ -193,6 +193,8 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """Tables, their columns and numpy types. Rows come in any order; readers need not sort."""
 
+TOLD_BY = {"stalls": "metrics"}
+"""Tables of which people need not hear that they are empty where another one is."""
 GROUP_RANKS = "ranks of process group "
 """What the facts of a profile that tell the ranks of a process group begin with; its name
 follows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.domain.profile import Header, Range
+from gpuadvisor.domain.profile import TOLD_BY, Header, Range
 from gpuadvisor.printable import printable
 
 if TYPE_CHECKING:  # a list of profiles needs neither numpy nor facts
@@ -102,7 +102,8 @@ def table(records: list[ProfileRecord]) -> list[str]:
 
 def _not_measured(header: Header) -> str:
     """Return the names only: why, and what to do about it, is in the report and in JSON."""
-    tables = [name for name in header.not_measured if "." not in name]
+    empty = header.not_measured
+    tables = [name for name in empty if "." not in name and TOLD_BY.get(name) not in empty]
     parts = [n for n in header.not_measured if "." in n and n.partition(".")[0] not in tables]
     return ", ".join([*tables, *parts])
 

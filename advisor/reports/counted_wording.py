@@ -203,17 +203,20 @@ def sampled(report: DiagnosisReport) -> Iterator[KernelStalls]:
 def stalls(report: DiagnosisReport) -> list[str]:
     """Return where the warps of kernels wait, a sentence a kernel."""
     return [
-        f"{short_name(each.kernel)[:_LONGEST]} waits, of {each.samples:,} samples of its warps: "
-        + "; ".join(
-            f"{figures.percent(site.share)} at {site.line or site.instruction} {site.waits}"[
-                :_LONGEST
-            ]
-            for site in each.sites
-        )
-        + "."
+        f"{short_name(each.kernel)[:_LONGEST]} waits, of {each.samples:,} samples of its warps,"
+        f" {_places(each)}."
         for each in sampled(report)
         if each.sites
     ]
+
+
+def _places(found: KernelStalls) -> str:
+    """Return `at gemm.cu:9 75.0 % for loads, 6.00 % at barriers; at gemm.cu:12 ...`."""
+    reasons: dict[str, list[str]] = {}
+    for site in found.sites:
+        words = f"{figures.percent(site.share)} {site.waits}"
+        reasons.setdefault((site.line or site.instruction)[:_LONGEST], []).append(words)
+    return "; ".join(f"at {place} {', '.join(words)}" for place, words in reasons.items())
 
 
 WHAT = {

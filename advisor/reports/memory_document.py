@@ -13,6 +13,8 @@ from gpuadvisor.rules.facts.memory_holders import Held, HeldMemory
 _MOST_CURVES = 8
 _LONGEST_NAME = 120
 """Characters of a name: names in a trace may be endless."""
+_LEAST_SHARE = 0.001
+"""Share of the peak from which on what holds it is shown; `--json` has all. [own]"""
 _SIZE = Column("Size", "bytes", figures.memory)
 HELD = {
     Held.OLDER: "allocated before the recording (parameters and what else was there)",
@@ -73,6 +75,7 @@ def _held_by(held: HeldMemory) -> Iterator[Block]:
             ("Operator", held.operators),
         )
         for each in found
+        if each.bytes >= _LEAST_SHARE * held.bytes
     ]  # fmt: skip
     if not rows:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Direction, Memory
+from gpuadvisor.domain.profile import TOLD_BY, UNKNOWN, DeviceLimits, Direction, Memory
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
 from gpuadvisor.rules.facts.copies import CopyTime
@@ -197,8 +197,8 @@ def not_measured(report: ProfileReport) -> Iterator[tuple[str, str, str]]:
     found = report.facts.not_measured
     for what, why in found.items():
         table = what.partition(".")[0]
-        if what == "stalls" and "metrics" in found:
-            continue  # both are Nsight Compute's
+        if TOLD_BY.get(what) in found:
+            continue
         if what != table and table in found:
             continue  # the whole table is missing, which says it all
         words = FACTS.get(what, what.replace(".", ": ").replace("_", " "))

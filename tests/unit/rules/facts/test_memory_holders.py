@@ -109,6 +109,14 @@ def test_without_addresses_nothing_is_known():
     assert Facts(profile).held_memory == ()
 
 
+def test_a_finding_about_memory_names_the_operator_also_without_stacks():
+    facts = Facts(read_profile(PROFILES / "h100_small_cnn_train.json.gz"))
+    source, place = facts.places.of_memory()
+    assert source is None
+    assert place.operator == "aten::convolution_backward"
+    assert 0.1 < place.operator_share < 0.4
+
+
 @pytest.fixture(scope="module")
 def real():
     (found,) = Facts(read_profile(PROFILES / "cpu_language_model_stacks.json.gz")).held_memory
