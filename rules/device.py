@@ -110,9 +110,8 @@ def held_figures(evidence: Evidence) -> tuple[Figure, ...]:
     """Return what the memory at the peak is held for, in percent of it, as far as that is known."""
     facts = evidence.known_facts
     device = facts.kernel_uses.device
+    found = () if device is None else facts.memory_held_for.get(device, ())
+    total = sum(each.bytes for each in found) or 1
     return tuple(
-        Figure(each.name, round(100 * each.bytes / held.bytes, 1), "% of the peak")
-        for held in facts.held_memory
-        if held.device == device and held.bytes > 0
-        for each in held.categories
+        Figure(each.name, round(100 * each.bytes / total, 1), "% of the peak") for each in found
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,8 @@ OPERATOR, INPUTS, MEMORY = Arguments(OperatorArgs), Arguments(InputArgs), Argume
 SYNCHRONIZATION, COUNTER = Arguments(SynchronizationArgs), Arguments(dict[str, float])
 
 _NAME, _SHAPES, _TYPES = attrgetter("name"), attrgetter("shapes"), attrgetter("types")
+_SEQUENCE, _FORWARD_THREAD = attrgetter("sequence"), attrgetter("forward_thread")
+_ADDRESS = attrgetter("address")
 _ATTENTION = ("_attention", "::_flash_attn")
 """Parts of the names of operators of which the values of inputs are kept: whether it is causal."""
 _NO_STREAM = 2**32 - 1
@@ -125,8 +128,8 @@ def calls(output: Output, events: Sequence[AnyEvent]) -> None:
 
 def operators(output: Output, events: Sequence[AnyEvent]) -> None:
     """Take operators of the framework, and the ranges that older versions wrote among them."""
-    names = set(filter(is_range, set(map(_NAME, events))))
-    if names:
+    used = set(map(_NAME, events))
+    if names := set(filter(is_range, used)):
         ranges(output, [event for event in events if event.name in names])
         events = [event for event in events if event.name not in names]
     rows = output.fit(events, OPERATOR)
@@ -137,21 +140,22 @@ def operators(output: Output, events: Sequence[AnyEvent]) -> None:
         "external_id": column([record.external_id for record in records]),
         "shapes": column(texts.numbers_of_json(map(_SHAPES, records)), "int32"),
         "types": column(texts.numbers_of_json(map(_TYPES, records)), "int32"),
-        "inputs": _inputs(output, rows),
+        "inputs": _inputs(output, rows, used),
         "stack": column(texts.numbers_of_stacks([record.stack for record in records]), "int32"),
         "flops": column([record.flops for record in records], "float64"),
-        "sequence": _wrapped([record.sequence for record in records]),
-        "forward_thread": _wrapped([record.forward_thread for record in records]),
+        "sequence": _wrapped(records, _SEQUENCE),
+        "forward_thread": _wrapped(records, _FORWARD_THREAD),
     }
     output.add("operators", columns, ("external_id", "shapes", "types", "stack", "flops"))
 
 
-def _inputs(output: Output, rows: EventRows) -> Column:
-    """Return the texts of the values of inputs: of few operators, as there are many of them."""
+def _inputs(output: Output, rows: EventRows, used: set[str]) -> Column:
+    """Return the texts of the values of inputs, of attention among the names that are used: of all
+    operators they would be many."""
     found = np.full(len(rows), NO_TEXT, np.int32)
-    told = rows.names
-    names = {name for name in set(told) if any(part in name for part in _ATTENTION)}
-    for place in [place for place, name in enumerate(told) if name in names] if names else []:
+    names = {name for name in used if any(part in name for part in _ATTENTION)}
+    places = [at for at, each in enumerate(rows.events) if each.name in names] if names else []
+    for place in places:
         _, records = INPUTS.of([rows.events[place]])
         found[place] = output.texts.numbers_of_json(record.inputs for record in records)[0]
     return found
@@ -176,7 +180,7 @@ def memory(output: Output, events: Sequence[AnyEvent]) -> None:
         "bytes": column([record.bytes for record in records]),
         "allocated_bytes": column([record.allocated_bytes for record in records]),
         "reserved_bytes": column([record.reserved_bytes for record in records]),
-        "address": _wrapped([record.address for record in records]),
+        "address": _wrapped(records, _ADDRESS),
     }
     output.add("memory", columns, ("allocated_bytes", "reserved_bytes", "address"))
 
@@ -243,10 +247,10 @@ def _counter_name(name: str, key: str) -> str:
     return f"{name} {key}" if name and key not in ("", "value") else name or key
 
 
-def _wrapped(values: list[int]) -> Column:
-    """Return numbers, such as addresses, by their 64 bits, so that the highest become negative:
-    2^64 - 1, which some versions write where there is none, becomes UNKNOWN."""
+def _wrapped(records: Sequence[Any], value: Callable[[Any], int]) -> Column:
+    """Return numbers of records, such as addresses, by their 64 bits, so that the highest become
+    negative: 2^64 - 1, which some versions write where there is none, becomes UNKNOWN."""
     try:
-        return column(values)
+        return np.fromiter(map(value, records), np.int64, len(records))
     except OverflowError:
-        return column([(value + 2**63) % 2**64 - 2**63 for value in values])
+        return column([(value(record) + 2**63) % 2**64 - 2**63 for record in records])

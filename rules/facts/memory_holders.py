@@ -13,7 +13,7 @@ thread that had a forward pass. An optimizer's step is the range that PyTorch ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
@@ -24,11 +24,12 @@ from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.facts.backward import is_backward
 from gpuadvisor.rules.facts.intervals import IntArray, covered_ns
 from gpuadvisor.rules.facts.joins import enclosing
-from gpuadvisor.rules.facts.memory import Living, MemoryUse, living_at_peak
+from gpuadvisor.rules.facts.memory import Living, MemoryUse
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.summary import Facts
 
+ADDRESS = "memory.address"
 MOST_HOLDERS = 10
 """Lines, modules and operators that are listed, those that hold most."""
 
@@ -86,13 +87,24 @@ class HeldMemory:
 
 def held_memory(facts: Facts) -> tuple[HeldMemory, ...]:
     """Return what holds each device's memory; none where allocations have no addresses."""
-    if "memory.address" in facts.profile.header.not_measured:
+    if ADDRESS in facts.profile.header.not_measured:
         return ()
     return tuple(_held(facts, use) for use in facts.memory)
 
 
+def held_for(facts: Facts) -> Mapping[int, tuple[Holder, ...]]:
+    """Return the categories of each device's memory alone, which need no places."""
+    passes = _Passes(facts)
+    if ADDRESS in facts.profile.header.not_measured or not passes.are_known:
+        return {}
+    return {
+        use.device: _categories(passes, use, facts.living_at_peak[use.device])
+        for use in facts.memory
+    }
+
+
 def _held(facts: Facts, use: MemoryUse) -> HeldMemory:
-    found = living_at_peak(facts.profile, use.device)
+    found = facts.living_at_peak[use.device]
     line, module, _, _, operator = facts.places.at_allocations(found.begin_ns)
     names = facts.profile.columns("operators", ("name",))["name"]
     texts, lines = facts.profile.header.texts, facts.sources.lines
@@ -100,17 +112,14 @@ def _held(facts: Facts, use: MemoryUse) -> HeldMemory:
     return HeldMemory(
         use.device,
         use.peak_allocated_bytes,
-        _categories(facts, use, found),
+        facts.memory_held_for.get(use.device, ()),
         _largest(line, found.bytes, [f"{each.source} ({each.function})" for each in lines]),
         _largest(module, found.bytes, facts.modules.paths),
         _largest(known, found.bytes, texts),
     )
 
 
-def _categories(facts: Facts, use: MemoryUse, found: Living) -> tuple[Holder, ...]:
-    passes = _Passes(facts)
-    if not passes.are_known:
-        return ()
+def _categories(passes: _Passes, use: MemoryUse, found: Living) -> tuple[Holder, ...]:
     made, gone = passes.at(found.begin_ns), passes.at(found.end_ns)
     gone = np.where(found.end_ns == UNKNOWN, UNKNOWN, gone)
     same = (made == gone) & (passes.number(found.begin_ns) == passes.number(found.end_ns))
@@ -139,8 +148,12 @@ class _Passes:
         later = is_backward(facts.profile)
         self.are_known = bool(later.any())
         begin, end, key = ran.begin_ns, ran.end_ns, ran.thread_key
-        inside = enclosing(begin[later], end[later], key[later], begin, key) != UNKNOWN
         makes = (columns["sequence"] >= 0) & (columns["forward_thread"] <= 0)
+        inside = np.zeros(len(key), np.bool_)
+        # Only a backward pass on the CPU is on a thread that has a forward pass as well.
+        both = np.flatnonzero(np.isin(key, np.intersect1d(key[later], key[makes])))
+        held = enclosing(begin[later], end[later], key[later], begin[both], key[both])
+        inside[both] = held != UNKNOWN
         forward = ~inside & np.isin(key, key[makes & ~inside])
         times = np.concatenate((begin[forward], begin[later]))
         kinds = np.repeat((Pass.FORWARD, Pass.BACKWARD), (forward.sum(), later.sum()))

@@ -28,7 +28,6 @@ from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.idle import IDLE_CAUSES, Cause, Gaps, split_gaps
 from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped, union
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
-from gpuadvisor.rules.facts.memory import living_at_peak
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.backward import Moments
@@ -110,7 +109,7 @@ class Places:
         """Return where most of what is allocated at the peak came from; where addresses do not tell
         which allocations that were, where most was allocated."""
         uses = self._facts.memory
-        living = [living_at_peak(self._facts.profile, each.device) for each in uses]
+        living = self._facts.living_at_peak.values()
         time = np.concatenate([np.empty(0, np.int64), *(each.begin_ns for each in living)])
         size = np.concatenate([np.empty(0, np.int64), *(each.bytes for each in living)])
         peak = sum(each.peak_allocated_bytes for each in uses) if len(time) else 0.0
@@ -118,21 +117,33 @@ class Places:
             columns = self._facts.profile.columns("memory", ("time_ns", "bytes", "device"))
             rows = np.flatnonzero((columns["bytes"] > 0) & (columns["device"] != UNKNOWN))
             time, size = columns["time_ns"][rows], columns["bytes"][rows]
-        return self._most(_Moments(size.astype(np.float64), *self.at_allocations(time)), peak)
+        weight = size.astype(np.float64)
+        if len(time) > MOMENTS:
+            chosen, _ = _spread(size)
+            time, weight = time[chosen], np.full(MOMENTS, weight.sum() / MOMENTS)
+        return self._most(_Moments(weight, *self.at_allocations(time)), peak)
 
     def at_allocations(self, time_ns: IntArray) -> tuple[IntArray, ...]:
         """Return line, module, range, row of the backward pass and operator at times of which no
         thread is known: of the main thread if an operator ran on it, else of the thread whose
         operator began last, as in a backward pass. Operators that do nothing but allocate stand for
         those that call them."""
-        columns = self._facts.profile.columns("operators")
+        ran, names = self._facts.launching, ("process", "thread", "name")
+        columns = self._facts.profile.columns("operators", names)
         process, thread = (np.full(len(time_ns), each) for each in self._main)
         texts = self._facts.profile.header.texts
-        allocate = [n for n in np.unique(columns["name"]).tolist() if texts[n] in ALLOCATING]
-        rows = np.flatnonzero(~np.isin(columns["name"], allocate))
+        # Few operators hold any of the times: the rest need not be sorted.
+        sought = np.sort(time_ns)
+        first = np.searchsorted(sought, ran.begin_ns)
+        holds = first < len(sought)
+        holds[holds] = sought[first[holds]] <= ran.end_ns[holds]
+        rows = np.flatnonzero(holds)
+        used = np.unique(columns["name"][rows]).tolist()
+        allocate = [number for number in used if texts[number] in ALLOCATING]
+        rows = rows[~np.isin(columns["name"][rows], allocate)]
         of = {name: columns[name][rows] for name in ("process", "thread")}
         own, asked = thread_keys(of["process"], of["thread"], process, thread)
-        times = ends(columns["begin_ns"][rows], columns["duration_ns"][rows])
+        times = ran.begin_ns[rows], ran.end_ns[rows]
         place = enclosing(*times, own, time_ns, asked)
         lost = np.flatnonzero(place == UNKNOWN)
         one, none = np.zeros(len(own), np.int64), np.zeros(len(lost), np.int64)
@@ -201,12 +212,6 @@ class Places:
             return found
         host = self._facts.host
         return np.stack(self.at(host.begin_ns[rows], host.process[rows], host.thread[rows]))
-
-    @cached_property
-    def _kinds(self) -> IntArray:
-        """The number of each operator's name and shapes together."""
-        columns = self._facts.profile.columns("operators", ("name", "shapes"))
-        return grouped(columns["name"], columns["shapes"])
 
     @cached_property
     def _gaps(self) -> Sequence[tuple[int, Gaps]]:
@@ -391,13 +396,13 @@ class Places:
         if region_share < MOSTLY:
             region = UNKNOWN
         known = found.operator != UNKNOWN
+        columns = facts.profile.columns("operators", ("name", "shapes"))
         kinds = np.full(len(known), UNKNOWN, np.int64)
-        kinds[known] = self._kinds[found.operator[known]]
+        kinds[known] = grouped(*(column[found.operator[known]] for column in columns.values()))
         kind, operator_share = _largest(kinds, found.weight, total)
         operator = shapes = ""
         if kind != UNKNOWN:
             row = int(found.operator[np.flatnonzero(kinds == kind)[0]])
-            columns = facts.profile.columns("operators", ("name", "shapes"))
             operator, shapes = (_text(texts, int(columns[n][row])) for n in ("name", "shapes"))
         later = float(found.weight[found.later != UNKNOWN].sum()) / total
         place = Place(

@@ -36,8 +36,14 @@ from gpuadvisor.rules.facts.kernels import (
 )
 from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, Queue, calls, launches, queues
 from gpuadvisor.rules.facts.loading import Loading, Waits, loader_waits, loading
-from gpuadvisor.rules.facts.memory import MemoryUse, allocated_at_steps, memory_use
-from gpuadvisor.rules.facts.memory_holders import HeldMemory, held_memory
+from gpuadvisor.rules.facts.memory import (
+    Living,
+    MemoryUse,
+    allocated_at_steps,
+    living_at_peak,
+    memory_use,
+)
+from gpuadvisor.rules.facts.memory_holders import HeldMemory, Holder, held_for, held_memory
 from gpuadvisor.rules.facts.module_times import ModuleTime, module_times
 from gpuadvisor.rules.facts.modules import Modules, modules
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
@@ -330,6 +336,16 @@ class Facts:
     @cached_property
     def memory(self) -> tuple[MemoryUse, ...]:
         return memory_use(self.profile)
+
+    @cached_property
+    def living_at_peak(self) -> Mapping[int, Living]:
+        """What lives at the peak of each device's memory."""
+        return {use.device: living_at_peak(self.profile, use.device) for use in self.memory}
+
+    @cached_property
+    def memory_held_for(self) -> Mapping[int, tuple[Holder, ...]]:
+        """What each device's memory is held for at its peak."""
+        return held_for(self)
 
     @cached_property
     def held_memory(self) -> tuple[HeldMemory, ...]:
