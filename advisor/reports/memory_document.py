@@ -17,7 +17,7 @@ _LEAST_SHARE = 0.001
 """Share of the peak from which on what holds it is shown; `--json` has all. [own]"""
 _SIZE = Column("Size", "bytes", figures.memory)
 HELD = {
-    Held.OLDER: "allocated before the recording (parameters and what else was there)",
+    Held.OLDER: "allocated before what is looked at (parameters and what else was there)",
     Held.KEPT: "kept by the forward pass for the backward pass (activations)",
     Held.GRADIENTS: "left by the backward pass (gradients)",
     Held.OPTIMIZER_STATE: "left by the optimizer (its state)",

@@ -22,7 +22,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.facts.backward import is_backward
-from gpuadvisor.rules.facts.intervals import IntArray, covered_ns
+from gpuadvisor.rules.facts.intervals import LATEST_NS, IntArray, covered_ns
 from gpuadvisor.rules.facts.joins import enclosing
 from gpuadvisor.rules.facts.memory import Living, MemoryUse
 
@@ -47,7 +47,8 @@ class Held(StrEnum):
     """What memory is held for, as far as times of allocation and release tell."""
 
     OLDER = "older"
-    """Allocated before the recording: parameters, and whatever else was there."""
+    """Allocated before the recording, or the part of it that is looked at: parameters, and
+    whatever else was there."""
     KEPT = "kept_for_backward"
     """Allocated in the forward pass, released by the backward pass: activations."""
     GRADIENTS = "gradients"
@@ -133,9 +134,10 @@ def _categories(passes: _Passes, use: MemoryUse, found: Living) -> tuple[Holder,
     for place, (_, of) in reversed(list(enumerate(choices))):
         number[of] = place
     names = [*(name for name, _ in choices), Held.OTHER]
-    told = [*_largest(number, found.bytes, names)]
-    if use.older_bytes:
-        told.append(Holder(str(Held.OLDER), use.older_bytes, 0))
+    since = found.begin_ns >= passes.begin_ns
+    told = [*_largest(number[since], found.bytes[since], names)]
+    if older := use.older_bytes + int(found.bytes[~since].sum()):
+        told.append(Holder(str(Held.OLDER), older, 0))
     return tuple(sorted(told, key=lambda each: -each.bytes))
 
 
@@ -159,6 +161,8 @@ class _Passes:
         kinds = np.repeat((Pass.FORWARD, Pass.BACKWARD), (forward.sum(), later.sum()))
         order = np.argsort(times, kind="stable")
         self._begin, self._kind = times[order], kinds[order]
+        self.begin_ns = int(self._begin.min(initial=LATEST_NS))
+        """When the first operator began: of what was before, the pass is not known."""
         self._optimizer = facts.optimizer_steps.times
 
     def at(self, time_ns: IntArray) -> IntArray:

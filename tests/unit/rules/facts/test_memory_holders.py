@@ -85,6 +85,12 @@ def test_memory_released_by_a_later_pass_of_the_same_kind_is_no_temporary():
     assert told(found.categories) == {"older": OLDER, "gradients": 300}
 
 
+def test_what_is_older_than_the_first_operator_is_older():
+    """As where the diagnosis leaves out a start, and looks at the steps after it."""
+    found = Trained().memory(3, 100, 1).memory(150, -100, 1).memory(160, 30, 2).held()
+    assert told(found.categories) == {"older": OLDER + 100}
+
+
 def test_who_holds_it_is_told_by_line_module_and_operator():
     found = Trained().memory(20, 100, 1).memory(120, 300, 2).memory(130, 50, 3).held()
     assert told(found.lines) == {"net.py:7 (forward)": 450}
