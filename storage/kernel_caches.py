@@ -68,6 +68,7 @@ class Cache:
     def __init__(self, path: Path, record: Record) -> None:
         """Begin a file, or go on with one of the same space; `earlier` is what it holds."""
         self.path = path
+        self.record = record
         self.earlier: tuple[Evaluation, ...] = ()
         if path.is_file():
             before = read(path)
@@ -157,6 +158,10 @@ def _evaluation(names: Sequence[str], entry: Mapping[str, Any], objective: str) 
             check_ms=costs[1],
             timing_ms=float(entry.get("benchmark_time") or 0.0),
             resources=entry.get("resources", {}),
+            energy_mj=entry.get("energy_mj"),
+            default_energy_mj=entry.get("default_energy_mj"),
+            clock_mhz=entry.get("clock_mhz"),
+            slowed_by=tuple(entry.get("slowed_by", ())),
         )
     state = entry.get("state") or _STATES.get(str(time), TrialState.CRASHED)
     return Evaluation(point, TrialState(state), entry.get("reason", str(time)), compile_ms=costs[0])
@@ -189,6 +194,10 @@ def _entry(evaluation: Evaluation) -> str:
         "state": str(evaluation.state),
         "reason": evaluation.reason,
         "resources": dict(evaluation.resources),
+        "energy_mj": evaluation.energy_mj,
+        "default_energy_mj": evaluation.default_energy_mj,
+        "clock_mhz": evaluation.clock_mhz,
+        "slowed_by": evaluation.slowed_by,
     }
     key = ",".join(str(value) for value in evaluation.point.values())
     return f"{json.dumps(key)}: {json.dumps(fields)}"
