@@ -123,8 +123,7 @@ def _search(options: KernelOptions, space: Path, seed: int) -> dict[str, Any]:
     times = _times(record)
     points = len(record.evaluations)
     trials = max(1, int(SHARE * points))
-    # In a folder of its own: a search begins with what was best in the records beside its own.
-    own = space.parent / f"{space.stem}-search-{seed}" / "record.json"
+    own = space.with_suffix(f".search{seed}.json")
     own.unlink(missing_ok=True)
     asked = replace(
         options, budget=BudgetLimit(trials=trials), seed=seed, record=own, strategy="model"

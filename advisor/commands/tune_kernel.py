@@ -111,6 +111,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="go on with what was evaluated before"
     )
+    parser.add_argument(
+        "--t4",
+        metavar="FOLDER",
+        type=Path,
+        help="also write the evaluations, or the replayed space, into this folder in the T4 format",
+    )
     add_json(parser, "print the result as JSON on stdout")
 
 
@@ -126,8 +132,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tune(args: argparse.Namespace) -> int:
+    from gpuadvisor.domain.kernel_records import Record
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.reports import kernels_document, strict_json
+    from gpuadvisor.storage.kernel_caches import write_t4
     from gpuadvisor.tuning.budget import BudgetLimit
     from gpuadvisor.tuning.kernels.options import OBJECTIVES, KernelOptions
     from gpuadvisor.tuning.kernels.study import check_evaluated, tune_kernels
@@ -150,6 +158,9 @@ def _tune(args: argparse.Namespace) -> int:
     )
     with stoppable() as stop:
         results = tune_kernels(options, _progress(), stop.requested)
+    if args.t4 is not None:
+        for each in results:
+            write_t4(Record(each.kernel, each.device, each.problem, {}, each.evaluations), args.t4)
     if args.json:
         print(strict_json.text(kernels_document.document(results)))
     else:
@@ -165,7 +176,7 @@ def _replay(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.reports import kernels_document, strict_json
-    from gpuadvisor.storage.kernel_caches import read
+    from gpuadvisor.storage.kernel_caches import read, write_t4
     from gpuadvisor.tuning.budget import BudgetLimit
     from gpuadvisor.tuning.kernels.replaying import replay
 
@@ -174,6 +185,8 @@ def _replay(args: argparse.Namespace) -> int:
         raise UsageError("--budget of a replay is a number of evaluations: --budget 200")
     strategies = [args.strategy] if args.strategy else ["model", "random"]
     record = read(args.replay)
+    if args.t4 is not None:
+        write_t4(record, args.t4)
     seeds = range(args.seed, args.seed + args.seeds)
     with stoppable() as stop, messages().status("Searching ...") as status:
 

@@ -389,6 +389,10 @@ class Kernel:
             ) from error
 
 
+class DefaultFailsError(UsageError):
+    """The point that all others are compared with cannot be compiled or run, or is wrong."""
+
+
 def declared() -> list[Kernel]:
     """Return the kernels declared in this process so far, in order, and forget them."""
     found = list(_REGISTERED)

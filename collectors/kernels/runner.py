@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from gpuadvisor.collectors.interpreter import locate
 from gpuadvisor.collectors.script.bundle import bundle_folder
+from gpuadvisor.domain.kernels import DefaultFailsError
 from gpuadvisor.errors import AdvisorError, UsageError
 
 Answer = Mapping[str, Any]
@@ -84,7 +85,7 @@ class KernelProcess:
 
     def open(self, kernel: int, problem: int, seed: int) -> Answer:
         """Compile and check the default of a kernel for a problem, and return what is known of the
-        device; UsageError where that fails, as then nothing can be compared.
+        device; DefaultFailsError where that fails, as then nothing can be compared.
         """
         request = {"do": "open", "kernel": kernel, "problem": problem, "seed": seed}
         self._opened = {**request, "gpu": self.gpu, "l2": self._l2}
@@ -138,8 +139,9 @@ class KernelProcess:
     def _sure(self, request: dict[str, Any], limit_s: float) -> Answer:
         answer = self._ask(request, limit_s)
         if "state" in answer:
-            what = "the default" if request["do"] == "open" else "the best points"
-            raise UsageError(f"{what} cannot be run: {answer['reason']}")
+            if request["do"] == "open":
+                raise DefaultFailsError(f"the default cannot be run: {answer['reason']}")
+            raise UsageError(f"the best points cannot be run: {answer['reason']}")
         return answer
 
     def _ask(self, request: dict[str, Any], limit_s: float | None = None) -> Answer:
@@ -158,7 +160,7 @@ class KernelProcess:
         elif answer.get("over"):
             self._again()
         if "error" in answer:
-            raise UsageError(answer["error"])
+            raise (DefaultFailsError if answer.get("of_default") else UsageError)(answer["error"])
         return answer
 
     def _again(self) -> None:

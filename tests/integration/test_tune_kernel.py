@@ -58,8 +58,11 @@ def test_a_recorded_space_is_searched_without_a_gpu(tmp_path, capsys):
     model, chance = found["strategies"]
     assert model["best"] == {"x": 128, "y": 4}
     assert model["score"] > chance["score"]
-    once = ["--budget", "5", "--seeds", "1"]
+    once = ["--budget", "5", "--seeds", "1", "--t4", str(tmp_path / "t4")]
     assert main(["tune-kernel", "--replay", str(tmp_path / "add.json"), *once]) == 0
+    assert "400 points, 1 of them fail; best 1.00 ms" in capsys.readouterr().out
+    (written,) = (tmp_path / "t4").iterdir()
+    assert main(["tune-kernel", "--replay", str(written), "--budget", "5", "--seeds", "1"]) == 0
     assert "400 points, 1 of them fail; best 1.00 ms" in capsys.readouterr().out
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuadvisor.collectors.devices import cores
 from gpuadvisor.collectors.kernels.runner import ANSWER_S
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
@@ -76,8 +76,7 @@ class KernelOptions:
         """Processes that compile ahead."""
         if self.jobs is not None:
             return self.jobs
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        return max(1, min(MOST_COMPILERS, cores // 2))
+        return max(1, min(MOST_COMPILERS, cores() // 2))
 
 
 class Progress:

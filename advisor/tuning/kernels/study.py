@@ -88,7 +88,9 @@ class _Tuning:
         restarts = self._fleet.restarts
         opened = self._fleet.open(self._number, self._place, self._options.seed)
         cache = self._cache(opened["device"])
-        similar = similar_best(cache.record, self._points, cache.path)
+        similar: list[int] = []
+        if self._options.record is None:
+            similar = similar_best(cache.record, self._points, cache.path)
 
         def keep(evaluation: Evaluation) -> None:
             cache.add(evaluation)
@@ -167,6 +169,7 @@ class _Tuning:
         return reached
 
     def _prove(self, evaluations: Sequence[Evaluation]) -> Proof:
+        """Return what became of the best points, unless the user has stopped."""
         points = [] if self._cancelled() else finalists(evaluations, self._default)
         if not points:
             return Proof()

@@ -25,7 +25,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
     prepare,
 )
 from gpuadvisor.collectors.kernels.child.timing import Clock
-from gpuadvisor.domain.kernels import Kernel, declared
+from gpuadvisor.domain.kernels import DefaultFailsError, Kernel, declared
 from gpuadvisor.errors import AdvisorError, UsageError
 
 Answer = dict[str, Any]
@@ -78,11 +78,11 @@ class Session:
         try:
             self.default = self._built(self.kernel.start)
         except CannotBuild as error:
-            raise UsageError(f"kernel {self.kernel.name}: the default: {error}") from None
+            raise DefaultFailsError(f"kernel {self.kernel.name}: the default: {error}") from None
         self.timed = Arguments(self.kernel, self.names(self.kernel.start), self.seed)
         wrong = self._check(self.default, self.kernel.start)
         if wrong is not None:
-            raise UsageError(f"kernel {self.kernel.name}: its default is wrong: {wrong}")
+            raise DefaultFailsError(f"kernel {self.kernel.name}: its default is wrong: {wrong}")
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return {
             "device": properties.name,
@@ -268,7 +268,7 @@ def _answer(session: Session, request: Mapping[str, Any]) -> Answer:
     except CannotBuild as error:
         return {"state": "unsupported", "reason": str(error)}
     except AdvisorError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "of_default": isinstance(error, DefaultFailsError)}
     except Exception as error:
         text = " ".join(str(error).split())[:400]
         if "out of memory" in text.lower():

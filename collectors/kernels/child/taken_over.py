@@ -33,6 +33,7 @@ def declare(file: str) -> None:
         name=call["name"],
         parameters=call["parameters"],
         default=call["default"],
+        problems=[call["problem"]],
         only=[tuple(point) for point in call["points"]],
         grid=lambda p: launch(p, "grid"),
         block=lambda p: launch(p, "block"),
