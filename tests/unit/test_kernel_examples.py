@@ -69,7 +69,7 @@ def test_cuda_cpp_has_enough_points_and_compiles(name):
 @pytest.mark.parametrize("name", CUDA)
 def test_cuda_cpp_computes_what_its_reference_does(name, tmp_path):
     kernel, problem = loaded(name), CUDA[name]
-    for point in sample(kernel, problem, 4):
+    for point in sample(kernel, problem, 3):
         names = {**problem, **point, **problem}
         launch = cuda_on_cpu.compiled(kernel, names, tmp_path)
         arguments = Arguments(kernel, names, 1, "cpu")
@@ -83,12 +83,8 @@ def test_cuda_cpp_computes_what_its_reference_does(name, tmp_path):
             assert (arguments.overrun(), wrong) == (None, None), point
 
 
-@pytest.mark.parametrize("name, problem", TRITON.items())
-def test_triton_computes_what_its_reference_does(name, problem):
-    pytest.importorskip("triton", reason="Triton is not installed")
-    kernel = loaded(name)
-    assert all(len(kernel.checked_points(each)) >= 500 for each in kernel.problems)
-    points = sample(kernel, {**kernel.problems[0], **problem}, RANDOM_POINTS)
+def on_cpu(name, problem, points, **environment):
+    """Ask `tests/triton_on_cpu.py` of these points."""
     file = str(EXAMPLES / f"{name}.py")
     done = subprocess.run(
         [
@@ -102,10 +98,30 @@ def test_triton_computes_what_its_reference_does(name, problem):
         capture_output=True,
         text=True,
         cwd=EXAMPLES.parents[1],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [None] * len(points)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name, problem", TRITON.items())
+def test_triton_computes_what_its_reference_does(name, problem):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    kernel = loaded(name)
+    points = sample(kernel, {**kernel.problems[0], **problem}, RANDOM_POINTS)
+    assert on_cpu(name, problem, points, TRITON_INTERPRET="1") == [None] * len(points)
+
+
+@pytest.mark.parametrize("name", TRITON)
+def test_triton_has_enough_points_and_compiles(name, tmp_path):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    kernel = loaded(name)
+    assert all(len(kernel.checked_points(each)) >= 500 for each in kernel.problems)
+    problem = kernel.problems[0]
+    points = sample(kernel, problem, 2)
+    for taken in on_cpu(name, problem, points, TRITON_CACHE_DIR=str(tmp_path)):
+        assert taken["registers"] > 0
+        assert cannot_launch(taken, "90") == ""
 
 
 def test_the_runner_of_cuda_cpp_on_a_cpu_sees_what_is_wrong(tmp_path):
