@@ -147,12 +147,14 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=200)
     parser.add_argument("--ahead", type=int, default=0, help="points proposed ahead")
     parser.add_argument("--rows", type=Path, help="file for rows as JSON")
+    parser.add_argument("--ours", default=",".join(OURS), help="strategies of gpuadvisor")
     parser.add_argument("--theirs", default=",".join(THEIRS), help="strategies of Kernel Tuner")
     args = parser.parse_args()
     scores: dict[str, list[float]] = {}
     for path in args.spaces:
         record = read(path)
-        found = replay(record, OURS, range(args.seeds), args.budget)
+        ours = [each for each in args.ours.split(",") if each]
+        found = replay(record, ours, range(args.seeds), args.budget)
         replayed = list(found.replayed)
         if args.ahead:
             (late,) = replay(

@@ -64,6 +64,8 @@ def answer(request):
     if what == "compile":
         time.sleep(SETTINGS["compile_s"])
         log("compile", point, began)
+        if SETTINGS["compiler_fails"]:
+            return dict(state="crashed", reason="all CUDA-capable devices are busy")
         if point == BAD["uncompiled"]:
             return dict(state="unsupported", reason="it does not compile: error: no C")
         registers = SETTINGS["registers"].get(str(point["tile"]), 32)
@@ -111,6 +113,7 @@ def python(folder, **changes):
         "devices": ["NVIDIA H200"] * 2,
         "bytes": None,
         "compile_s": 0.0,
+        "compiler_fails": False,
         "measure_s": 0.0,
         "log": str(log),
         **changes,

@@ -46,15 +46,17 @@ def of(log, what):
 def test_what_fails_is_counted_and_takes_nothing_with_it(tune):
     (found,), log = tune("--jobs", "2")
     assert found["states"] == {
-        "complete": POINTS - 4 - TOO_MANY_REGISTERS,
+        "complete": POINTS - 5 - TOO_MANY_REGISTERS,
         "crashed": 1,
         "hung": 1,
-        "wrong": 1,
+        "wrong": 2,
         "unsupported": 1 + TOO_MANY_REGISTERS,
     }
     assert found["restarts"] == 2
     assert found["best"] == {"block": 128, "tile": 4}  # the one before it is wrong at second sight
-    assert any("wrong results on other inputs" in each for each in found["remarks"])
+    (late,) = [e for e in read_record(found).evaluations if dict(e.point) == BAD["later"]]
+    assert (late.state, late.time_ms) == ("wrong", None)
+    assert late.reason == "on other inputs than in its first check: element 0 is 1"
     assert any("3 points were left out" in each for each in found["remarks"])
     measured = [each[2] for each in of(log, "measure")]
     assert BAD["uncompiled"] not in measured
@@ -96,6 +98,12 @@ def test_different_gpus_are_not_mixed(tune, capsys):
 def test_without_processes_that_compile_all_is_done_where_it_is_measured(tune):
     (found,), log = tune("--jobs", "0", "--budget", "9")
     assert not of(log, "compile")
+    assert sum(found["states"].values()) == len(of(log, "measure")) == 9
+
+
+def test_compilers_that_fail_by_themselves_refuse_nothing(tune):
+    (found,), log = tune("--jobs", "2", "--budget", "9", compiler_fails=True)
+    assert len(of(log, "compile")) >= 9
     assert sum(found["states"].values()) == len(of(log, "measure")) == 9
 
 

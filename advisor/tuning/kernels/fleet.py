@@ -165,9 +165,16 @@ class Fleet:
 
 
 def compiled_of(answer: Answer, capability: str) -> Compiled:
-    """Return what a compiler's answer means for a GPU of a compute capability, such as `90`."""
-    if "state" in answer:
-        return Compiled(answer["reason"], TrialState(answer["state"]))
+    """Return what a compiler's answer means for a GPU of a compute capability, such as `90`.
+
+    A compiler that fails by itself, for lack of a context on a GPU that one process may use for
+    example, refuses nothing: the point is then compiled where it is measured.
+    """
+    state = answer.get("state")
+    if state in (TrialState.UNSUPPORTED, TrialState.HUNG):
+        return Compiled(answer["reason"], TrialState(state))
+    if state is not None:
+        return Compiled()
     taken = answer["taken"]
     return Compiled(
         cannot_launch(taken, capability),

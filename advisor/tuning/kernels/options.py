@@ -20,9 +20,7 @@ class Effort:
 
     budget: BudgetLimit
     patience: int
-    """Evaluations in a row without 1 % of progress after which a model's search ends. Of replayed
-    searches on published spaces that were not near the best after 30 in vain, few came near later
-    (benchmarks/README.md, "Searching kernels")."""
+    """Evaluations in a row without 1 % of progress after which a model's search ends. [own]"""
 
 
 EFFORTS: Mapping[str, Effort] = {

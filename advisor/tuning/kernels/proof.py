@@ -38,6 +38,8 @@ class Proof:
     default_ms: float | None = None
     best_ms: float | None = None
     remarks: tuple[str, ...] = ()
+    wrong: tuple[tuple[Point, str], ...] = ()
+    """Points that had passed their check before and now did not, and how they differ."""
 
     @property
     def verdict(self) -> Verdict:
@@ -61,11 +63,12 @@ def prove(lane: Lane, points: Sequence[Point], objective: Objective) -> Proof:
     """
     process = lane.process
     first = process.prove(points, FINAL_ROUNDS)
-    remarks = [
-        f"one of the best points gave wrong results on other inputs and is left out: {reason}"
-        for reason in first.wrong
+    wrong = [
+        (point, reason)
+        for point, reason in zip(points, first.wrong, strict=True)
         if reason is not None
     ]
+    remarks: list[str] = []
     costs = {
         place: median(times)
         for place, (times, reason) in enumerate(zip(first.rounds_ms[1:], first.wrong, strict=True))
@@ -74,13 +77,12 @@ def prove(lane: Lane, points: Sequence[Point], objective: Objective) -> Proof:
     if objective is Objective.ENERGY:
         costs = {place: lane.energy_mj(points[place]) or float("inf") for place in costs}
     if not costs:
-        return Proof(remarks=tuple(remarks))
+        return Proof(wrong=tuple(wrong))
     best = points[min(costs, key=lambda place: costs[place])]
     process.close()
     second = process.prove([best], BLOCKS * BLOCK_ROUNDS)
     if second.wrong[0] is not None:
-        remarks.append(f"the best point gave wrong results in its proof: {second.wrong[0]}")
-        return Proof(remarks=tuple(remarks))
+        return Proof(wrong=(*wrong, (best, second.wrong[0])))
     if not second.repeats[0]:
         remarks.append("the best point does not give the same bits twice")
     base, head = second.rounds_ms
@@ -94,8 +96,11 @@ def prove(lane: Lane, points: Sequence[Point], objective: Objective) -> Proof:
                 f"{default_mj:.3g} mJ a launch of the default, {best_mj:.3g} mJ of the best"
             )
         else:
-            return Proof(remarks=(*remarks, "the driver did not say how much energy was used"))
-    return Proof(best, paired_ratio(pairs), median(base), median(head), tuple(remarks))
+            remarks.append("the driver did not say how much energy was used")
+            return Proof(remarks=tuple(remarks), wrong=tuple(wrong))
+    return Proof(
+        best, paired_ratio(pairs), median(base), median(head), tuple(remarks), tuple(wrong)
+    )
 
 
 def _energies(lane: Lane, best: Point) -> list[tuple[float, float]]:

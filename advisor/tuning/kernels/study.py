@@ -11,7 +11,7 @@ from typing import Any
 from gpuadvisor.collectors.kernels.runner import Answer
 from gpuadvisor.domain.kernel_records import Evaluation, KernelResult, Record
 from gpuadvisor.domain.knobs import Value
-from gpuadvisor.domain.study import Trial, Verdict
+from gpuadvisor.domain.study import Trial, TrialState, Verdict
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.rules.facts.gpu_specs import gpu_spec
 from gpuadvisor.storage import kernel_caches
@@ -108,6 +108,11 @@ class _Tuning:
             pipeline.join()
         evaluations = (*cache.earlier, *evaluator.evaluations)
         proof = self._prove(evaluations)
+        for wrong in _found_wrong(evaluations, proof):
+            cache.add(wrong)  # of two entries of a point the last one holds
+            evaluations = tuple(
+                wrong if each.point == wrong.point else each for each in evaluations
+            )
         cache.finish()
         said = remarks(self._options, evaluations, self._unlaunchable, len(similar), ended)
         return self._result(
@@ -207,6 +212,23 @@ class _Tuning:
             if not self._options.resume:
                 path.unlink(missing_ok=True)
         return kernel_caches.Cache(path, record)
+
+
+def _found_wrong(evaluations: Sequence[Evaluation], proof: Proof) -> list[Evaluation]:
+    """Return evaluations of points that only their proof showed to be wrong, as failures."""
+    return [
+        Evaluation(
+            each.point,
+            TrialState.WRONG,
+            f"on other inputs than in its first check: {reason}",
+            compile_ms=each.compile_ms,
+            check_ms=each.check_ms,
+            resources=each.resources,
+        )
+        for point, reason in proof.wrong
+        for each in evaluations
+        if dict(each.point) == dict(point)
+    ]
 
 
 def cache_path(file: Path, kernel: str, sizes: Mapping[str, Value], device: str) -> Path:
