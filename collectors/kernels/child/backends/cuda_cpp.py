@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import math
 import os
 import re
@@ -38,9 +37,8 @@ def build(kernel: Kernel, source: str, names: Names, target: Target) -> Launchab
     import torch
 
     block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
-    binary, symbols = _compiled(core, kernel, names, target)
-    loaded = core.ObjectCode.from_cubin(binary, symbol_mapping=symbols)
-    compiled = loaded.get_kernel(kernel.name)
+    binary, symbol = _compiled(core, kernel, names, target)
+    compiled = core.ObjectCode.from_cubin(binary).get_kernel(symbol)
     shared = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
     _allow(compiled, shared)
     configuration = core.LaunchConfig(grid=grid, block=block, shmem_size=shared)
@@ -60,17 +58,15 @@ def build(kernel: Kernel, source: str, names: Names, target: Target) -> Launchab
 def prepare(kernel: Kernel, source: str, names: Names, target: Target) -> Mapping[str, int]:
     """Compile without a GPU, and return what a block takes."""
     block = threads(kernel, names)
-    binary, symbols = _compiled(_core(), kernel, names, target)
-    taken = cubin.resources(binary, symbols.get(kernel.name, kernel.name))
+    binary, symbol = _compiled(_core(), kernel, names, target)
+    taken = cubin.resources(binary, symbol)
     dynamic = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
     if "shared_bytes" in taken:
         taken["shared_bytes"] += dynamic
     return {"threads": math.prod(block), **taken}
 
 
-def _compiled(
-    core: Any, kernel: Kernel, names: Names, target: Target
-) -> tuple[bytes, dict[str, str]]:
+def _compiled(core: Any, kernel: Kernel, names: Names, target: Target) -> tuple[bytes, str]:
     """Return a cubin and the mangled name of the kernel in it, from the target's folder if another
     process left it there; CannotBuild, in the compiler's words, where it does not compile.
     """
@@ -79,26 +75,22 @@ def _compiled(
     kept = Path(target.folder, f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin")
     if target.folder and kept.is_file():
         head, _, binary = kept.read_bytes().partition(b"\n")
-        return binary, json.loads(head)
-    options = core.ProgramOptions(
-        std="c++17", arch=f"sm_{target.capability}", name=kernel.name, **_flags(kernel)
-    )
+        return binary, head.decode()
+    options = core.ProgramOptions(std="c++17", arch=f"sm_{target.capability}", **_flags(kernel))
     try:
         compiled = core.Program(text, "c++", options).compile(
             "cubin", name_expressions=(kernel.name,)
         )
     except Exception as error:
         raise CannotBuild(f"it does not compile: {compiler_errors(str(error))}") from None
-    symbols = {
-        name: mangled.decode() if isinstance(mangled, bytes) else mangled
-        for name, mangled in compiled.symbol_mapping.items()
-    }
+    mangled = compiled.symbol_mapping.get(kernel.name, kernel.name)
+    symbol: str = mangled.decode() if isinstance(mangled, bytes) else mangled
     binary = bytes(compiled.code)
     if target.folder:
         draft = kept.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(json.dumps(symbols).encode() + b"\n" + binary)
+        draft.write_bytes(symbol.encode() + b"\n" + binary)
         draft.replace(kept)  # so that nobody reads half of it
-    return binary, symbols
+    return binary, symbol
 
 
 def _core() -> Any:
