@@ -87,6 +87,8 @@ def answer(request):
         return dict(state="complete", reason="", times_ms=[time_ms(point)] * 7,
                     default_ms=[time_ms(DEFAULT)] * 7, compile_ms=0.0, check_ms=1.0, timing_ms=2.0,
                     resources=dict(registers=32))
+    if what == "spend":
+        return dict(launches=int(1e6 * request["seconds"] / time_ms(point or DEFAULT)))
     if what == "prove":
         sides = [DEFAULT, *request["points"]]
         noise = [1 + 0.001 * (n % 7) for n in range(request["rounds"])]

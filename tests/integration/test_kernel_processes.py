@@ -159,6 +159,49 @@ def test_what_was_evaluated_is_kept_and_not_evaluated_again(tune, tmp_path, how)
     assert not [point for point in again if point in kept]
 
 
+@pytest.fixture
+def tune_beside_a_driver(tmp_path, nvml_environ):
+    """Tune the simulated kernel in a process that has a driver's library, for clocks and energy."""
+    python, _ = simulated_kernels.python(tmp_path, devices=["NVIDIA H100 80GB HBM3"])
+    (tmp_path / "kernels.py").touch()
+
+    def run(*arguments, **environment):
+        command = [sys.executable, "-m", "gpuadvisor", "tune-kernel", str(tmp_path / "kernels.py")]
+        return subprocess.run(
+            [*command, "--python", str(python), "--jobs", "0", "--timeout", "3", *arguments],
+            capture_output=True,
+            text=True,
+            env={**nvml_environ, "GPUADVISOR_HOME": str(tmp_path / "home"), **environment},
+        )
+
+    return run
+
+
+def test_clocks_and_energy_are_read_from_the_driver(tune_beside_a_driver):
+    done = tune_beside_a_driver("--objective", "energy", "--json")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["kernels"]
+    assert found["best"] == {"block": 128, "tile": 4}
+    assert found["speedup"]["ratio"] == pytest.approx(1.4375, rel=1e-3)
+    assert any("mJ a launch of the default" in each for each in found["remarks"])
+    assert any("SM clock" in each and "MHz in" in each for each in found["remarks"])
+    complete = [e for e in read_record(found).evaluations if e.state == "complete"]
+    # The driver's counter goes up by 1.5 J between two readings.
+    for each in complete:
+        ratio = each.default_energy_mj / each.energy_mj
+        assert ratio == pytest.approx(each.default_ms[0] / each.time_ms, rel=1e-3)
+    assert all(e.clock_mhz for e in complete)
+
+
+def test_energy_that_is_not_counted_is_said(tune_beside_a_driver):
+    done = tune_beside_a_driver(
+        "--objective", "energy", FAKE_NVML_FAULTS="nvmlDeviceGetTotalEnergyConsumption=3"
+    )
+    assert done.returncode == 2
+    assert "--objective energy: the energy of NVIDIA H100" in done.stderr
+    assert "is not measured" in done.stderr
+
+
 def is_alive(process):
     try:
         os.kill(process, 0)
