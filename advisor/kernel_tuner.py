@@ -18,14 +18,17 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.domain.kernel_records import Evaluation, KernelResult
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuadvisor.tuning.kernels.options import KernelOptions
 
 Point = dict[str, Value]
 
@@ -87,6 +90,9 @@ def tune_kernel(
     `iterations` says, and `verbose` changes nothing. UsageError names what cannot be
     taken over.
     """
+    from gpuadvisor.tuning.budget import BudgetLimit
+    from gpuadvisor.tuning.kernels.options import KernelOptions
+
     _refuse(others, lang, objective, strategy, strategy_options)
     names = list(block_size_names or ()) or list(BLOCK_SIZE_NAMES)
     call = Call(
@@ -99,12 +105,29 @@ def tune_kernel(
         [*names, *BLOCK_SIZE_NAMES[len(names) :]],
         (smem_args or {}).get("size", 0),
         _several(restrictions),
+        answer,
+        atol,
+        list(compiler_options or ()),
     )
-    compared = compared_places(call.arguments, answer)
-    results = _tuned(call, compared, answer, atol, compiler_options, strategy, strategy_options,
-                     cache, device, seed, quiet)  # fmt: skip
-    rows = [_row(each, metrics) for each in results.evaluations]
-    return rows, _environment(results, rows)
+    asked = strategy_options or {}
+    limit = None
+    if "max_fevals" in asked:
+        limit = BudgetLimit(trials=int(asked["max_fevals"]))
+    elif "time_limit" in asked:
+        limit = BudgetLimit(seconds=float(asked["time_limit"]))
+    options = KernelOptions(
+        Path(),
+        sys.executable,
+        (device,),
+        limit,
+        strategy=STRATEGIES.get(strategy or "brute_force", "model"),
+        seed=seed,
+        known_as=Path.cwd() / f"{kernel_name}.tune_kernel",
+        record=None if cache is None else _cache_file(cache),
+    )
+    result = _tuned(call, options, quiet)
+    rows = [_row(each, metrics) for each in result.evaluations]
+    return rows, _environment(result, rows)
 
 
 @dataclass(frozen=True)
@@ -120,6 +143,22 @@ class Call:
     block_size_names: list[str]
     shared_bytes: Any
     restrictions: list[Any]
+    answer: Sequence[Any] | None = None
+    atol: float = 1e-6
+    options: list[str] = field(default_factory=list)
+
+    @property
+    def compared(self) -> list[int]:
+        """Places of the arguments that are compared; UsageError for too few or many answers."""
+        if self.answer is None:
+            return [place for place, each in enumerate(self.arguments) if not _is_scalar(each)]
+        if len(self.answer) != len(self.arguments):
+            raise UsageError(
+                f"tune_kernel: answer has {len(self.answer)} entries and the kernel "
+                f"{len(self.arguments)} arguments: give one for each, None for those that are not "
+                "compared"
+            )
+        return [place for place, each in enumerate(self.answer) if each is not None]
 
     def points(self) -> list[tuple[Value, ...]]:
         """Return the points that meet the restrictions; UsageError where there is none."""
@@ -270,89 +309,41 @@ def _restriction(rule: Any, parameters: Mapping[str, Any]) -> Any:
     return rule
 
 
-def compared_places(arguments: Sequence[Any], answer: Sequence[Any] | None) -> list[int]:
-    """Return the places of the arguments that are compared."""
-    if answer is None:
-        return [place for place, each in enumerate(arguments) if not _is_scalar(each)]
-    if len(answer) != len(arguments):
-        raise UsageError(
-            f"tune_kernel: answer has {len(answer)} entries and the kernel {len(arguments)} "
-            "arguments: give one for each, None for those that are not compared"
-        )
-    return [place for place, each in enumerate(answer) if each is not None]
-
-
-def _tuned(
-    call: Call,
-    compared: Sequence[int],
-    answer: Sequence[Any] | None,
-    atol: float,
-    compiler_options: Sequence[str] | None,
-    strategy: str | None,
-    strategy_options: Mapping[str, Any] | None,
-    cache: str | Path | None,
-    device: int,
-    seed: int,
-    quiet: bool,
-) -> KernelResult:
+def _tuned(call: Call, options: KernelOptions, quiet: bool) -> KernelResult:
+    """Tune a call, compared with the first point that can be run."""
     from gpuadvisor.commands._output import messages
     from gpuadvisor.domain.kernels import DefaultFailsError
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.tui.kernel_progress import KernelProgress
-    from gpuadvisor.tuning.budget import BudgetLimit
-    from gpuadvisor.tuning.kernels.options import KernelOptions, Progress
+    from gpuadvisor.tuning.kernels.options import Progress
     from gpuadvisor.tuning.kernels.study import tune_kernels
 
-    asked = strategy_options or {}
-    limit = None
-    if "max_fevals" in asked:
-        limit = BudgetLimit(trials=int(asked["max_fevals"]))
-    elif "time_limit" in asked:
-        limit = BudgetLimit(seconds=float(asked["time_limit"]))
     points = call.points()
     failed: DefaultFailsError | None = None
     with tempfile.TemporaryDirectory(prefix="gpuadvisor-call-") as folder:
         for default in call.default(points):
-            file = written(
-                Path(folder), call, points, default, compared, answer, atol, compiler_options
-            )
-            options = KernelOptions(
-                file,
-                sys.executable,
-                (device,),
-                limit,
-                strategy=STRATEGIES.get(strategy or "brute_force", "model"),
-                seed=seed,
-                record=None if cache is None else _cache_file(cache),
-            )
+            file = written(Path(folder), call, points, default)
             progress = Progress() if quiet else KernelProgress(messages())
             try:
                 with stoppable() as stop:
-                    (result,) = tune_kernels(options, progress, stop.requested)
+                    (result,) = tune_kernels(replace(options, file=file), progress, stop.requested)
             except DefaultFailsError as error:
                 failed = error
                 continue
+            if stop.requested():  # the script's own end: what was evaluated is on disk
+                raise KeyboardInterrupt
             return result
     assert failed is not None
     raise failed
 
 
-def written(
-    folder: Path,
-    call: Call,
-    points: Sequence[tuple[Value, ...]],
-    default: Point,
-    compared: Sequence[int],
-    answer: Sequence[Any] | None,
-    atol: float,
-    options: Sequence[str] | None,
-) -> Path:
+def written(folder: Path, call: Call, points: Sequence[tuple[Value, ...]], default: Point) -> Path:
     """Write the call where the process that runs the kernel reads it; return the kernel file."""
     import json
 
     import numpy
 
-    names = list(call.parameters)
+    names, compared = list(call.parameters), call.compared
     document = {
         "name": call.name,
         "source": call.source,
@@ -363,15 +354,15 @@ def written(
         "launches": [call.launch(dict(zip(names, each, strict=True))) for each in points],
         "arguments": len(call.arguments),
         "scalars": [place for place, each in enumerate(call.arguments) if _is_scalar(each)],
-        "compared": list(compared),
-        "has_answer": answer is not None,
-        "tolerance": RELATIVE_TOLERANCE if answer is not None else None,
-        "absolute_tolerance": atol if answer is not None else None,
-        "options": list(options or ()),
+        "compared": compared,
+        "has_answer": call.answer is not None,
+        "tolerance": RELATIVE_TOLERANCE if call.answer is not None else None,
+        "absolute_tolerance": call.atol if call.answer is not None else None,
+        "options": call.options,
     }
     arrays = {f"argument{n}": _array(each) for n, each in enumerate(call.arguments)}
-    if answer is not None:
-        arrays |= {f"answer{place}": _array(answer[place]) for place in compared}
+    if call.answer is not None:
+        arrays |= {f"answer{place}": _array(call.answer[place]) for place in compared}
     (folder / "call.json").write_text(json.dumps(document), "utf-8")
     numpy.savez(folder / "arrays.npz", **arrays)
     file = folder / f"{''.join(c if c.isalnum() else '_' for c in call.name)}.py"

@@ -10,7 +10,7 @@ from gpuadvisor.collectors.kernels.child.taken_over import declare
 from gpuadvisor.collectors.kernels.runner import KernelProcess
 from gpuadvisor.domain.kernels import declared
 from gpuadvisor.errors import UsageError
-from gpuadvisor.kernel_tuner import Call, compared_places, tune_kernel, written
+from gpuadvisor.kernel_tuner import Call, tune_kernel, written
 from gpuadvisor.storage.kernel_caches import read
 from tests import cuda_on_cpu, simulated_kernels
 
@@ -87,11 +87,9 @@ def test_what_is_compared_with_is_an_ordinary_block():
 
 
 def test_the_process_that_runs_the_kernel_finds_the_call(tmp_path):
-    made = call()
-    answer = [A + B, None, None, None]
-    compared = compared_places(ARGUMENTS, answer)
+    made = call(answer=[A + B, None, None, None], options=["-lineinfo"])
     start = {"block_size_x": 128, "vector": 1}
-    file = written(tmp_path, made, made.points(), start, compared, answer, 1e-6, ["-lineinfo"])
+    file = written(tmp_path, made, made.points(), start)
     with KernelProcess(sys.executable, file) as process:
         (described,) = process.describe()
     assert (described["name"], described["default"]) == ("vector_add", start)
@@ -166,6 +164,23 @@ def test_results_are_those_of_kernel_tuner(tmp_path, monkeypatch):
     assert env["device_name"] == "NVIDIA H200"
     assert env["best_config"]["block"] == 128
     assert len(read(tmp_path / "cache.json").evaluations) == 30
+
+
+def test_without_a_file_the_store_keeps_the_evaluations_of_a_kernel_in_one_place(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
+    python, _ = simulated_kernels.python(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(python))
+    arguments = [np.zeros(8, np.float32)]
+    source = "__global__ void simulated(float *x) {}\n"
+    for _ in range(2):
+        _, env = tune_kernel(
+            "simulated", source, 8, arguments, simulated_kernels.SPACE, block_size_names=["block"],
+            quiet=True, strategy_options={"max_fevals": 3},
+        )  # fmt: skip
+    (record,) = (tmp_path / "home" / "kernels").rglob("*.json")
+    assert env["record"] == str(record)
 
 
 @pytest.mark.gpu

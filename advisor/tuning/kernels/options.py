@@ -59,6 +59,8 @@ class KernelOptions:
     """`LATENCY` or `ENERGY` of a launch."""
     stop_at: float | None = None
     """Share of the memory bandwidth of the GPU's data sheet that ends the search; None for none."""
+    known_as: Path | None = None
+    """File by which the store knows the kernels, where the kernel file is a passing one."""
     record: Path | None = None
     """File for the evaluations, which is gone on with if it is there; None for the store's own."""
 

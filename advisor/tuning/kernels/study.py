@@ -208,7 +208,8 @@ class _Tuning:
         record = Record(name, device, self._sizes, self._parameters)
         path = self._options.record
         if path is None:
-            path = cache_path(self._options.file, name, self._sizes, device)
+            file = self._options.known_as or self._options.file
+            path = cache_path(file, name, self._sizes, device)
             if not self._options.resume:
                 path.unlink(missing_ok=True)
         return kernel_caches.Cache(path, record)
