@@ -3,6 +3,10 @@
     pip install kernel_tuner
     OPENBLAS_NUM_THREADS=1 python benchmarks/kernel_search.py --seeds 21 --budget 200 SPACE...
 
+With `--ahead 4` the model also searches with five points on their way at once, as where four
+processes compile ahead: it then proposes before it knows what came of the ones before. `--rows`
+adds a line of JSON for each row of the table to a file.
+
 A space is a cache file of Kernel Tuner, such as those of AutoTuningAssociation/benchmark_hub. What
 counts as an evaluation is the first visit to a point that meets the restrictions, whether it then
 fails or not; what a strategy proposes beside that costs it nothing. Kernel Tuner simulates from the
@@ -19,6 +23,7 @@ import random
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +112,12 @@ class KernelTuner:
 
 
 def show(
-    strategy: str, space: KnownSpace, searches: list[tuple[float, ...]], cpu_s: float
+    strategy: str,
+    space: KnownSpace,
+    searches: list[tuple[float, ...]],
+    cpu_s: float,
+    rows: Path | None,
+    name: str,
 ) -> float:
     """Print a row of the table, and return the score."""
     counts = [[space.evaluations_within(each, share) for each in searches] for share in WITHIN]
@@ -119,6 +129,11 @@ def show(
     score = space.score(searches)
     overhead = 1e3 * cpu_s / max(1, sum(map(len, searches)))
     print(f"| {strategy} | {score:+.2f} | {' | '.join(cells)} | {overhead:.1f} |", flush=True)
+    if rows is not None:
+        row = {"space": name, "strategy": strategy, "score": score, "seeds": len(searches),
+               "to_5_2_1_pct": counts, "overhead_ms": overhead}  # fmt: skip
+        with rows.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
     return score
 
 
@@ -130,19 +145,29 @@ def main() -> None:
     parser.add_argument("spaces", nargs="+", type=Path)
     parser.add_argument("--seeds", type=int, default=21)
     parser.add_argument("--budget", type=int, default=200)
+    parser.add_argument("--ahead", type=int, default=0, help="points proposed ahead")
+    parser.add_argument("--rows", type=Path, help="file for rows as JSON")
+    parser.add_argument("--ours", default=",".join(OURS), help="strategies of gpuadvisor")
     parser.add_argument("--theirs", default=",".join(THEIRS), help="strategies of Kernel Tuner")
     args = parser.parse_args()
     scores: dict[str, list[float]] = {}
     for path in args.spaces:
         record = read(path)
-        found = replay(record, OURS, range(args.seeds), args.budget)
+        ours = [each for each in args.ours.split(",") if each]
+        found = replay(record, ours, range(args.seeds), args.budget)
+        replayed = list(found.replayed)
+        if args.ahead:
+            (late,) = replay(
+                record, OURS[:1], range(args.seeds), args.budget, capacity=1 + args.ahead
+            ).replayed
+            replayed.append(replace(late, strategy=f"model, {args.ahead} ahead"))
         space = KnownSpace([each.time_ms or math.inf for each in record.evaluations])
         print(f"\n{path.name}: {space.points:,} points; random, exactly: {found.random}\n")
         print("| strategy | score | within 5 % | within 2 % | within 1 % | CPU ms a point |")
         print("| --- | --- | --- | --- | --- | --- |")
-        for each in found.replayed:
+        for each in replayed:
             cpu_s = each.overhead_ms / 1e3 * sum(map(len, each.searches))
-            score = show(each.strategy, space, list(each.searches), cpu_s)
+            score = show(each.strategy, space, list(each.searches), cpu_s, args.rows, path.name)
             scores.setdefault(each.strategy, []).append(score)
         tuner = KernelTuner(record) if args.theirs else None
         for strategy in args.theirs.split(",") if tuner else []:
@@ -152,7 +177,9 @@ def main() -> None:
             except Exception as error:  # a strategy that fails is a row, not the end
                 print(f"| {strategy} | failed: {type(error).__name__}: {error} |", file=sys.stderr)
                 continue
-            score = show(strategy, space, searches, time.process_time() - began_s)
+            score = show(
+                strategy, space, searches, time.process_time() - began_s, args.rows, path.name
+            )
             scores.setdefault(strategy, []).append(score)
     print("\nmean scores:")
     for strategy, each in sorted(scores.items(), key=lambda item: -sum(item[1])):

@@ -1,14 +1,17 @@
-"""The SM clock of a GPU while a run is measured."""
+"""The SM clock of a GPU while a run is measured, and at a moment."""
 
 from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from gpuadvisor.collectors.devices import handle
+from gpuadvisor.collectors.load import CLOCK_REASONS
 from gpuadvisor.collectors.nvml import library as nvml
+from gpuadvisor.domain.clock_reasons import slowing
 from gpuadvisor.domain.device import Device
 
 PERIOD_S = 0.05
@@ -73,3 +76,33 @@ class ClockSampler:
             library, "nvmlDeviceGetClockInfo", gpu, library.NVML_CLOCK_SM
         )
         return clock
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """The SM clock of a GPU at one moment."""
+
+    clock_mhz: int
+    slowed_by: tuple[str, ...] = ()
+    """What holds it down: names of `gpuadvisor.domain.clock_reasons.SLOWING`."""
+
+
+def read_clock(device: Device) -> ClockReading | None:
+    """Return the SM clock now and what holds it down; None where the driver does not say."""
+
+    def ask(library: Any) -> ClockReading:
+        gpu = handle(library, device)
+        clock = nvml.read(library, "nvmlDeviceGetClockInfo", gpu, library.NVML_CLOCK_SM)
+        mask = next(
+            (bits for name in CLOCK_REASONS if (bits := nvml.read(library, name, gpu)) is not None),
+            0,
+        )
+        return ClockReading(int(clock or 0), tuple(each.name for each in slowing(int(mask))))
+
+    if not device.is_gpu:
+        return None
+    try:
+        found = nvml.query(ask)
+    except nvml.QueryError:
+        return None
+    return found if found.clock_mhz else None

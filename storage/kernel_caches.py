@@ -2,7 +2,8 @@
 
 A cache is written as Kernel Tuner writes it, a line a point and the end left open until it is
 finished, so that whoever is killed loses no evaluation, and either program reads the other's. What
-Kernel Tuner has no field for stands beside its own: `default_times`, `reason`, `resources`.
+Kernel Tuner has no field for stands beside its own: `problem` (sizes by name), `default_times`,
+`reason`, `resources` and others.
 T4: https://github.com/odgaard/TuningSchema.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.domain.kernel_records import Evaluation, Record
+from gpuadvisor.domain.kernel_records import Evaluation, Record, Sizes
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import StoreError, UsageError
@@ -68,6 +69,7 @@ class Cache:
     def __init__(self, path: Path, record: Record) -> None:
         """Begin a file, or go on with one of the same space; `earlier` is what it holds."""
         self.path = path
+        self.record = record
         self.earlier: tuple[Evaluation, ...] = ()
         if path.is_file():
             before = read(path)
@@ -95,6 +97,22 @@ class Cache:
         """Close the file's braces, as Kernel Tuner does."""
         text = self.path.read_text("utf-8").rstrip(",")
         self.path.write_text(f"{text}\n}}\n}}", "utf-8")
+
+
+def write_t4(record: Record, folder: Path) -> Path:
+    """Write a record as T4 into a folder, and return the file's path; StoreError, in words, where
+    that cannot be written.
+    """
+    sizes = record.problem.items() if isinstance(record.problem, Mapping) else ()
+    words = [record.kernel, *(f"{name}{value}" for name, value in sizes), record.device]
+    name = "-".join("".join(c if c.isalnum() else "_" for c in word) for word in words if word)
+    path = folder / f"{name[:200]}_T4.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(t4(record)), "utf-8")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+    return path
 
 
 def t4(record: Record) -> dict[str, Any]:
@@ -129,8 +147,9 @@ def _document(path: Path) -> dict[str, Any]:
 def _cache(document: Mapping[str, Any]) -> Record:
     names = document["tune_params_keys"]
     objective = document.get("objective") or "time"
+    objective = objective[0] if isinstance(objective, list) else objective
     rows = [_evaluation(names, entry, objective) for entry in document["cache"].values()]
-    size = document.get("problem_size", ())
+    size = document.get("problem", document.get("problem_size", ()))
     return Record(
         str(document.get("kernel_name", "")),
         str(document.get("device_name", "")),
@@ -142,7 +161,8 @@ def _cache(document: Mapping[str, Any]) -> Record:
 
 def _evaluation(names: Sequence[str], entry: Mapping[str, Any], objective: str) -> Evaluation:
     point = {name: entry[name] for name in names}
-    time = entry.get(objective)
+    error = entry.get("__error__")
+    time = error if error is not None else entry.get(objective)
     times = tuple(each for each in entry.get("times") or () if isinstance(each, int | float))
     costs = [float(entry.get(f"{name}_time") or 0.0) for name in ("compile", "verification")]
     if isinstance(time, int | float) and math.isfinite(time) and time < NO_TIME:
@@ -157,6 +177,10 @@ def _evaluation(names: Sequence[str], entry: Mapping[str, Any], objective: str) 
             check_ms=costs[1],
             timing_ms=float(entry.get("benchmark_time") or 0.0),
             resources=entry.get("resources", {}),
+            energy_mj=entry.get("energy_mj"),
+            default_energy_mj=entry.get("default_energy_mj"),
+            clock_mhz=entry.get("clock_mhz"),
+            slowed_by=tuple(entry.get("slowed_by", ())),
         )
     state = entry.get("state") or _STATES.get(str(time), TrialState.CRASHED)
     return Evaluation(point, TrialState(state), entry.get("reason", str(time)), compile_ms=costs[0])
@@ -166,7 +190,8 @@ def _head(record: Record) -> str:
     fields = {
         "device_name": record.device,
         "kernel_name": record.kernel,
-        "problem_size": record.problem,
+        "problem_size": _numbers(record.problem),
+        "problem": record.problem,
         "tune_params_keys": list(record.parameters),
         "tune_params": {name: list(values) for name, values in record.parameters.items()},
         "objective": "time",
@@ -176,9 +201,11 @@ def _head(record: Record) -> str:
 
 def _entry(evaluation: Evaluation) -> str:
     time = evaluation.time_ms
+    failed = _FAILED.get(evaluation.state, "RuntimeFailedConfig") if time is None else None
     fields = {
         **evaluation.point,
-        "time": _FAILED.get(evaluation.state, "RuntimeFailedConfig") if time is None else time,
+        "time": failed or time,
+        **({"__error__": failed} if failed else {}),
         "times": evaluation.times_ms,
         "compile_time": evaluation.compile_ms,
         "verification_time": evaluation.check_ms,
@@ -189,13 +216,23 @@ def _entry(evaluation: Evaluation) -> str:
         "state": str(evaluation.state),
         "reason": evaluation.reason,
         "resources": dict(evaluation.resources),
+        "energy_mj": evaluation.energy_mj,
+        "default_energy_mj": evaluation.default_energy_mj,
+        "clock_mhz": evaluation.clock_mhz,
+        "slowed_by": evaluation.slowed_by,
     }
     key = ",".join(str(value) for value in evaluation.point.values())
     return f"{json.dumps(key)}: {json.dumps(fields)}"
 
 
+def _numbers(problem: Sizes | Sequence[int]) -> list[int | float]:
+    """Return a problem's sizes as Kernel Tuner takes them: at least one number."""
+    values = problem.values() if isinstance(problem, Mapping) else problem
+    return [each for each in values if isinstance(each, int | float)] or [1]
+
+
 def _space(record: Record) -> tuple[Any, ...]:
-    return record.kernel, record.device, json.dumps(record.problem), dict(record.parameters)
+    return record.kernel, record.device, _numbers(record.problem), dict(record.parameters)
 
 
 def _t4(document: Mapping[str, Any], path: Path) -> Record:
@@ -239,7 +276,10 @@ def _t4_result(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "configuration": dict(evaluation.point),
         "times": {
-            "compilation_time": evaluation.compile_ms,
+            "compilation": evaluation.compile_ms,
+            "benchmark": evaluation.timing_ms,
+            "framework": 0.0,
+            "search_algorithm": 0.0,
             "validation": evaluation.check_ms,
             "runtimes": list(evaluation.times_ms),
         },

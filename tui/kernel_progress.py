@@ -11,7 +11,7 @@ from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.reports import figures
-from gpuadvisor.tuning.kernels.study import Progress
+from gpuadvisor.tuning.kernels.options import Progress
 
 
 class KernelProgress(Progress):

@@ -18,7 +18,7 @@ from scipy.special import ndtr
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.gaussian_process import GaussianProcess
 from gpuadvisor.tuners.points import Floats, Points
-from gpuadvisor.tuners.space import Evaluator
+from gpuadvisor.tuners.space import QueuedEvaluator
 
 BRUTE_FORCE = 300
 """Points up to which all are evaluated: a search needs about a hundred anyway (replays of published
@@ -33,11 +33,18 @@ _NEAR = 2
 """Parameters in which a neighbour may differ."""
 
 
+PROGRESS = 0.01
+"""Gain over the best so far that counts as progress: what is less is seldom worth a change."""
+
+
 class Strategy(Protocol):
-    """Proposes one point after the other, and is told what came of each."""
+    """Proposes one point after the other, and is told what came of each.
+
+    It may be asked for more before it was told of all that it proposed.
+    """
 
     def propose(self) -> int | None:
-        """Return the row of a point that was not told of; None where there is none left."""
+        """Return the row of a point that was neither proposed nor told of; None for none left."""
         ...
 
     def tell(self, row: int, cost: float | None) -> None:
@@ -80,19 +87,29 @@ class ModelSearch:
         self._rows: list[int] = []
         self._costs: list[float] = []
         """Logarithms of costs; NaN for failures."""
+        self._awaited: list[int] = []
+        """Rows that were proposed, and not told of yet."""
         self._model = GaussianProcess(points.features.shape[1])
         self._fitted_at = 0
 
     def tell(self, row: int, cost: float | None) -> None:
         self._open[row] = False
+        if row in self._awaited:
+            self._awaited.remove(row)
         self._rows.append(row)
         self._costs.append(math.nan if cost is None else cost)
 
     def propose(self) -> int | None:
         if not self._open.any():
             return None
+        row = self._promising()
+        self._open[row] = False
+        self._awaited.append(row)
+        return row
+
+    def _promising(self) -> int:
         costs = np.array(self._costs)
-        if len(costs) < _FIRST or not np.isfinite(costs).any():
+        if len(costs) + len(self._awaited) < _FIRST or not np.isfinite(costs).any():
             return next(int(row) for row in self._order if self._open[row])
         values = _levelled(costs)
         known = self._points.features[self._rows]
@@ -100,9 +117,17 @@ class ModelSearch:
         if not self._fitted_at or len(costs) >= self._fitted_at + due:
             self._model.fit(known, values)
             self._fitted_at = len(costs)
+        best = values.min()
+        if self._awaited:
+            # Until it is known what they take, they take what the model expects: the next proposal
+            # lies elsewhere (Ginsbourger et al., Kriging is well-suited to parallelize
+            # optimization, 2010).
+            awaited = self._points.features[self._awaited]
+            expected, _ = self._model.predict(known, values, awaited)
+            known, values = np.concatenate([known, awaited]), np.concatenate([values, expected])
         rows = self._candidates(int(np.nanargmin(costs)))
         mean, deviation = self._model.predict(known, values, self._points.features[rows])
-        return int(rows[np.argmax(_expected_improvement(values.min(), mean, deviation))])
+        return int(rows[np.argmax(_expected_improvement(best, mean, deviation))])
 
     def _candidates(self, best: int) -> NDArray[np.intp]:
         rows = np.flatnonzero(self._open)
@@ -138,55 +163,97 @@ def _expected_improvement(best: float, mean: Floats, deviation: Floats) -> Float
 STRATEGIES: dict[str, Callable[[Points, int], Strategy]] = {
     "model": ModelSearch,
     "random": InOrder.shuffled,
+    "all": InOrder.shuffled,
 }
-"""Strategies by name, as `--strategy` takes them."""
+"""Strategies by name, as `--strategy` takes them: `all` knows no patience and no usual budget."""
 
 
 @dataclass
 class PointSearch:
     """A search in progress, on an evaluator that counts trials and knows the budget."""
 
-    evaluator: Evaluator
+    evaluator: QueuedEvaluator
     points: Points
     seed: int = 0
     strategy: str | None = None
     """Name of the strategy; None for all points of a small space, else the model."""
     enough: Callable[[Trial], bool] = lambda trial: False
     """Whether a trial is good enough to end the search."""
+    patience: int | None = None
+    """Evaluations in a row that may bring less than `PROGRESS` before the search ends; None for
+    any number, as for strategies other than the model."""
+    ended: str = field(default="", init=False)
+    """Why the search ended before the budget did and before all points were known; or empty."""
 
     def run(
         self, first: Sequence[int] = (), known: Sequence[tuple[int, Trial]] = ()
     ) -> Trial | None:
-        """Evaluate until the budget ends, all points are known, or one is good enough.
+        """Evaluate until the budget ends, all points are known, or a rule of this search says so.
 
         `first` are rows that are evaluated before others, `known` those that were earlier. Returns
         the best complete trial, or None where there is none.
         """
         small = len(self.points) <= BRUTE_FORCE
         name = self.strategy or ("random" if small else "model")
-        strategy = STRATEGIES[name](self.points, self.seed)
-        best: Trial | None = None
-        told: set[int] = set()
+        course = _Course(STRATEGIES[name](self.points, self.seed), list(first))
+        for known_row, trial in known:
+            course.tell(known_row, trial)
+        patience = self.patience if name == "model" else None
+        flying = 0
+        while True:
+            self.ended = self.ended or self._why_enough(course, patience)
+            while not self.ended and flying < self.evaluator.capacity:
+                if not self.evaluator.affordable(flying + 1):
+                    break
+                row = course.next_row()
+                if row is None:
+                    break
+                self.evaluator.start(self.points.point(row))
+                flying += 1
+            if not flying or (done := self.evaluator.finished()) is None:
+                return course.best
+            flying -= 1
+            found = self.points.find(done.settings)
+            assert found is not None
+            course.tell(found, done)
 
-        def tell(row: int, trial: Trial) -> None:
-            nonlocal best
-            told.add(row)
-            strategy.tell(row, None if trial.gain is None else -math.log(trial.gain))
-            if trial.state is TrialState.COMPLETE and (trial.gain or 0) > (
-                best.gain if best and best.gain else 0
-            ):
-                best = trial
+    def _why_enough(self, course: _Course, patience: int | None) -> str:
+        if course.best is not None and self.enough(course.best):
+            return "good enough"
+        if patience is not None and course.in_vain >= patience:
+            return f"no progress in {course.in_vain} evaluations"
+        return ""
 
-        for row, trial in known:
-            tell(row, trial)
-        waiting = [row for row in first if row not in told]
-        while best is None or not self.enough(best):
-            proposed = waiting.pop(0) if waiting else strategy.propose()
-            if proposed is None:
-                break
-            point = self.points.point(proposed)
-            if not self.evaluator.affordable([point]):
-                break
-            (trial,) = self.evaluator.measure([point], "search", best.gain if best else None)
-            tell(proposed, trial)
-        return best
+
+class _Course:
+    """What a search has found so far, and what is next."""
+
+    def __init__(self, strategy: Strategy, waiting: list[int]) -> None:
+        self._strategy = strategy
+        self._waiting = waiting
+        self._taken: set[int] = set()
+        self.best: Trial | None = None
+        self._milestone = 0.0
+        self.in_vain = 0
+        """Evaluations since the last that was better by `PROGRESS`."""
+
+    def next_row(self) -> int | None:
+        """Return a row that was not taken before; None where there is none left."""
+        row: int | None = None
+        while row is None or row in self._taken:
+            row = self._waiting.pop(0) if self._waiting else self._strategy.propose()
+            if row is None:
+                return None
+        self._taken.add(row)
+        return row
+
+    def tell(self, row: int, trial: Trial) -> None:
+        self._taken.add(row)
+        self._strategy.tell(row, None if trial.gain is None else -math.log(trial.gain))
+        self.in_vain += 1
+        if trial.state is not TrialState.COMPLETE or not trial.gain:
+            return
+        if self.best is None or trial.gain > (self.best.gain or 0.0):
+            self.best = trial
+        if trial.gain > self._milestone * (1 + PROGRESS):
+            self._milestone, self.in_vain = trial.gain, 0

@@ -132,3 +132,24 @@ class Evaluator(Protocol):
     def affordable(self, batch: Sequence[Point]) -> bool:
         """Say whether the budget has room for one more trial of each of these points."""
         ...
+
+
+class QueuedEvaluator(Protocol):
+    """Measures points of which some are prepared while others are measured."""
+
+    @property
+    def capacity(self) -> int:
+        """Points that can be on their way at once."""
+        ...
+
+    def affordable(self, points: int) -> bool:
+        """Say whether the budget has room for so many points beyond those that are finished."""
+        ...
+
+    def start(self, point: Point) -> None:
+        """Take a point; it returns at once."""
+        ...
+
+    def finished(self) -> Trial | None:
+        """Wait for a point that was started, whichever is first; None once the user has stopped."""
+        ...

@@ -1,8 +1,8 @@
 """Find the block sizes, tiles and options with which a kernel is fastest, and prove it.
 
 The file declares kernels with `gpuadvisor.Kernel`: CUDA C++, Triton, CuPy or Numba. Each point is
-compiled, checked against the reference, and timed in turns with the default, in a process of its
-own that a crash or a hang may take down. With --replay a space that was measured is searched.
+compiled ahead, checked against the reference, and timed in turns with the default, in a process of
+its own that a crash or a hang may take down. With --replay a space that was measured is searched.
 Exit status: 0; 1 where nothing could be evaluated; 2 for a file that cannot be tuned; 5 when the
 store cannot be used; 129, 130, 131 or 143 when interrupted.
 """
@@ -18,11 +18,12 @@ from gpuadvisor.commands._arguments import add_json, add_python, check_positive
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.tuning.kernels.study import Progress
+    from gpuadvisor.tuning.kernels.options import Progress
 
 EPILOG = """examples:
   gpuadvisor tune-kernel examples/kernels/transpose.py
   gpuadvisor tune-kernel softmax.py --kernel softmax --budget 200 --json
+  gpuadvisor tune-kernel stencil.py --effort quick --gpus 0,1
   gpuadvisor tune-kernel --replay gemm_RTX_3090.json.gz --seeds 21
 """
 SEARCH_TRIALS = 200
@@ -41,8 +42,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         metavar="TIME|N",
-        help="most that the search of one kernel and problem may take: 5m (default), or evaluations"
-        f" (default of a replay: {SEARCH_TRIALS})",
+        help="most that the search of one kernel and problem may take: a time such as 5m, or"
+        f" evaluations (default: what the effort says; of a replay {SEARCH_TRIALS})",
+    )
+    parser.add_argument(
+        "--effort",
+        choices=("quick", "full"),
+        default="full",
+        help="quick: 1m, and no more than 30 evaluations in a row without progress; full (default):"
+        " 5m and 100",
+    )
+    parser.add_argument(
+        "--stop-at",
+        metavar="PERCENT",
+        type=float,
+        help="end the search once a point reaches this share of the memory bandwidth of the GPU's"
+        " data sheet; needs the kernel's bytes=",
     )
     parser.add_argument(
         "--kernel",
@@ -52,15 +67,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--strategy",
-        choices=("model", "random"),
-        help="how points are chosen (default: all of up to 300, else a model; a replay: both)",
+        choices=("model", "random", "all"),
+        help="how points are chosen (default: all of up to 300, else a model; a replay: model and"
+        " random); all goes on without a budget until every point is evaluated",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed (default: 0)")
     parser.add_argument(
         "--seeds", metavar="N", type=int, default=5, help="searches of a replay (default: 5)"
     )
     parser.add_argument(
-        "--gpu", metavar="N", type=int, default=0, help="torch's number of the GPU (default: 0)"
+        "--gpus",
+        "--gpu",
+        metavar="N,...",
+        default="0",
+        help="torch's numbers of the GPUs, which measure side by side (default: 0)",
+    )
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="processes that compile ahead (default: half of the cores, at most 4); 0 for none",
+    )
+    parser.add_argument(
+        "--l2",
+        choices=("cold", "warm"),
+        default="cold",
+        help="overwrite the L2 cache before each timed launch (default: cold), or leave it",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=("time", "energy"),
+        default="time",
+        help="what to make small of a launch (default: time); energy takes 4 s more a point",
     )
     add_python(parser, "a Python that has torch and what the kernels need")
     parser.add_argument(
@@ -73,11 +111,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="go on with what was evaluated before"
     )
+    parser.add_argument(
+        "--t4",
+        metavar="FOLDER",
+        type=Path,
+        help="also write the evaluations, or the replayed space, into this folder in the T4 format",
+    )
     add_json(parser, "print the result as JSON on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
-    check_positive(args, "--seeds", "--timeout")
+    check_positive(args, "--seeds", "--timeout", "--stop-at")
+    if args.jobs is not None and args.jobs < 0:
+        raise UsageError(f"--jobs {args.jobs}: give 0 for none, or a number of processes")
     if (args.file is None) == (args.replay is None):
         raise UsageError("name one file: a kernel file, or a recorded space with --replay")
     # Before numpy is loaded: its threads take longer to meet than the model's small matrices.
@@ -86,24 +132,35 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tune(args: argparse.Namespace) -> int:
+    from gpuadvisor.domain.kernel_records import Record
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.reports import kernels_document, strict_json
+    from gpuadvisor.storage.kernel_caches import write_t4
     from gpuadvisor.tuning.budget import BudgetLimit
-    from gpuadvisor.tuning.kernels.study import KernelOptions, check_evaluated, tune_kernels
+    from gpuadvisor.tuning.kernels.options import OBJECTIVES, KernelOptions
+    from gpuadvisor.tuning.kernels.study import check_evaluated, tune_kernels
 
     options = KernelOptions(
         args.file,
         args.python,
-        args.gpu,
-        BudgetLimit.parse(args.budget or "5m"),
-        frozenset(name for name in args.kernel.split(",") if name),
-        args.strategy,
-        args.seed,
-        args.resume,
-        args.timeout,
+        _gpus(args.gpus),
+        None if args.budget is None else BudgetLimit.parse(args.budget),
+        effort=args.effort,
+        only=frozenset(name for name in args.kernel.split(",") if name),
+        strategy=args.strategy,
+        seed=args.seed,
+        resume=args.resume,
+        timeout_s=args.timeout,
+        jobs=args.jobs,
+        l2=args.l2,
+        objective=OBJECTIVES[args.objective],
+        stop_at=None if args.stop_at is None else args.stop_at / 100,
     )
     with stoppable() as stop:
         results = tune_kernels(options, _progress(), stop.requested)
+    if args.t4 is not None:
+        for each in results:
+            write_t4(Record(each.kernel, each.device, each.problem, {}, each.evaluations), args.t4)
     if args.json:
         print(strict_json.text(kernels_document.document(results)))
     else:
@@ -119,7 +176,7 @@ def _replay(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.reports import kernels_document, strict_json
-    from gpuadvisor.storage.kernel_caches import read
+    from gpuadvisor.storage.kernel_caches import read, write_t4
     from gpuadvisor.tuning.budget import BudgetLimit
     from gpuadvisor.tuning.kernels.replaying import replay
 
@@ -128,6 +185,8 @@ def _replay(args: argparse.Namespace) -> int:
         raise UsageError("--budget of a replay is a number of evaluations: --budget 200")
     strategies = [args.strategy] if args.strategy else ["model", "random"]
     record = read(args.replay)
+    if args.t4 is not None:
+        write_t4(record, args.t4)
     seeds = range(args.seed, args.seed + args.seeds)
     with stoppable() as stop, messages().status("Searching ...") as status:
 
@@ -140,6 +199,17 @@ def _replay(args: argparse.Namespace) -> int:
     else:
         print("\n".join(kernels_document.replay_lines(found)))
     return stop.exit_status if stop.requested() else 0
+
+
+def _gpus(text: str) -> tuple[int, ...]:
+    """Return the numbers of `0,1`; UsageError where they are none, or one comes twice."""
+    numbers = text.split(",")
+    if not all(number.strip().isdigit() for number in numbers):
+        raise UsageError(f"--gpus {text}: give numbers as torch has them, such as 0,1")
+    found = tuple(int(number) for number in numbers)
+    if len(set(found)) < len(found):
+        raise UsageError(f"--gpus {text}: a GPU is named twice")
+    return found
 
 
 def _progress() -> Progress:

@@ -34,6 +34,14 @@ class Evaluation:
     timing_ms: float = 0.0
     resources: Mapping[str, int] = field(default_factory=dict)
     """`registers`, `shared_bytes`, `local_bytes`; what is not known is missing."""
+    energy_mj: float | None = None
+    """Energy of a launch in millijoules, launched back to back; None where it was not measured."""
+    default_energy_mj: float | None = None
+    """The default's, right before."""
+    clock_mhz: int | None = None
+    """SM clock right after the last launch; None where it was not read."""
+    slowed_by: tuple[str, ...] = ()
+    """What held the clock down then: names of `gpuadvisor.domain.clock_reasons.SLOWING`."""
 
     @property
     def time_ms(self) -> float | None:
@@ -46,10 +54,13 @@ class Evaluation:
     def gain(self) -> float | None:
         """The default's time over this one's in the same rounds; None for a failure.
 
-        Without the default's time it is the inverse of the time: it only ranks then.
+        Of energies, where these were measured. Without the default's time it is the inverse of the
+        time: it only ranks then.
         """
         if self.time_ms is None:
             return None
+        if self.energy_mj and self.default_energy_mj:
+            return self.default_energy_mj / self.energy_mj
         return (median(self.default_ms) if self.default_ms else 1.0) / self.time_ms
 
 
@@ -99,6 +110,8 @@ class KernelResult:
     """How often a kernel's crash or hang took its process with it."""
     interrupted: str = ""
     """Why it ended early; empty otherwise."""
+    remarks: tuple[str, ...] = ()
+    """Sentences on how it was searched and measured, for whoever reads the figures."""
 
     @property
     def counts(self) -> dict[str, int]:

@@ -43,6 +43,9 @@ _CUDA_KERNEL = re.compile(
     r"__global__\s[^;{}()]*?(?:__launch_bounds__\s*\([^)]*\)\s*[^;{}()]*?)?\b(\w+)\s*\(([^)]*)\)"
 )
 """The name and the arguments of each kernel of CUDA C++."""
+BLOCK_THREADS, BLOCK_DEPTH, SHARED_BYTES = 1024, 64, 227 * 1024
+"""Most threads of a block, in all and in z, and most shared memory of one on any GPU up to compute
+capability 12.1 (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
 MOST_POINTS = 1_000_000
 """Points beyond which a space is refused: each takes some 100 bytes."""
 
@@ -71,8 +74,9 @@ class Array:
     shape: tuple[Rule, ...]
     dtype: str = "float32"
     """As torch names it."""
-    fill: str | float = "normal"
-    """`normal`, `uniform` (0 to 1), `arange`, or the number that every element has."""
+    fill: Any = "normal"
+    """`normal`, `uniform` (0 to 1), `arange`, the number that every element has, or an array of
+    numpy with what it holds."""
     is_output: bool = False
     """Whether the kernel writes it, and it is compared with the reference."""
 
@@ -85,21 +89,13 @@ def array(*shape: Rule, dtype: str = "float32", fill: str | float = "normal") ->
     return Array(shape, dtype, fill)
 
 
-def output(*shape: Rule, dtype: str = "float32", fill: str | float | None = None) -> Array:
+def output(*shape: Rule, dtype: str = "float32", fill: Any = None) -> Array:
     """Return an argument that the kernel writes, and that is compared with the reference.
 
     It holds NaN (the largest number, if of integers) before each check, so that what is not written
     is seen; with `fill` it holds that, for kernels that add to it.
     """
     return Array(shape, dtype, "poison" if fill is None else fill, is_output=True)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What outputs are compared with: see `Kernel`."""
-
-    function: Callable[..., Any]
-    tolerance: float | None = None
 
 
 _REGISTERED: list[Kernel] = []
@@ -126,6 +122,9 @@ class Kernel:
     """What the kernel has now, and what a gain is relative to; else the first value of each."""
     restrictions: Sequence[Rule] = ()
     """Rules that are true for the points that make sense."""
+    only: Sequence[tuple[Value, ...]] | None = None
+    """The points that make sense, one by one, each the values of the parameters in their order;
+    None for all that meet the restrictions."""
     problems: Sequence[Mapping[str, Value]] = ({},)
     """Sizes; the kernel is tuned for each. In CUDA C++ they are macros, too, unless an argument of
     the kernel has the name."""
@@ -134,7 +133,10 @@ class Kernel:
     with what the default computes."""
     tolerance: float | None = None
     """Largest difference that is allowed, relative to the largest expected element; None for what
-    the dtype's rounding allows (`collectors/kernels/checking.py`)."""
+    the dtype's rounding allows (`collectors/kernels/child/arguments.py`)."""
+    absolute_tolerance: float | None = None
+    """Largest difference that is allowed however small the expected element; then `tolerance` (else
+    0) is relative to that element alone, as in `numpy.allclose`."""
     outputs: Sequence[int] | None = None
     """Which arguments are compared, where a function makes them."""
     name: str = ""
@@ -204,6 +206,13 @@ class Kernel:
         a sparse grid is never visited.
         """
         names = list(self.parameters)
+        if self.only is not None:
+            yield from (
+                tuple(each)
+                for each in self.only
+                if self.violated({**problem, **dict(zip(names, each, strict=True))}) is None
+            )
+            return
         known = set(problem)
         due: list[list[Rule]] = []
         left = list(self.restrictions)
@@ -225,7 +234,7 @@ class Kernel:
                     yield from deeper(place + 1)
             del point[names[place]]
 
-        return deeper(0)
+        yield from deeper(0)
 
     def checked_points(self, problem: Names) -> list[tuple[Value, ...]]:
         """Return those points; UsageError where there is none, too many, or not the default."""
@@ -245,6 +254,39 @@ class Kernel:
                 f"its default ({_shown(self.start)}) violates the restriction {broken}{where}"
             )
         return found
+
+    def launchable(
+        self, problem: Names, points: Sequence[tuple[Value, ...]]
+    ) -> list[tuple[Value, ...]]:
+        """Return those of the points whose block some GPU can launch; UsageError where that is
+        none of them, or not the default.
+        """
+        names = list(self.parameters)
+        found = [
+            point
+            for point in points
+            if self.unlaunchable({**problem, **dict(zip(names, point, strict=True))}) is None
+        ]
+        why = self.unlaunchable({**problem, **self.start})
+        if why is not None:
+            raise self._error(f"its default ({_shown(self.start)}) cannot be launched: {why}")
+        return found
+
+    def unlaunchable(self, names: Names) -> str | None:
+        """Return why no GPU can launch the block of a point; None where that needs a compiler."""
+        if self.block is not None:
+            block = self.sides("block", self.block, names)
+            threads = math.prod(block)
+            if threads > BLOCK_THREADS:
+                return f"a block of {threads:,} threads is more than {BLOCK_THREADS:,}"
+            if len(block) == 3 and block[2] > BLOCK_DEPTH:
+                return f"a block has at most {BLOCK_DEPTH} threads in z, not {block[2]}"
+        shared = int(self.value("shared_bytes", self.shared_bytes, names))
+        if shared > SHARED_BYTES:
+            return (
+                f"{shared:,} bytes of shared memory are more than the {SHARED_BYTES:,} of any GPU"
+            )
+        return None
 
     @property
     def arguments_vary(self) -> bool:
@@ -345,6 +387,10 @@ class Kernel:
             raise self._error(
                 f"{what}, {text}, fails for {_shown(names)}: {type(error).__name__}: {error}"
             ) from error
+
+
+class DefaultFailsError(UsageError):
+    """The point that all others are compared with cannot be compiled or run, or is wrong."""
 
 
 def declared() -> list[Kernel]:

@@ -39,6 +39,8 @@ def lines(result: KernelResult) -> Iterator[str]:
         yield "  results were compared with the default's: the kernel has no reference"
     if not result.repeats:
         yield "  the default does not give the same bits twice"
+    for remark in result.remarks:
+        yield f"  {remark}"
     yield f"  every evaluation: {result.record}"
     if result.interrupted:
         yield "  go on with --resume"
@@ -179,6 +181,7 @@ def _result(result: KernelResult) -> dict[str, Any]:
         "search_s": result.search_s,
         "restarts": result.restarts,
         "interrupted": result.interrupted,
+        "remarks": list(result.remarks),
     }
 
 

@@ -10,12 +10,14 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Self
 
 from gpuadvisor.collectors.interpreter import locate
 from gpuadvisor.collectors.script.bundle import bundle_folder
+from gpuadvisor.domain.kernels import DefaultFailsError
 from gpuadvisor.errors import AdvisorError, UsageError
 
 Answer = Mapping[str, Any]
@@ -27,13 +29,42 @@ ANSWER_S = 60.0
 than one. What takes longer hangs."""
 
 
-class KernelProcess:
-    """A kernel file in a process of the user's Python, which is started again when it died."""
+@dataclass(frozen=True)
+class Proof:
+    """The default and some points timed in turns."""
 
-    def __init__(self, python: str, file: Path, gpu: int = 0, answer_s: float = ANSWER_S) -> None:
-        self._command = [locate(python), "-m", "gpuadvisor.collectors.kernels.child", str(file)]
-        self._gpu = gpu
+    rounds_ms: list[list[float]]
+    """Times of the default, and of each point."""
+    wrong: list[str | None]
+    """How each point's results differ on inputs that it had not seen; None where they do not."""
+    repeats: list[bool]
+    """Whether each point gives the same bits twice."""
+
+
+class KernelProcess:
+    """A kernel file in a process of the user's Python, which is started again when it died.
+
+    It is one thread's, except for `stop`.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        file: Path,
+        gpu: int = 0,
+        answer_s: float = ANSWER_S,
+        folder: str = "",
+        l2: str = "cold",
+    ) -> None:
+        """Prepare for a GPU by torch's number; `folder` is where processes share binaries, `l2`
+        whether caches are `cold` or `warm` when a kernel is timed.
+        """
+        module = "gpuadvisor.collectors.kernels.child"
+        self._command = [locate(python), "-m", module, str(file), folder]
+        self.gpu = gpu
+        self._l2 = l2
         self._answer_s = answer_s
+        self._is_stopped = False
         self._process: subprocess.Popen[bytes] | None = None
         self._opened: dict[str, Any] | None = None
         self.restarts = 0
@@ -54,21 +85,43 @@ class KernelProcess:
 
     def open(self, kernel: int, problem: int, seed: int) -> Answer:
         """Compile and check the default of a kernel for a problem, and return what is known of the
-        device; UsageError where that fails, as then nothing can be compared.
+        device; DefaultFailsError where that fails, as then nothing can be compared.
         """
         request = {"do": "open", "kernel": kernel, "problem": problem, "seed": seed}
-        self._opened = {**request, "gpu": self._gpu}
+        self._opened = {**request, "gpu": self.gpu, "l2": self._l2}
         return self._sure(self._opened, STARTING_S)
+
+    def compile(
+        self, kernel: int, problem: int, point: Mapping[str, Any], capability: str
+    ) -> Answer:
+        """Compile a point into the folder, and return what a block takes (`taken`) and whether the
+        language can be compiled ahead at all (`ahead`); or a `state` and `reason`.
+        """
+        where = {"kernel": kernel, "problem": problem, "capability": capability, "gpu": self.gpu}
+        return self._ask({"do": "compile", "point": dict(point), **where})
 
     def measure(self, point: Mapping[str, Any], give_up_at: float | None) -> Answer:
         """Return the times of a point and of the default in turns, or a `state` and `reason`."""
         return self._ask({"do": "measure", "point": dict(point), "give_up_at": give_up_at})
 
-    def prove(self, points: Sequence[Mapping[str, Any]], rounds: int) -> list[list[float]]:
-        """Return the times of the default and of each point, in milliseconds, in turns."""
+    def prove(self, points: Sequence[Mapping[str, Any]], rounds: int) -> Proof:
+        """Time the default and each point in turns, and check each point once more."""
         answer = self._sure({"do": "prove", "points": list(points), "rounds": rounds}, STARTING_S)
-        found: list[list[float]] = answer["rounds_ms"]
-        return found
+        return Proof(answer["rounds_ms"], answer["wrong"], answer["repeats"])
+
+    def spend(self, point: Mapping[str, Any] | None, seconds: float) -> int:
+        """Launch a point, or the default, back to back for so long, and return how often."""
+        launches: int = self._sure(
+            {"do": "spend", "point": point, "seconds": seconds}, self._answer_s + seconds
+        )["launches"]
+        return launches
+
+    def stop(self) -> None:
+        """End the process from another thread; it is not started again."""
+        self._is_stopped = True
+        if (process := self._process) is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process and its whole group."""
@@ -86,12 +139,15 @@ class KernelProcess:
     def _sure(self, request: dict[str, Any], limit_s: float) -> Answer:
         answer = self._ask(request, limit_s)
         if "state" in answer:
-            what = "the best points" if request["do"] == "prove" else "the default"
-            raise UsageError(f"{what} cannot be run: {answer['reason']}")
+            if request["do"] == "open":
+                raise DefaultFailsError(f"the default cannot be run: {answer['reason']}")
+            raise UsageError(f"the best points cannot be run: {answer['reason']}")
         return answer
 
     def _ask(self, request: dict[str, Any], limit_s: float | None = None) -> Answer:
         """Return the answer; UsageError for an error of the file; a state for a death or a hang."""
+        if self._is_stopped:
+            return {"state": "crashed", "reason": "interrupted"}
         if self._process is None:
             self._start()
             if self._opened is not None and request["do"] not in ("open", "describe"):
@@ -104,7 +160,7 @@ class KernelProcess:
         elif answer.get("over"):
             self._again()
         if "error" in answer:
-            raise UsageError(answer["error"])
+            raise (DefaultFailsError if answer.get("of_default") else UsageError)(answer["error"])
         return answer
 
     def _again(self) -> None:
@@ -134,6 +190,8 @@ class KernelProcess:
             os.close(write)
         self._answers = os.fdopen(read, "rb", buffering=0)
         self._rest = b""
+        if self._is_stopped:  # meanwhile
+            self.stop()
         ready = self._line(STARTING_S)
         if ready is None:
             reason = self._death(STARTING_S)["reason"]

@@ -8,7 +8,7 @@ from gpuadvisor import Kernel, array, output
 
 
 @triton.jit
-def softmax(out, values, rows, columns, BLOCK: tl.constexpr, ROWS: tl.constexpr):  # noqa: N803
+def softmax(out, values, rows, columns, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     for number in range(ROWS):
         row = tl.program_id(0) * ROWS + number
         if row < rows:

@@ -23,8 +23,9 @@ extern "C" __global__ void bad(float *y, const float *x, int n)
     if (mode == 3) while (*(volatile const float *)x == *(volatile const float *)x) ;
     if (mode == 6 && at == 0) y[n] = 3;
     if (at < n) y[at] = mode == 2 ? x[at] : 2 * x[at];
-}""", parameters={"mode": [0, 1, 2, 3, 4, 5, 6]}, default={"mode": 0}, problems=[{"n": 4096}],
-    grid="n // 256", block=256, shared_bytes="1 << 20 if mode == 4 else 0",
+}""", parameters={"mode": [0, 1, 2, 3, 4, 5, 6, 7]}, default={"mode": 0}, problems=[{"n": 4096}],
+    grid="1 << 31 if mode == 7 else n // 256", block=256,
+    shared_bytes="1 << 20 if mode == 4 else 0",
     arguments=[output("n"), array("n"), "n"], reference=lambda y, x, n: 2 * x)
 '''
 
@@ -58,8 +59,11 @@ def test_a_recorded_space_is_searched_without_a_gpu(tmp_path, capsys):
     model, chance = found["strategies"]
     assert model["best"] == {"x": 128, "y": 4}
     assert model["score"] > chance["score"]
-    once = ["--budget", "5", "--seeds", "1"]
+    once = ["--budget", "5", "--seeds", "1", "--t4", str(tmp_path / "t4")]
     assert main(["tune-kernel", "--replay", str(tmp_path / "add.json"), *once]) == 0
+    assert "400 points, 1 of them fail; best 1.00 ms" in capsys.readouterr().out
+    (written,) = (tmp_path / "t4").iterdir()
+    assert main(["tune-kernel", "--replay", str(written), "--budget", "5", "--seeds", "1"]) == 0
     assert "400 points, 1 of them fail; best 1.00 ms" in capsys.readouterr().out
 
 
@@ -89,19 +93,111 @@ def test_one_file_is_named(capsys):
     assert "there is no file nosuchfile.py" in capsys.readouterr().err
 
 
-@pytest.mark.gpu
-def test_what_fails_on_a_gpu_is_counted_and_the_rest_goes_on(tmp_path, capsys, monkeypatch):
+ONE = r'''
+Kernel("""
+extern "C" __global__ void one(float *y, const float *x, int n)
+{
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+    LINE
+}""", parameters={"block": [128, 256]}, problems=[{"n": 4096}], grid="GRID", block="block",
+    arguments=[output("n"), array("n"), "n"], reference=lambda y, x, n: 2 * x)
+'''
+
+
+def tuned(tmp_path, capsys, monkeypatch, text, *arguments, status=0):
+    """Tune a file with this text, and return what was printed: JSON, or the error."""
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
-    file = tmp_path / "bad.py"
-    file.write_text(HEAD + FAILING)
-    assert main(["tune-kernel", str(file), "--timeout", "6", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["kernels"]
-    assert found["states"] == {"complete": 1, "crashed": 1, "wrong": 2, "hung": 1, "unsupported": 2}
-    assert found["restarts"] == 2
+    file = tmp_path / "kernels.py"
+    file.write_text(HEAD + text)
+    assert main(["tune-kernel", str(file), "--timeout", "6", "--json", *arguments]) == status
+    out, error = capsys.readouterr()
+    return json.loads(out)["kernels"] if status == 0 else error
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["transpose", "reduction", "matmul", "softmax", "scaled_sum"])
+def test_what_fails_on_a_gpu_is_counted_and_the_gpu_is_usable_afterwards(
+    tmp_path, capsys, monkeypatch
+):
+    (found,) = tuned(tmp_path, capsys, monkeypatch, FAILING)
+    assert found["states"] == {"complete": 1, "crashed": 2, "wrong": 2, "hung": 1, "unsupported": 1}
+    assert found["restarts"] == 2
+    assert any("1 point was left out" in each for each in found["remarks"])
+    record = json.loads(Path(found["record"]).read_text())["cache"]
+    assert "error: " in record["5"]["reason"]
+    assert "in `this is no C`" in record["5"]["reason"]
+    fine = ONE.replace("LINE", "if (at < n) y[at] = 2 * x[at];").replace("GRID", "n // block")
+    (found,) = tuned(tmp_path, capsys, monkeypatch, fine)
+    assert found["states"] == {"complete": 2}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "line, grid, said",
+    [
+        ("y[at] = 2 * z[at];", "n // block", 'identifier "z" is undefined in `y[at] = 2 * z[at];`'),
+        ("if (at < n) y[at] = x[at];", "n // block", "of 4,096 elements differ by more than"),
+        ("if (at < n / 2) y[at] = 2 * x[at];", "n // block", "was left unwritten or is NaN"),
+        ("if (at < n) y[at] = 2 * x[at]; y[n] = 1;", "n // block", "writes outside of argument 1"),
+        ("y[at] = 2 * x[at];", "1 << 31", "the default cannot be run"),
+        ("y[(size_t)1 << 40] = 2;", "n // block", "the default cannot be run"),
+        (
+            "while (*(volatile float *)y != 5) ;",
+            "n // block",
+            "the default cannot be run: no answer",
+        ),
+    ],
+)
+def test_a_default_that_fails_ends_the_study_with_a_sentence(
+    tmp_path, capsys, monkeypatch, line, grid, said
+):
+    monkeypatch.setattr("gpuadvisor.collectors.kernels.runner.STARTING_S", 30.0)
+    text = ONE.replace("LINE", line).replace("GRID", grid)
+    error = tuned(tmp_path, capsys, monkeypatch, text, status=2)
+    assert said in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.gpu
+def test_results_that_change_from_launch_to_launch_are_said(tmp_path, capsys, monkeypatch):
+    line = "if (at < n) y[at] = 2 * x[at] * (1 + 1e-6f * (clock64() % 7));"
+    text = ONE.replace("LINE", line).replace("GRID", "n // block")
+    (found,) = tuned(tmp_path, capsys, monkeypatch, text)
+    assert found["repeats"] is False
+
+
+@pytest.mark.gpu
+def test_caches_clocks_and_energy_are_said(tmp_path, capsys, monkeypatch):
+    line = "if (at < n) y[at] = 2 * x[at];"
+    text = ONE.replace("LINE", line).replace("GRID", "n // block")
+    (warm,) = tuned(tmp_path, capsys, monkeypatch, text, "--l2", "warm")
+    assert any("L2 cache as the one before left it" in each for each in warm["remarks"])
+    assert any("SM clock" in each for each in warm["remarks"])
+    (energy,) = tuned(tmp_path, capsys, monkeypatch, text, "--objective", "energy")
+    assert any("mJ a launch" in each for each in energy["remarks"])
+
+
+@pytest.mark.gpu
+def test_two_gpus_share_the_points(tmp_path, capsys, monkeypatch):
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
+    file = str(EXAMPLES / "transpose.py")
+    assert main(["tune-kernel", file, "--budget", "40", "--gpus", "0,1", "--json"]) == 0
+    for found in json.loads(capsys.readouterr().out)["kernels"]:
+        assert sum(found["states"].values()) == 40
+        assert any("2 GPUs measured side by side" in each for each in found["remarks"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transpose", "reduction", "matmul", "stencil", "prefix_sum", "softmax", "layer_norm",
+        "attention", "scaled_sum",
+    ],
+)  # fmt: skip
 def test_the_examples_are_tuned_and_never_slower(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
     assert main(["tune-kernel", str(EXAMPLES / f"{name}.py"), "--budget", "15", "--json"]) == 0

@@ -14,7 +14,7 @@ from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.search_score import KnownSpace, median_or_none
 from gpuadvisor.tuners.space import Parameter, Point
 from gpuadvisor.tuning.budget import BudgetLimit
-from gpuadvisor.tuning.kernels.evaluator import PointEvaluator
+from gpuadvisor.tuning.kernels.evaluator import InTurn, PointEvaluator
 
 
 def replay(
@@ -24,8 +24,13 @@ def replay(
     budget: int,
     cancelled: Callable[[], bool] = lambda: False,
     on_search: Callable[[str, int], None] = lambda strategy, seed: None,
+    capacity: int = 1,
 ) -> Replay:
-    """Let each strategy search a recorded space once a seed; UsageError where nothing is valid."""
+    """Let each strategy search a recorded space once a seed; UsageError where nothing is valid.
+
+    With a `capacity` above 1 so many points are on their way at once, as where they are compiled
+    ahead: a strategy then proposes before it knows what came of the ones before.
+    """
     if not any(evaluation.time_ms for evaluation in record.evaluations):
         raise UsageError("the file holds no point that could be timed: there is nothing to search")
     space = KnownSpace([_cost(each) for each in record.evaluations])
@@ -38,7 +43,7 @@ def replay(
             if cancelled():
                 break
             on_search(strategy, seed)
-            evaluator = _evaluator(record, points, budget, cancelled)
+            evaluator = _evaluator(record, points, budget, cancelled, capacity)
             began_s = time.process_time()
             PointSearch(evaluator, points, seed, strategy).run()
             cpu_s += time.process_time() - began_s
@@ -63,14 +68,14 @@ def replay(
 
 
 def _evaluator(
-    record: Record, points: Points, budget: int, cancelled: Callable[[], bool]
+    record: Record, points: Points, budget: int, cancelled: Callable[[], bool], capacity: int
 ) -> PointEvaluator:
     def measure(point: Point, give_up_at: float | None) -> Evaluation:
         row = points.find(point)
         assert row is not None
         return record.evaluations[row]
 
-    return PointEvaluator(measure, BudgetLimit(trials=budget), cancelled)
+    return PointEvaluator(InTurn(measure, capacity), BudgetLimit(trials=budget), cancelled)
 
 
 def _judged(

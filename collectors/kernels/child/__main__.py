@@ -1,8 +1,8 @@
-"""Answers one request a line: describe the file, open a kernel and problem, measure, prove.
+"""Answers one request a line: describe the file, compile, open, measure, prove, spend.
 
-Requests come as JSON on the standard input, answers go to the file descriptor that is named on the
-command line; what the kernel file prints goes to the standard error. What poisons the CUDA context
-is answered, and ends the process: whoever asks starts another.
+The command line names the kernel file, a folder for binaries, and the file descriptor for answers.
+Requests come as JSON on the standard input; what the file prints goes to the standard error. What
+poisons the CUDA context is answered, and ends the process: whoever asks starts another.
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuadvisor.collectors.kernels.child.arguments import Arguments, difference
-from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, build
+from gpuadvisor.collectors.kernels.child.backends import (
+    CannotBuild,
+    Launchable,
+    Target,
+    build,
+    prepare,
+)
 from gpuadvisor.collectors.kernels.child.timing import Clock
-from gpuadvisor.domain.kernels import Kernel, declared
+from gpuadvisor.domain.kernels import DefaultFailsError, Kernel, declared
 from gpuadvisor.errors import AdvisorError, UsageError
 
 Answer = dict[str, Any]
@@ -28,12 +34,25 @@ Answer = dict[str, Any]
 class Session:
     """The kernels of one file, and the one that is open."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, folder: str) -> None:
         self.kernels = _load(file)
+        self.folder = folder
 
     def describe(self, request: Mapping[str, Any]) -> Answer:
         """Return what there is to tune; the points of each problem in the order of its values."""
         return {"kernels": [_described(kernel) for kernel in self.kernels]}
+
+    def compile(self, request: Mapping[str, Any]) -> Answer:
+        """Compile a point for whoever measures it, and return what a block of it takes."""
+        kernel = self.kernels[request["kernel"]]
+        names = {**kernel.problems[request["problem"]], **request["point"]}
+        began = time.perf_counter()
+        taken = prepare(kernel, names, Target(request["capability"], request["gpu"], self.folder))
+        return {
+            "ahead": taken is not None,
+            "taken": dict(taken or {}),
+            "compile_ms": 1e3 * (time.perf_counter() - began),
+        }
 
     def open(self, request: Mapping[str, Any]) -> Answer:
         """Compile and check the default of a kernel for a problem."""
@@ -51,24 +70,27 @@ class Session:
         torch.cuda.set_stream(torch.cuda.Stream())
         self.kernel = self.kernels[request["kernel"]]
         self.problem = dict(self.kernel.problems[request["problem"]])
-        self.clock = Clock()
+        self.clock = Clock(request["l2"] == "cold")
+        capability = "".join(map(str, torch.cuda.get_device_capability()))
+        self.target = Target(capability, request["gpu"], self.folder)
         self.seed = int(request["seed"])
         self.reference: list[Any] | None = None
         try:
             self.default = self._built(self.kernel.start)
         except CannotBuild as error:
-            raise UsageError(f"kernel {self.kernel.name}: the default: {error}") from None
+            raise DefaultFailsError(f"kernel {self.kernel.name}: the default: {error}") from None
         self.timed = Arguments(self.kernel, self.names(self.kernel.start), self.seed)
         wrong = self._check(self.default, self.kernel.start)
         if wrong is not None:
-            raise UsageError(f"kernel {self.kernel.name}: its default is wrong: {wrong}")
+            raise DefaultFailsError(f"kernel {self.kernel.name}: its default is wrong: {wrong}")
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return {
             "device": properties.name,
+            "capability": capability,
             "uuid": f"GPU-{getattr(properties, 'uuid', '')}".removesuffix("GPU-") or None,
             "torch": torch.__version__,
             "resources": dict(self.default.resources()),
-            "repeats": self._repeats(),
+            "repeats": self._repeats(self.default, self.kernel.start),
             "bytes": self._figure("bytes"),
             "flops": self._figure("flops"),
         }
@@ -101,19 +123,35 @@ class Session:
         }
 
     def prove(self, request: Mapping[str, Any]) -> Answer:
-        """Time the default and some points in turns, in random order within each round."""
+        """Time the default and some points in turns, in random order within each round, and check
+        each once more.
+        """
+        points = request["points"]
+        built = [self._built(point) for point in points]
         launches = [self._timed(self.default, self.kernel.start)]
-        launches += [self._timed(self._built(point), point) for point in request["points"]]
+        launches += [self._timed(one, point) for one, point in zip(built, points, strict=True)]
         for launch in launches:
             launch()
-        shuffled = random.Random(self.seed)
-        return {"rounds_ms": self.clock.rounds(launches, request["rounds"], shuffled)}
+        rounds = self.clock.rounds(launches, request["rounds"], random.Random(self.seed))
+        return {
+            "rounds_ms": rounds,
+            "wrong": [self._check(*each) for each in zip(built, points, strict=True)],
+            "repeats": [self._repeats(*each) for each in zip(built, points, strict=True)],
+        }
+
+    def spend(self, request: Mapping[str, Any]) -> Answer:
+        """Launch a point, or the default, for some seconds, and return how often."""
+        point = request["point"]
+        is_default = point is None
+        launchable = self.default if is_default else self._built(point)
+        timed = self._timed(launchable, self.kernel.start if is_default else point)
+        return {"launches": self.clock.spend(timed, request["seconds"])}
 
     def names(self, point: Mapping[str, Any]) -> dict[str, Any]:
         return {**self.problem, **point}
 
     def _built(self, point: Mapping[str, Any]) -> Launchable:
-        return build(self.kernel, self.names(point))
+        return build(self.kernel, self.names(point), self.target)
 
     def _timed(self, launchable: Launchable, point: Mapping[str, Any]) -> Callable[[], object]:
         arguments = self.timed
@@ -144,17 +182,20 @@ class Session:
         launchable.launch(arguments.values)
         torch.cuda.synchronize()
         found = arguments.written()
-        return arguments.overrun() or difference(found, expected, self.kernel.tolerance)
+        kernel = self.kernel
+        return arguments.overrun() or difference(
+            found, expected, kernel.tolerance, kernel.absolute_tolerance
+        )
 
-    def _repeats(self) -> bool:
-        """Say whether the default gives the same bits twice."""
+    def _repeats(self, launchable: Launchable, point: Mapping[str, Any]) -> bool:
+        """Say whether a kernel gives the same bits twice."""
         import torch
 
         results = []
         for _ in range(2):
-            arguments = Arguments(self.kernel, self.names(self.kernel.start), self.seed)
+            arguments = Arguments(self.kernel, self.names(point), self.seed)
             arguments.poison()
-            self.default.launch(arguments.values)
+            launchable.launch(arguments.values)
             torch.cuda.synchronize()
             results.append(arguments.written())
         return all(torch.equal(one, other) for one, other in zip(*results, strict=True))
@@ -174,10 +215,17 @@ def _described(kernel: Kernel) -> Answer:
         "parameters": {name: list(values) for name, values in kernel.parameters.items()},
         "default": kernel.start,
         "has_reference": kernel.reference is not None,
-        "problems": [
-            {"sizes": dict(problem), "points": kernel.checked_points(problem)}
-            for problem in kernel.problems
-        ],
+        "problems": [_described_problem(kernel, problem) for problem in kernel.problems],
+    }
+
+
+def _described_problem(kernel: Kernel, problem: Mapping[str, Any]) -> Answer:
+    points = kernel.checked_points(problem)
+    launchable = kernel.launchable(problem, points)
+    return {
+        "sizes": dict(problem),
+        "points": launchable,
+        "unlaunchable": len(points) - len(launchable),
     }
 
 
@@ -220,7 +268,7 @@ def _answer(session: Session, request: Mapping[str, Any]) -> Answer:
     except CannotBuild as error:
         return {"state": "unsupported", "reason": str(error)}
     except AdvisorError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "of_default": isinstance(error, DefaultFailsError)}
     except Exception as error:
         text = " ".join(str(error).split())[:400]
         if "out of memory" in text.lower():
@@ -242,7 +290,7 @@ def _is_over() -> bool:
 
 def main() -> None:
     """Serve requests until the input ends."""
-    file, descriptor = sys.argv[1], int(sys.argv[2])
+    file, folder, descriptor = sys.argv[1], sys.argv[2], int(sys.argv[3])
     answers = os.fdopen(descriptor, "w", encoding="utf-8")
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(2, 1)
@@ -252,7 +300,7 @@ def main() -> None:
         answers.flush()
 
     try:
-        session = Session(file)
+        session = Session(file, folder)
     except AdvisorError as error:
         say({"error": str(error)})
         return

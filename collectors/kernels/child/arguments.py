@@ -23,22 +23,19 @@ COARSEST = 0.15
 class Arguments:
     """One set of arguments, in the kernel's order."""
 
-    def __init__(
-        self, kernel: Kernel, names: Names, seed: int, like: Arguments | None = None
-    ) -> None:
-        """Make them with random numbers from the seed; `like` another set, of which a function's
-        arrays are copied.
-        """
+    def __init__(self, kernel: Kernel, names: Names, seed: int, device: str = "cuda") -> None:
+        """Make them on a device, as torch names it, with random numbers from the seed."""
         import torch
 
         torch.manual_seed(seed)
         self._kernel = kernel
+        self._device = device
         self._guarded: list[tuple[int, Any, Any]] = []
         given = kernel.arguments
         if callable(given):
             made = kernel.value("arguments", given, names)
             self.values: list[Any] = [
-                each.cuda() if hasattr(each, "data_ptr") else _number(each) for each in made
+                each.to(device) if hasattr(each, "data_ptr") else _number(each) for each in made
             ]
             self.outputs = self._chosen(kernel.outputs or ())
         else:
@@ -57,7 +54,7 @@ class Arguments:
         for place in self.outputs:
             given = self._kernel.arguments
             spec = None if callable(given) else given[place]
-            if spec is None or (isinstance(spec, Array) and spec.fill == "poison"):
+            if spec is None or (isinstance(spec, Array) and _is(spec.fill, "poison")):
                 _poison(self.values[place])
 
     def written(self) -> list[Any]:
@@ -90,7 +87,7 @@ class Arguments:
                 f"kernel {self._kernel.name}: its reference returns {len(several)} results, and "
                 f"the kernel has {len(self.outputs)} outputs"
             )
-        results = [torch.as_tensor(each).to("cuda") for each in several]
+        results = [torch.as_tensor(each).to(self._device) for each in several]
         for place, result in zip(self.outputs, results, strict=True):
             shape = tuple(self.values[place].shape)
             if result.numel() != math.prod(shape):
@@ -112,12 +109,12 @@ class Arguments:
         if not isinstance(dtype, torch.dtype):
             raise UsageError(f"kernel {self._kernel.name}: torch has no dtype {spec.dtype}")
         if not spec.is_output:
-            return _filled(torch, shape, dtype, spec.fill)
+            return _filled(torch, shape, dtype, spec.fill, self._device)
         size = math.prod(shape)
-        whole = torch.zeros(size + 2 * GUARD, dtype=dtype, device="cuda")
+        whole = torch.zeros(size + 2 * GUARD, dtype=dtype, device=self._device)
         inner = whole[GUARD : GUARD + size].view(shape)
-        if spec.fill != "poison":
-            inner.copy_(_filled(torch, shape, dtype, spec.fill))
+        if not _is(spec.fill, "poison"):
+            inner.copy_(_filled(torch, shape, dtype, spec.fill, self._device))
         self._guarded.append((place, whole, whole[:GUARD].clone()))
         return inner
 
@@ -132,17 +129,26 @@ class Arguments:
 
 
 def difference(
-    found: Sequence[Any], expected: Sequence[Any], tolerance: float | None
+    found: Sequence[Any],
+    expected: Sequence[Any],
+    tolerance: float | None,
+    absolute: float | None = None,
 ) -> str | None:
-    """Say how results differ by more than the tolerance; None where they do not."""
+    """Say how results differ by more than the tolerance; None where they do not.
+
+    With an `absolute` one, that is added to the tolerance times the expected element; without, the
+    tolerance is relative to the element or the root mean square of all, whichever is larger.
+    """
     for number, (value, wanted) in enumerate(zip(found, expected, strict=True), 1):
-        said = _differs(value, wanted.reshape(value.shape), tolerance)
+        said = _differs(value, wanted.reshape(value.shape), tolerance, absolute)
         if said is not None:
             return said if len(found) == 1 else f"output {number}: {said}"
     return None
 
 
-def _differs(value: Any, wanted: Any, tolerance: float | None) -> str | None:
+def _differs(
+    value: Any, wanted: Any, tolerance: float | None, absolute: float | None
+) -> str | None:
     import torch
 
     if not value.dtype.is_floating_point and not value.dtype.is_complex:
@@ -160,8 +166,12 @@ def _differs(value: Any, wanted: Any, tolerance: float | None) -> str | None:
             "was left unwritten or is NaN" if bool(torch.isnan(one.flatten()[place])) else "differs"
         )
         return f"{int(unlike.sum()):,} of {value.numel():,} elements: element {place} {left}"
-    scale = other[finite].square().mean().sqrt() if bool(finite.any()) else other.new_zeros(())
-    allowed = limit * torch.maximum(other.abs(), scale)
+    if absolute is not None:
+        limit = absolute
+        allowed = absolute + (tolerance or 0.0) * other.abs()
+    else:
+        scale = other[finite].square().mean().sqrt() if bool(finite.any()) else other.new_zeros(())
+        allowed = limit * torch.maximum(other.abs(), scale)
     beyond = torch.where(finite, (one - other).abs() - allowed, torch.zeros_like(one))
     wrong = int((beyond > 0).sum())
     if not wrong:
@@ -173,17 +183,25 @@ def _differs(value: Any, wanted: Any, tolerance: float | None) -> str | None:
     )
 
 
-def _filled(torch: Any, shape: tuple[int, ...], dtype: Any, fill: str | float) -> Any:
+def _filled(torch: Any, shape: tuple[int, ...], dtype: Any, fill: Any, device: str) -> Any:
+    if hasattr(fill, "__array__"):
+        return torch.as_tensor(fill).to(device, dtype).reshape(shape).clone()
     if isinstance(fill, int | float):
-        return torch.full(shape, fill, dtype=dtype, device="cuda")
+        return torch.full(shape, fill, dtype=dtype, device=device)
     if fill == "arange":
-        return torch.arange(math.prod(shape), device="cuda").to(dtype).view(shape)
+        return torch.arange(math.prod(shape), device=device).to(dtype).view(shape)
     if fill not in ("normal", "uniform"):
-        raise UsageError(f"fill is normal, uniform, arange or a number, not {fill!r}")
+        raise UsageError(
+            f"fill is normal, uniform, arange, a number or an array of numpy, not {fill!r}"
+        )
     if not dtype.is_floating_point:
-        return torch.randint(0, 100, shape, device="cuda").to(dtype)
+        return torch.randint(0, 100, shape, device=device).to(dtype)
     make = torch.randn if fill == "normal" else torch.rand
-    return make(shape, device="cuda").to(dtype)
+    return make(shape, device=device).to(dtype)
+
+
+def _is(fill: Any, word: str) -> bool:
+    return isinstance(fill, str) and fill == word
 
 
 def _poison(tensor: Any) -> None:

@@ -1,8 +1,9 @@
-"""Times of kernels on the GPU: events around each launch, with a cold L2 cache, in turns."""
+"""Times of kernels on the GPU: events around each launch, in turns, with a cold L2 cache or not."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,14 +20,22 @@ of 0.2 to 0.8 % within a configuration, as published spaces have it, is then ave
 CLEARLY = 1.5
 """Ratio to the best so far from which a point is not timed to its end."""
 
+HEAD_START_CYCLES = 100_000
+"""Clock cycles, some 50 us, that the GPU waits before a launch with warm caches: until all of it is
+queued, so that what the launch costs the CPU is not timed. Overwriting the cache takes as long."""
+QUEUED_S, MOST_QUEUED = 0.05, 1000
+"""Time of launches that are queued at once, and their number (CUDA's queue holds 1,024)."""
+
 
 class Clock:
     """Times launches on the current GPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_cold: bool = True) -> None:
+        """Time each launch after the L2 cache was overwritten, or as the last one left it."""
         import torch
 
         self._torch = torch
+        self._is_cold = is_cold
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         l2_bytes = getattr(properties, "L2_cache_size", 0) or 64 << 20
         self._flushed = torch.empty(2 * l2_bytes, dtype=torch.int8, device="cuda")
@@ -45,13 +54,32 @@ class Clock:
             shuffled.shuffle(order)
             for place in order:
                 begin, end = event(enable_timing=True), event(enable_timing=True)
-                self._flushed.zero_()
+                if self._is_cold:
+                    self._flushed.zero_()
+                else:
+                    self._torch.cuda._sleep(HEAD_START_CYCLES)
                 begin.record()
                 launches[place]()
                 end.record()
                 marks[place].append((begin, end))
         self._torch.cuda.synchronize()
         return [[begin.elapsed_time(end) for begin, end in each] for each in marks]
+
+    def spend(self, launch: Launch, seconds: float) -> int:
+        """Launch back to back for so long, and return how often: nothing beside the kernel takes
+        energy meanwhile.
+        """
+        launch()
+        self._torch.cuda.synchronize()
+        began_s, launches, queued = time.perf_counter(), 0, 1
+        while (past_s := time.perf_counter() - began_s) < seconds:
+            if launches:
+                queued = max(1, min(MOST_QUEUED, int(QUEUED_S * launches / past_s)))
+            for _ in range(queued):
+                launch()
+            self._torch.cuda.synchronize()
+            launches += queued
+        return launches
 
     def against(
         self, default: Launch, launch: Launch, give_up_at: float | None, seed: int

@@ -11,7 +11,7 @@ from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.search_score import KnownSpace
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.budget import BudgetLimit
-from gpuadvisor.tuning.kernels.evaluator import PointEvaluator
+from gpuadvisor.tuning.kernels.evaluator import InTurn, PointEvaluator
 
 X, Y = Parameter("x", tuple(range(16, 1025, 16)), 16), Parameter("y", (1, 2, 4, 8, 16), 1)
 MODE = Parameter("mode", ("plain", "vector"), "plain")
@@ -32,13 +32,13 @@ def time_ms(point):
     return 1 + away + 0.3 * (point["x"] % 32 > 0) + 0.2 * (point["mode"] == "plain")
 
 
-def evaluator(budget):
+def evaluator(budget, capacity=1):
     def measure(point, give_up_at):
         time = time_ms(point)
         state = TrialState.CRASHED if time is None else TrialState.COMPLETE
         return Evaluation(dict(point), state, "", recorded_ms=time)
 
-    return PointEvaluator(measure, BudgetLimit(trials=budget))
+    return PointEvaluator(InTurn(measure, capacity), BudgetLimit(trials=budget))
 
 
 def test_points_are_the_feasible_ones_and_are_found_again():
@@ -55,6 +55,30 @@ def test_the_model_finds_the_best_in_few_evaluations_and_repeats_none():
     assert best.settings == {"x": 128, "y": 4, "mode": "vector"}
     visited = [tuple(trial.settings.values()) for trial in made.trials]
     assert len(set(visited)) == len(visited) == 30
+
+
+def test_the_model_proposes_other_points_while_some_are_on_their_way():
+    made = evaluator(40, capacity=5)
+    best = PointSearch(made, POINTS, 0, "model").run()
+    assert best.settings == {"x": 128, "y": 4, "mode": "vector"}
+    visited = [tuple(trial.settings.values()) for trial in made.trials]
+    assert len(set(visited)) == len(visited) == 40
+
+
+@pytest.mark.parametrize(
+    "rule, said",
+    [
+        ({"patience": 12}, "no progress in 12 evaluations"),
+        ({"enough": lambda trial: trial.gain > 1 / 1.2}, "good enough"),
+        ({}, ""),
+    ],
+)
+def test_a_search_ends_where_a_rule_says_so(rule, said):
+    made = evaluator(60)
+    search = PointSearch(made, POINTS, 0, "model", **rule)
+    search.run()
+    assert search.ended == said
+    assert (len(made.trials) == 60) is (said == "")
 
 
 def test_a_small_space_is_evaluated_whole():
@@ -82,7 +106,7 @@ def test_a_space_where_everything_fails_has_no_best():
     def measure(point, give_up_at):
         return Evaluation(dict(point), TrialState.CRASHED, "launch failed")
 
-    made = PointEvaluator(measure, BudgetLimit(trials=15))
+    made = PointEvaluator(InTurn(measure), BudgetLimit(trials=15))
     assert PointSearch(made, POINTS, 0, "model").run() is None
     assert len(made.trials) == 15
 

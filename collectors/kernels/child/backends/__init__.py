@@ -1,8 +1,9 @@
 """Languages of kernels, a file each: from a source and a point to something that can be launched.
 
-A backend has `takes(source) -> bool` and `build(kernel, source, names) -> Launchable`. It raises
-`CannotBuild` with the compiler's words for what no GPU of this kind could run. Whatever it needs is
-imported when it builds.
+A backend has `takes(source) -> bool` and `build(kernel, source, names, target) -> Launchable`. It
+raises `CannotBuild` with the compiler's words for what no GPU of this kind could run. Whatever it
+needs is imported when it builds. One whose compiler works without the process that launches has
+`prepare`, too, which leaves the binary where `build` finds it.
 """
 
 from __future__ import annotations
@@ -36,23 +37,60 @@ class Launchable:
     is not known is missing."""
 
 
+@dataclass(frozen=True)
+class Target:
+    """What is compiled for."""
+
+    capability: str
+    """Compute capability without its dot: `90`."""
+    gpu: int = 0
+    """torch's number of the GPU."""
+    folder: str = ""
+    """Where binaries are kept for other processes; empty for nowhere."""
+
+    def select(self) -> None:
+        """Make the GPU the current one, for compilers that ask which it is."""
+        import torch
+
+        torch.cuda.set_device(self.gpu)
+
+
 class Backend(Protocol):
     """A module of this folder."""
 
     def takes(self, source: Any) -> bool: ...
 
-    def build(self, kernel: Kernel, source: Any, names: Names) -> Launchable: ...
+    def build(self, kernel: Kernel, source: Any, names: Names, target: Target) -> Launchable: ...
 
 
-def build(kernel: Kernel, names: Names) -> Launchable:
+def build(kernel: Kernel, names: Names, target: Target) -> Launchable:
     """Compile a kernel for the names of a problem and a point."""
+    source, backend = _chosen(kernel, names)
+    return backend.build(kernel, source, names, target)
+
+
+def prepare(kernel: Kernel, names: Names, target: Target) -> Mapping[str, int] | None:
+    """Compile a kernel, so that `build` finds the binary, and return what a block of it takes.
+
+    That is `threads`, `registers` and `local_bytes` a thread, and `shared_bytes`, dynamic ones too;
+    what is not known is missing. None for a language that compiles only where it launches.
+    """
+    source, backend = _chosen(kernel, names)
+    ahead = getattr(backend, "prepare", None)
+    if ahead is None:
+        return None
+    return cast("Mapping[str, int] | None", ahead(kernel, source, names, target))
+
+
+def _chosen(kernel: Kernel, names: Names) -> tuple[Any, Backend]:
+    """Return the source for these names, and who compiles it."""
     source = kernel.source
     if inspect.isfunction(source):  # it makes the kernel for a point, as closures do
         source = kernel.value("the function that makes the kernel", source, names)
     for name in BACKENDS:
         backend = cast(Backend, import_module(f"{__name__}.{name}"))
         if backend.takes(source):
-            return backend.build(kernel, source, names)
+            return source, backend
     raise UsageError(
         f"kernel {kernel.name}: its source is a {type(source).__name__}: it must be CUDA C++ as "
         "text or a .cu file, or a kernel of triton.jit, numba.cuda.jit or cupy.RawKernel"
@@ -68,10 +106,7 @@ def threads(kernel: Kernel, names: Names) -> tuple[int, ...]:
     """Return the block; UsageError where the kernel names none."""
     if kernel.block is None:
         raise UsageError(f"kernel {kernel.name} needs block=: threads in x, y and z")
-    block = kernel.sides("block", kernel.block, names)
-    total = 1
-    for side in block:
-        total *= side
-    if total > 1024:
-        raise CannotBuild(f"a block of {total:,} threads is more than the 1,024 of any GPU")
-    return block
+    why = kernel.unlaunchable(names)
+    if why is not None:
+        raise CannotBuild(why)
+    return kernel.sides("block", kernel.block, names)

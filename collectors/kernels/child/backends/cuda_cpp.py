@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import hashlib
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, threads
+from gpuadvisor.collectors.kernels.child.backends import (
+    CannotBuild,
+    Launchable,
+    Target,
+    cubin,
+    threads,
+)
 from gpuadvisor.domain.kernels import Kernel, Names
 from gpuadvisor.errors import UsageError
 
 STATIC_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory above which a kernel is told beforehand (CUDA C++ Programming Guide)."""
-_SHOWN_LINES = 6
+_SHOWN_ERRORS = 3
 
 
 def takes(source: Any) -> bool:
@@ -20,24 +31,14 @@ def takes(source: Any) -> bool:
     return isinstance(source, str)
 
 
-def build(kernel: Kernel, source: str, names: Names) -> Launchable:
-    """Compile for the current GPU, each name a macro."""
+def build(kernel: Kernel, source: str, names: Names, target: Target) -> Launchable:
+    """Load for the current GPU what is compiled with each name as a macro."""
     core = _core()
     import torch
 
-    text, name = kernel.with_macros(kernel.cuda_text, names), kernel.name
-    capability = "".join(map(str, torch.cuda.get_device_capability()))
-    options = core.ProgramOptions(
-        std="c++17",
-        arch=f"sm_{capability}",
-        **_flags(kernel),
-    )
     block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
-    try:
-        program = core.Program(text, "c++", options)
-        compiled = program.compile("cubin", name_expressions=(name,)).get_kernel(name)
-    except Exception as error:
-        raise CannotBuild(f"it does not compile: {_lines(str(error))}") from None
+    binary, symbol = _compiled(core, kernel, names, target)
+    compiled = core.ObjectCode.from_cubin(binary).get_kernel(symbol)
     shared = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
     _allow(compiled, shared)
     configuration = core.LaunchConfig(grid=grid, block=block, shmem_size=shared)
@@ -52,6 +53,44 @@ def build(kernel: Kernel, source: str, names: Names) -> Launchable:
         return core.launch(stream, configuration, compiled, *values)
 
     return Launchable(launch, lambda: _resources(compiled))
+
+
+def prepare(kernel: Kernel, source: str, names: Names, target: Target) -> Mapping[str, int]:
+    """Compile without a GPU, and return what a block takes."""
+    block = threads(kernel, names)
+    binary, symbol = _compiled(_core(), kernel, names, target)
+    taken = cubin.resources(binary, symbol)
+    dynamic = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
+    if "shared_bytes" in taken:
+        taken["shared_bytes"] += dynamic
+    return {"threads": math.prod(block), **taken}
+
+
+def _compiled(core: Any, kernel: Kernel, names: Names, target: Target) -> tuple[bytes, str]:
+    """Return a cubin and the mangled name of the kernel in it, from the target's folder if another
+    process left it there; CannotBuild, in the compiler's words, where it does not compile.
+    """
+    text = kernel.with_macros(kernel.cuda_text, names)
+    key = f"{target.capability}\0{chr(0).join(kernel.options)}\0{text}"
+    kept = Path(target.folder, f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin")
+    if target.folder and kept.is_file():
+        head, _, binary = kept.read_bytes().partition(b"\n")
+        return binary, head.decode()
+    options = core.ProgramOptions(std="c++17", arch=f"sm_{target.capability}", **_flags(kernel))
+    try:
+        compiled = core.Program(text, "c++", options).compile(
+            "cubin", name_expressions=(kernel.name,)
+        )
+    except Exception as error:
+        raise CannotBuild(f"it does not compile: {compiler_errors(str(error))}") from None
+    mangled = compiled.symbol_mapping.get(kernel.name, kernel.name)
+    symbol: str = mangled.decode() if isinstance(mangled, bytes) else mangled
+    binary = bytes(compiled.code)
+    if target.folder:
+        draft = kept.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(symbol.encode() + b"\n" + binary)
+        draft.replace(kept)  # so that nobody reads half of it
+    return binary, symbol
 
 
 def _core() -> Any:
@@ -136,7 +175,14 @@ def _resources(compiled: Any) -> dict[str, int]:
     return found
 
 
-def _lines(text: str) -> str:
-    """Return the compiler's own lines of an error, which name file and line."""
-    said = [line.strip() for line in text.splitlines() if "error" in line.lower()]
-    return "; ".join(said[:_SHOWN_LINES]) or " ".join(text.split())
+def compiler_errors(log: str) -> str:
+    """Return a compiler's errors, which name file and line, each with the line of the source that
+    it shows below; the whole log on one line where it has none.
+    """
+    lines = log.splitlines()
+    said = []
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        if re.search(r"\berror\b.*:", line, re.IGNORECASE) and "(" in line:
+            shown = below.strip()
+            said.append(f"{line.strip()} in `{shown}`" if shown else line.strip())
+    return "; ".join(said[:_SHOWN_ERRORS]) or " ".join(log.split())

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, is_from, threads
+from gpuadvisor.collectors.kernels.child.backends import (
+    CannotBuild,
+    Launchable,
+    Target,
+    is_from,
+    threads,
+)
 from gpuadvisor.domain.kernels import Kernel, Names
 
 
@@ -14,18 +21,13 @@ def takes(source: Any) -> bool:
     return is_from(source, "cupy")
 
 
-def build(kernel: Kernel, source: Any, names: Names) -> Launchable:
+def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchable:
     """Compile through CuPy for the current GPU."""
     import cupy
     import torch
 
-    text = kernel.with_macros(source.code, names)
     block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
-    compiled = cupy.RawKernel(text, source.name, (*source.options, *kernel.options))
-    try:
-        compiled.compile()
-    except Exception as error:
-        raise CannotBuild(f"it does not compile: {' '.join(str(error).split())[:400]}") from None
+    compiled = _compiled(kernel, source, names)
     shared = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
     if shared > compiled.max_dynamic_shared_size_bytes:
         try:
@@ -40,6 +42,27 @@ def build(kernel: Kernel, source: Any, names: Names) -> Launchable:
             return compiled(grid, block, tuple(values), shared_mem=shared)
 
     return Launchable(launch, lambda: _resources(compiled))
+
+
+def prepare(kernel: Kernel, source: Any, names: Names, target: Target) -> Mapping[str, int]:
+    """Compile into the folder in which CuPy keeps binaries, and return what a block takes."""
+    block = threads(kernel, names)
+    target.select()
+    taken = _resources(_compiled(kernel, source, names))
+    taken["shared_bytes"] += int(kernel.value("shared_bytes", kernel.shared_bytes, names))
+    return {"threads": math.prod(block), **taken}
+
+
+def _compiled(kernel: Kernel, source: Any, names: Names) -> Any:
+    import cupy
+
+    text = kernel.with_macros(source.code, names)
+    compiled = cupy.RawKernel(text, source.name, (*source.options, *kernel.options))
+    try:
+        compiled.compile()
+    except Exception as error:
+        raise CannotBuild(f"it does not compile: {' '.join(str(error).split())[:400]}") from None
+    return compiled
 
 
 def _argument(cupy: Any, value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, threads
+from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, Target, threads
 from gpuadvisor.domain.kernels import Kernel, Names
 
 
@@ -14,7 +14,7 @@ def takes(source: Any) -> bool:
     return any(each.__module__.startswith("numba") for each in type(source).__mro__)
 
 
-def build(kernel: Kernel, source: Any, names: Names) -> Launchable:
+def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchable:
     """Return a launch; Numba compiles with the first one."""
     import torch
     from numba import cuda

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, is_from
-from gpuadvisor.domain.kernels import Kernel, Names
+from gpuadvisor.collectors.kernels.child.backends import (
+    CannotBuild,
+    Launchable,
+    Target,
+    cubin,
+    is_from,
+)
+from gpuadvisor.domain.kernels import Array, Kernel, Names
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """Parameters that are the compiler's and not the kernel's (`triton.Config`)."""
@@ -17,23 +23,18 @@ def takes(source: Any) -> bool:
     return is_from(source, "triton")
 
 
-def build(kernel: Kernel, source: Any, names: Names) -> Launchable:
+def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchable:
     """Return a launch with the names that the kernel or the compiler takes."""
-    function = source
-    while type(function).__name__ in ("Autotuner", "Heuristics"):
-        function = function.fn
+    function = _function(source)
     grid = kernel.sides("grid", kernel.grid, names)
-    own = {name: names[name] for name in kernel.parameters}
-    constants = {name: value for name, value in own.items() if name in function.arg_names}
-    options = {name: value for name, value in own.items() if name in OPTIONS}
-    sizes = {n: v for n, v in names.items() if n not in own and n in function.arg_names}
+    known = _known(kernel, function, names)
     made: list[Any] = []
 
     def launch(arguments: Sequence[Any]) -> object:
         given = set(function.arg_names[: len(arguments)])
-        rest = {name: value for name, value in sizes.items() if name not in given}
+        rest = {name: value for name, value in known.items() if name not in given}
         try:
-            compiled = function[grid](*arguments, **rest, **constants, **options)
+            compiled = function[grid](*arguments, **rest)
         except Exception as error:
             if _is_refusal(error):
                 raise CannotBuild(" ".join(str(error).split())[:400]) from None
@@ -43,6 +44,51 @@ def build(kernel: Kernel, source: Any, names: Names) -> Launchable:
         return compiled
 
     return Launchable(launch, lambda: _resources(made))
+
+
+def prepare(kernel: Kernel, source: Any, names: Names, target: Target) -> Mapping[str, int] | None:
+    """Compile into the folder in which Triton keeps binaries, and return what a block takes.
+
+    None where a function makes the arguments: nothing but they would say what their types are.
+    """
+    if callable(kernel.arguments):
+        return None
+    import torch
+
+    target.select()
+    function = _function(source)
+    grid = kernel.sides("grid", kernel.grid, names)
+    kinds = [
+        getattr(torch, each.dtype)
+        if isinstance(each, Array)
+        else kernel.value(f"argument {place + 1}", each, names)
+        for place, each in enumerate(kernel.arguments)
+    ]
+    given = set(function.arg_names[: len(kinds)])
+    rest = {n: value for n, value in _known(kernel, function, names).items() if n not in given}
+    try:
+        compiled = function.warmup(*kinds, grid=grid, **rest)
+    except Exception as error:
+        if _is_refusal(error):
+            raise CannotBuild(" ".join(str(error).split())[:400]) from None
+        raise
+    taken = cubin.resources(compiled.asm.get("cubin", b""), compiled.metadata.name)
+    taken["shared_bytes"] = compiled.metadata.shared
+    return {"threads": 32 * compiled.metadata.num_warps, **taken}
+
+
+def _function(source: Any) -> Any:
+    """Return the function below `triton.autotune` and `triton.heuristics`."""
+    function = source
+    while type(function).__name__ in ("Autotuner", "Heuristics"):
+        function = function.fn
+    return function
+
+
+def _known(kernel: Kernel, function: Any, names: Names) -> dict[str, Any]:
+    """Return the names that the kernel or its compiler takes."""
+    takes = {*function.arg_names, *(name for name in OPTIONS if name in kernel.parameters)}
+    return {name: value for name, value in names.items() if name in takes}
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -1,0 +1,274 @@
+"""The kernels of `examples/kernels` on a GPU: their best points, and what a search finds of them.
+
+    python benchmarks/kernel_examples.py --kernel transpose --brute-force --rows rows.jsonl
+    python benchmarks/kernel_examples.py --kernel transpose --search 5 --rows rows.jsonl
+    python benchmarks/kernel_examples.py --kernel softmax --beside --rows rows.jsonl
+
+`--brute-force` evaluates every point of the first problem (`--problem N` another), in the file
+`NAME-N-DEVICE.json` of `--folder`. It goes on where it was stopped: begin it again until it says
+that all points are known. `--search SEEDS` lets the search have 15 % of the points, on the GPU, and
+looks up in that file how good what it found really is; the file replayed with more seeds comes
+beside it. `--beside` times the default and the best point in turns with torch and torch.compile.
+Each adds rows to the file of `--rows`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gpuadvisor.collectors.kernels.child.arguments import Arguments, difference
+from gpuadvisor.collectors.kernels.child.backends import Target, build
+from gpuadvisor.collectors.kernels.child.timing import Clock
+from gpuadvisor.domain.kernel_records import Record
+from gpuadvisor.domain.kernels import Kernel, declared
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.interruption import stoppable
+from gpuadvisor.storage.kernel_caches import read
+from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.kernels.options import KernelOptions, Progress
+from gpuadvisor.tuning.kernels.replaying import replay
+from gpuadvisor.tuning.kernels.study import tune_kernels
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
+SHARE = 0.15
+"""Part of the points that a search may evaluate."""
+REPLAYED_SEEDS = 20
+ROUNDS = 200
+
+
+def main() -> None:
+    """Do what is asked for, one kernel and problem after the other."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--kernel", required=True, help="name of an example, such as transpose")
+    parser.add_argument("--problem", type=int, default=0)
+    parser.add_argument("--brute-force", action="store_true")
+    parser.add_argument("--search", metavar="SEEDS", type=int, default=0)
+    parser.add_argument("--beside", action="store_true")
+    parser.add_argument("--folder", type=Path, default=Path("kernel_spaces"))
+    parser.add_argument("--rows", type=Path, default=Path("kernel_examples.jsonl"))
+    parser.add_argument("--budget", help="most time for --brute-force in one run, such as 8m")
+    parser.add_argument("--jobs", type=int, help="processes that compile ahead")
+    args = parser.parse_args()
+    import torch
+
+    device = torch.cuda.get_device_name(0)
+    file = EXAMPLES / f"{args.kernel}.py"
+    words = "".join(c if c.isalnum() else "_" for c in device)
+    space = args.folder / f"{args.kernel}-{args.problem}-{words}.json"
+    options = KernelOptions(_alone(file, args.problem, args.folder), sys.executable, jobs=args.jobs)
+    row = {"kernel": args.kernel, "problem": args.problem, "device": device}
+    if args.brute_force:
+        _add(args.rows, {**row, **_brute_force(options, space, args.budget)})
+    for seed in range(args.search):
+        _add(args.rows, {**row, **_search(options, space, seed)})
+    if args.search:
+        _add(args.rows, {**row, **_replayed(read(space))})
+    if args.beside:
+        _add(args.rows, {**row, **_beside(args.kernel, file, args.problem, read(space))})
+
+
+def _alone(file: Path, problem: int, folder: Path) -> Path:
+    """Return a file that declares the kernel for one of its problems."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / f"{file.stem}_{problem}.py"
+    made.write_text(
+        "import runpy\nfrom dataclasses import replace\n"
+        "from gpuadvisor.domain.kernels import declared\n"
+        f"runpy.run_path({str(file)!r}, run_name='__gpuadvisor__')\n"
+        "(kernel,) = declared()\n"
+        f"replace(kernel, problems=[kernel.problems[{problem}]])\n"
+    )
+    return made
+
+
+def _brute_force(options: KernelOptions, space: Path, budget: str | None) -> dict[str, Any]:
+    limit = BudgetLimit.parse(budget) if budget else None
+    asked = replace(options, strategy="all", record=space, budget=limit)
+    before = len(read(space).evaluations) if space.is_file() else 0
+    began_s = time.monotonic()
+    with stoppable() as stop:
+        (result,) = tune_kernels(asked, _Counted(before), stop.requested)
+    wall_s = time.monotonic() - began_s
+    known = len(result.evaluations)
+    best = min(_times(read(space)).values())
+    print(f"{known:,} of {result.points:,} points are known; best {best:.5g} ms")
+    return {
+        "what": "brute_force",
+        "points": result.points,
+        "evaluated": known,
+        "states": result.counts,
+        "best_ms": best,
+        "default_ms": _times(read(space)).get(_key(result.default)),
+        "wall_s": wall_s,
+        "new_points_a_s": (known - before) / wall_s,
+        "compile_ms": median(e.compile_ms for e in result.evaluations),
+        "check_ms": median(e.check_ms for e in result.evaluations),
+        "timing_ms": median(e.timing_ms for e in result.evaluations),
+    }
+
+
+def _search(options: KernelOptions, space: Path, seed: int) -> dict[str, Any]:
+    record = read(space)
+    times = _times(record)
+    points = len(record.evaluations)
+    trials = max(1, int(SHARE * points))
+    own = space.with_suffix(f".search{seed}.json")
+    own.unlink(missing_ok=True)
+    asked = replace(
+        options, budget=BudgetLimit(trials=trials), seed=seed, record=own, strategy="model"
+    )
+    began_s = time.monotonic()
+    with stoppable() as stop:
+        (result,) = tune_kernels(asked, Progress(), stop.requested)
+    found = result.best or result.default
+    best = min(times.values())
+    ratio = times.get(_key(found), float("nan")) / best
+    print(f"seed {seed}: {len(result.evaluations)} of {points:,}, {ratio - 1:+.2%} from the best")
+    return {
+        "what": "search",
+        "seed": seed,
+        "points": points,
+        "evaluated": len(result.evaluations),
+        "found": dict(found),
+        "from_best": ratio - 1,
+        "verdict": str(result.verdict),
+        "speedup": None if result.speedup is None else result.speedup.ratio,
+        "default_ms": result.default_ms,
+        "best_ms": result.best_ms,
+        "gb_per_s": _rate(result.useful_bytes, result.best_ms),
+        "gflop_per_s": _rate(result.useful_flops, result.best_ms),
+        "choosing_s": result.search_s,
+        "wall_s": time.monotonic() - began_s,
+    }
+
+
+def _replayed(record: Record) -> dict[str, Any]:
+    trials = max(1, int(SHARE * len(record.evaluations)))
+    found = replay(record, ["model", "random"], range(REPLAYED_SEEDS), trials)
+    rows: dict[str, Any] = {"what": "replayed", "evaluations": trials, "seeds": REPLAYED_SEEDS}
+    for each in found.replayed:
+        near = [min(search) <= 1.03 * found.best_ms for search in each.searches]
+        rows[each.strategy] = {
+            "score": each.score,
+            "within_3_pct": sum(near) / len(near),
+            "median_evaluations_to_5_2_1_pct": list(each.evaluations),
+        }
+        print(f"{each.strategy}: {sum(near)} of {len(near)} searches within 3 % of the best")
+    return rows
+
+
+def _beside(name: str, file: Path, problem: int, record: Record) -> dict[str, Any]:
+    import torch
+
+    runpy.run_path(str(file), run_name="__gpuadvisor__")
+    (kernel,) = declared()
+    sizes = dict(kernel.problems[problem])
+    torch.cuda.set_stream(torch.cuda.Stream())
+    best = min(
+        (e for e in record.evaluations if e.state is TrialState.COMPLETE),
+        key=lambda e: e.time_ms or float("inf"),
+    )
+    arguments = Arguments(kernel, {**sizes, **kernel.start}, 0)
+    target = Target("".join(map(str, torch.cuda.get_device_capability())))
+    sides: dict[str, Callable[[], object]] = {}
+    for side, point in (("default", kernel.start), ("best", dict(best.point))):
+        launchable = build(kernel, {**sizes, **point}, target)
+        sides[side] = lambda launchable=launchable: launchable.launch(arguments.values)
+    operation = _torch(kernel, name, arguments)
+    expected = arguments.expected()
+    row: dict[str, Any] = {"what": "beside", "best_point": dict(best.point)}
+    if operation is not None:
+        began_s = time.monotonic()
+        compiled = torch.compile(operation)
+        compiled()
+        torch.cuda.synchronize()
+        row["compile_s"] = time.monotonic() - began_s
+        sides |= {"torch": operation, "torch.compile": compiled}
+        for side in ("torch", "torch.compile"):
+            wrong = difference([sides[side]().contiguous()], expected, kernel.tolerance)
+            row[f"{side}_differs"] = wrong
+    for launch in sides.values():
+        for _ in range(3):
+            launch()
+    import random
+
+    rounds = Clock().rounds(list(sides.values()), ROUNDS, random.Random(0))
+    row["ms"] = {side: median(times) for side, times in zip(sides, rounds, strict=True)}
+    print(", ".join(f"{side} {ms:.5g} ms" for side, ms in row["ms"].items()))
+    return row
+
+
+def _torch(kernel: Kernel, name: str, arguments: Arguments) -> Callable[[], Any] | None:
+    """Return what torch has for the same work, on the same arguments."""
+    import torch
+
+    given = arguments.values
+    if name == "softmax":
+        return lambda: torch.softmax(given[1], 1)
+    if name == "layer_norm":
+        _, values, weights, biases, _, columns, epsilon = given
+        return lambda: torch.nn.functional.layer_norm(values, (columns,), weights, biases, epsilon)
+    if name == "attention":
+        _, queries, keys, values, _, scale = given
+        attention = torch.nn.functional.scaled_dot_product_attention
+        return lambda: attention(
+            queries[None], keys[None], values[None], is_causal=True, scale=scale
+        )[0]
+    if name == "transpose":
+        return lambda: given[0].T.contiguous()
+    if name == "reduction":
+        return lambda: given[0].sum().reshape(1)
+    if name == "matmul":
+        return lambda: given[0] @ given[1]
+    if name == "prefix_sum":
+        return lambda: given[0].cumsum(0, dtype=torch.int32)
+    return None
+
+
+class _Counted(Progress):
+    """Says how far a brute force is."""
+
+    def __init__(self, before: int) -> None:
+        self._count = before
+
+    def evaluated(self, evaluation: Any) -> None:
+        self._count += 1
+        if self._count % 100 == 0:
+            print(f"{self._count:,} points", flush=True)
+
+
+def _times(record: Record) -> dict[tuple[Any, ...], float]:
+    """Return the time of each point, where it is known by its ratio to the default in turns."""
+    complete = [e for e in record.evaluations if e.state is TrialState.COMPLETE and e.time_ms]
+    defaults = [median(e.default_ms) for e in complete if e.default_ms]
+    usual = median(defaults) if defaults else 1.0
+    # Clocks drift over the hours of a brute force: the ratio in turns does not.
+    return {_key(e.point): usual / (e.gain or 1.0) if defaults else e.time_ms for e in complete}
+
+
+def _key(point: Any) -> tuple[Any, ...]:
+    return tuple(sorted(point.items()))
+
+
+def _rate(amount: float | None, time_ms: float | None) -> float | None:
+    return None if not amount or not time_ms else amount / time_ms / 1e6
+
+
+def _add(rows: Path, row: dict[str, Any]) -> None:
+    with rows.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
