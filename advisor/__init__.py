@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuadvisor.accounting.tables import jobs
+    from gpuadvisor.best_points import best
+    from gpuadvisor.collectors.kernels.child.launching import kernel_launch
     from gpuadvisor.daemon.history import events, telemetry
     from gpuadvisor.domain.kernels import Kernel, array, output
     from gpuadvisor.errors import AdvisorError
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.occupancy import Occupancy, occupancy
     from gpuadvisor.section_times import SectionTimes, profile_section, reset_sections, sections
     from gpuadvisor.steps import step
+    from gpuadvisor.tuning.kernels.suggesting import suggest_block
     from gpuadvisor.version import __version__
 
 __all__ = [
@@ -26,8 +29,10 @@ __all__ = [
     "SectionTimes",
     "__version__",
     "array",
+    "best",
     "events",
     "jobs",
+    "kernel_launch",
     "monitor",
     "occupancy",
     "open_profile",
@@ -37,10 +42,11 @@ __all__ = [
     "reset_sections",
     "sections",
     "step",
+    "suggest_block",
     "telemetry",
 ]
 
-TARGET_MODULES = ("errors", "section_times", "steps")
+TARGET_MODULES = ("best_points", "errors", "section_times", "steps")
 
 _HOMES = {
     "__version__": "gpuadvisor.version",
@@ -49,8 +55,10 @@ _HOMES = {
     "Occupancy": "gpuadvisor.rules.facts.occupancy",
     "SectionTimes": "gpuadvisor.section_times",
     "array": "gpuadvisor.domain.kernels",
+    "best": "gpuadvisor.best_points",
     "events": "gpuadvisor.daemon.history",
     "jobs": "gpuadvisor.accounting.tables",
+    "kernel_launch": "gpuadvisor.collectors.kernels.child.launching",
     "monitor": "gpuadvisor.monitoring.block",
     "occupancy": "gpuadvisor.rules.facts.occupancy",
     "open_profile": "gpuadvisor.profiling.reading",
@@ -60,6 +68,7 @@ _HOMES = {
     "reset_sections": "gpuadvisor.section_times",
     "sections": "gpuadvisor.section_times",
     "step": "gpuadvisor.steps",
+    "suggest_block": "gpuadvisor.tuning.kernels.suggesting",
     "telemetry": "gpuadvisor.daemon.history",
 }
 

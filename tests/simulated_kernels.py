@@ -56,7 +56,8 @@ def answer(request):
         points = [[x, y] for x in names["block"] for y in names["tile"]]
         problems = [dict(sizes=dict(n=n), points=points, unlaunchable=3) for n in SETTINGS["sizes"]]
         return dict(kernels=[dict(name="simulated", parameters=names, default=DEFAULT,
-                                  has_reference=True, problems=problems)])
+                                  has_reference=True, language="cuda_cpp", dtype="float32",
+                                  size_restrictions=[], problems=problems)])
     if what == "open":
         gpu = request["gpu"]
         return dict(device=SETTINGS["devices"][gpu], capability="90", uuid=None, torch="2.9",

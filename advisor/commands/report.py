@@ -1,4 +1,4 @@
-"""Write what a study found, or what a profile shows, as an HTML page, Markdown or JSON."""
+"""Write what a study or a kernel's tuning found, or a profile shows, as HTML, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpuadvisor.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuadvisor.domain.kernel_records import KernelResult
     from gpuadvisor.domain.study import StudyResult
     from gpuadvisor.profiling.resolving import ResolvedProfile
     from gpuadvisor.storage.database import Store
@@ -23,17 +24,20 @@ EPILOG = """examples:
   gpuadvisor report --json | jq .speedup
   gpuadvisor report train.pt.trace.json.gz   a profile: where its time goes
   gpuadvisor report train --kind profile --json | jq .time
+  gpuadvisor report transpose                a kernel that was tuned, for all its sizes and GPUs
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", metavar="NAME",
-        help="a study, a stored profile or a trace file; the newest study by default,"
-        " or the newest profile where there is no study",
+        help="a study, a stored profile, a trace file, or a tuned kernel or its file; the newest"
+        " study by default, or the newest profile where there is no study",
     )  # fmt: skip
     parser.add_argument(
-        "--kind", choices=("study", "profile"), help="which is meant where both have the name"
+        "--kind",
+        choices=("study", "profile", "kernel"),
+        help="which is meant where several have the name",
     )
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write the page here; NAME.html by default"
@@ -46,6 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.storage.database import open_store
 
+    if (kernel := _kernel(args.name, args.kind)) is not None:
+        _report_kernel(args, kernel)
+        return 0
     with open_store() as store:
         found = _found(store, args.name, args.kind)
         result = store.load_study(found) if isinstance(found, str) else None
@@ -58,6 +65,40 @@ def run(args: argparse.Namespace) -> int:
     elif not isinstance(found, str):
         _report_profile(args, found)
     return 0
+
+
+def _kernel(name: str | None, kind: str | None) -> list[KernelResult] | None:
+    """Return the results of a kernel; None where none is meant."""
+    if kind != "kernel" and (kind is not None or name is None):
+        return None
+    from gpuadvisor.storage.kernel_studies import studies
+
+    known = studies()
+    found = known.of(name) if name is not None else known.of_newest()
+    if found and kind is None and name is not None and (other := _other_of(name)):
+        raise UsageError(
+            f"{name!r} is a kernel and a {other}: add `--kind kernel` or `--kind {other}`"
+        )
+    if found or kind is None:
+        return found or None
+    if name is None or not known.results:
+        raise UsageError("no kernel was tuned yet: `gpuadvisor tune-kernel FILE` tunes some")
+    names = ", ".join(dict.fromkeys(each.kernel for each in known.results))
+    raise UsageError(f"there is no tuned kernel {name}; there are: {names}")
+
+
+def _other_of(name: str) -> str:
+    """Say what else has the name of a kernel: `study` or `profile`; empty for nothing."""
+    from gpuadvisor.profiling import resolving
+    from gpuadvisor.storage.database import open_store
+
+    with open_store() as store:
+        studies = store.study_names()
+    try:
+        found = resolving.resolve(name, studies)
+    except UsageError:
+        return ""
+    return "study" if isinstance(found, str) else "profile"
 
 
 def _found(store: Store, name: str | None, kind: str | None) -> str | ResolvedProfile:
@@ -117,6 +158,25 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None
         lambda: profile_json(report),
         lambda: profile_markdown(report),
         lambda: profile_html(report),
+    )
+
+
+def _report_kernel(args: argparse.Namespace, results: list[KernelResult]) -> None:
+    from gpuadvisor.printable import file_name
+    from gpuadvisor.profiling.kernel_outcomes import outcomes
+    from gpuadvisor.reports.kernel_outcome import document
+    from gpuadvisor.reports.kernel_page import kernel_html, kernel_markdown
+
+    names = list(dict.fromkeys(each.kernel for each in results))
+    if len(names) > 1:
+        raise UsageError(f"the file has several kernels: name one of {', '.join(names)}")
+    found = outcomes(results)
+    _write(
+        args,
+        file_name(names[0], "kernel"),
+        lambda: document(found),
+        lambda: kernel_markdown(found),
+        lambda: kernel_html(found),
     )
 
 

@@ -2,6 +2,7 @@
 
 Without a name: every study with its verdict, newest first. With two names or more: what each
 measured, and which settings and what of the environment differs; what cannot be compared is said.
+Tuned kernels are listed by `gpuadvisor kernels`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ from gpuadvisor.commands._arguments import add_json, add_python, check_positive
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuadvisor.domain.kernel_records import KernelResult
     from gpuadvisor.tuning.kernels.options import Progress
 
 EPILOG = """examples:
@@ -134,7 +137,8 @@ def run(args: argparse.Namespace) -> int:
 def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.domain.kernel_records import Record
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.reports import kernels_document, strict_json
+    from gpuadvisor.profiling.kernel_outcomes import outcomes
+    from gpuadvisor.reports import kernel_outcome, kernels_document, strict_json
     from gpuadvisor.storage.kernel_caches import write_t4
     from gpuadvisor.tuning.budget import BudgetLimit
     from gpuadvisor.tuning.kernels.options import OBJECTIVES, KernelOptions
@@ -161,15 +165,26 @@ def _tune(args: argparse.Namespace) -> int:
     if args.t4 is not None:
         for each in results:
             write_t4(Record(each.kernel, each.device, each.problem, {}, each.evaluations), args.t4)
+    found = outcomes(results)
     if args.json:
-        print(strict_json.text(kernels_document.document(results)))
+        print(strict_json.text(kernel_outcome.document(found)))
     else:
-        for result in results:
-            print("\n".join(kernels_document.lines(result)))
+        for told in found:
+            print("\n".join(kernels_document.lines(told.result)))
+            print("\n".join(kernel_outcome.lines(told)))
+        _say_how_to_use(results)
     if stop.requested():
         return stop.exit_status
     check_evaluated(results)
     return 0
+
+
+def _say_how_to_use(results: Sequence[KernelResult]) -> None:
+    """Name what programs and people do with what was kept."""
+    for name in dict.fromkeys(each.kernel for each in results if each.best is not None):
+        sizes = next(each.problem for each in results if each.kernel == name)
+        asked = "".join(f", {size}={value!r}" for size, value in sizes.items())
+        print(f"in a program: gpuadvisor.best({name!r}{asked}); a page: gpuadvisor report {name}")
 
 
 def _replay(args: argparse.Namespace) -> int:

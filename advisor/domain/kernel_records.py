@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from gpuadvisor.domain.knobs import Value
-from gpuadvisor.domain.study import Speedup, TrialState, Verdict
+from gpuadvisor.domain.study import Objective, Speedup, TrialState, Verdict
 
 Sizes = Mapping[str, Value]
 """A problem's sizes by name."""
@@ -112,6 +112,24 @@ class KernelResult:
     """Why it ended early; empty otherwise."""
     remarks: tuple[str, ...] = ()
     """Sentences on how it was searched and measured, for whoever reads the figures."""
+    file: str = ""
+    """Absolute path of the kernel file."""
+    objective: Objective = Objective.LATENCY
+    """Whether the speed-up is of times, or of energies of a launch (`ENERGY`)."""
+    started: str = ""
+    """UTC, ISO 8601."""
+    language: str = ""
+    """`cuda_cpp`, `triton`, `cupy` or `numba`; empty where it is not known."""
+    dtype: str = ""
+    """Type of the first array's elements, as torch names it; empty where it is not known."""
+    parameters: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """The values of each parameter, in the order of the kernel file."""
+    size_restrictions: tuple[str, ...] | None = None
+    """Restrictions that may depend on the problem's sizes, as expressions; None where one is a
+    function, so that nobody knows whether they hold for other sizes."""
+    compute_capability: tuple[int, int] | None = None
+    uuid: str = ""
+    """`GPU-...`; empty where it is not known."""
 
     @property
     def counts(self) -> dict[str, int]:

@@ -300,6 +300,33 @@ class Kernel:
                    if isinstance(rule, str) or callable(rule))  # fmt: skip
 
     @property
+    def language(self) -> str:
+        """`cuda_cpp`, `triton`, `cupy` or `numba`; empty where a function makes the kernel."""
+        if isinstance(self.source, str):
+            return "cuda_cpp"
+        homes = {each.__module__.split(".")[0] for each in type(self.source).__mro__}
+        return next((name for name in ("triton", "cupy", "numba") if name in homes), "")
+
+    @property
+    def dtype(self) -> str:
+        """Type of the first array's elements, as torch names it; empty where a function makes the
+        arguments."""
+        given = () if callable(self.arguments) else self.arguments
+        return next((each.dtype for each in given if isinstance(each, Array)), "")
+
+    @property
+    def size_restrictions(self) -> list[str] | None:
+        """The restrictions that may depend on the problem's sizes, as expressions; None where one
+        of them is a function.
+        """
+        sizes = {name for problem in self.problems for name in problem}
+        depend = [
+            rule for rule in self.restrictions if _wanted(rule, [*self.parameters, *sizes]) & sizes
+        ]
+        texts = [rule.strip() for rule in depend if isinstance(rule, str)]
+        return texts if len(texts) == len(depend) else None
+
+    @property
     def cuda_text(self) -> str:
         """The CUDA C++ of a text, or of a file beside the kernel file."""
         source = str(self.source)

@@ -11,7 +11,7 @@ from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.daemon.sources import window_of_store
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.profile import Header, Recording
+from gpuadvisor.domain.profile import DeviceLimits, Header, Recording
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.errors import StoreError
 from gpuadvisor.profiling.rank_runs import runs_of
@@ -56,7 +56,11 @@ def ceilings_of(header: Header) -> Ceilings | None:
     """Return what the profile's device can do, as measured if it was; None without a device."""
     if not header.devices:
         return None
-    device = header.devices[0]
+    return ceilings_of_device(header.devices[0])
+
+
+def ceilings_of_device(device: DeviceLimits) -> Ceilings:
+    """Return what a GPU can do, as `bench-device` measured that or its like, else in theory."""
     try:
         measured = open_profiles().newest_ceilings(device.uuid, device.name)
     except StoreError:  # a trace can be looked at without a store

@@ -34,7 +34,7 @@ def lines(result: KernelResult) -> Iterator[str]:
         yield f"  best     {_values(result.best)}: {_time(result, result.best_ms)}"
     of = f"{len(result.evaluations):,} of {result.points:,} points evaluated"
     yield f"  {of} in {figures.duration(result.wall_s)}"
-    yield from _failures(result)
+    yield from (f"  {each}" for each in failures(result))
     if not result.has_reference:
         yield "  results were compared with the default's: the kernel has no reference"
     if not result.repeats:
@@ -130,17 +130,18 @@ def _time(result: KernelResult, time_ms: float | None) -> str:
     return said
 
 
-def _failures(result: KernelResult) -> Iterator[str]:
+def failures(result: KernelResult) -> Iterator[str]:
+    """Yield how many points failed in each way and why, and how many processes they took along."""
     for state, said in _FAILURES.items():
         reasons = _alike(e.reason for e in result.evaluations if e.state is state)
         if not reasons:
             continue
         shown = [f"{reason} ({n:,}x)" for reason, n in reasons.most_common(_SHOWN_REASONS)]
         more = "" if len(reasons) <= _SHOWN_REASONS else f"; {len(reasons) - _SHOWN_REASONS:,} more"
-        yield f"  {sum(reasons.values()):,} {said}: {'; '.join(shown)}{more}"
+        yield f"{sum(reasons.values()):,} {said}: {'; '.join(shown)}{more}"
     if result.restarts:
         processes = figures.count(result.restarts, "process", "processes")
-        yield f"  {processes} went down with a kernel, and began anew"
+        yield f"{processes} went down with a kernel, and began anew"
 
 
 def _alike(reasons: Iterable[str]) -> Counter[str]:

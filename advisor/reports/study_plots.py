@@ -85,9 +85,10 @@ def _worth(each: Contribution) -> str:
     return value if each.origin.is_shown else f"{value}, {ORIGINS[each.origin]}"
 
 
-def plot_trials(trials: Sequence[Trial], width: float) -> Markup:
+def plot_trials(trials: Sequence[Trial], width: float, name: str = "trials") -> Markup:
     """Return gain by trial: a mark each, the best so far as steps, the baseline as a line.
 
+    `name` tells several on one page apart.
     Trials without a gain stand on a rail below. A complete trial without one is left out.
     """
     height = 320 if width >= svg.WIDE else 280
@@ -116,7 +117,7 @@ def plot_trials(trials: Sequence[Trial], width: float) -> Markup:
         f" single run: {best}. {sum(map(_on_rail, trials))} ended without a gain. All are in the"
         " table of trials."
     )
-    return svg.canvas("trials", width, height, "Gain of every trial", described, *parts)
+    return svg.canvas(name, width, height, "Gain of every trial", described, *parts)
 
 
 def _gain(trial: Trial) -> float | None:
@@ -170,8 +171,11 @@ def _tooltip(trial: Trial) -> str:
         trial.reason,
     ]
     if _gain(trial) is not None:
-        step = figures.milliseconds(figures.quantities(trial.measurement).mean_ms)
-        lines.append(f"gain {figures.ratio(trial.gain)}, mean step {step}")
+        step = ""
+        if trial.measurement is not None:
+            mean_ms = figures.quantities(trial.measurement).mean_ms
+            step = f", mean step {figures.milliseconds(mean_ms)}"
+        lines.append(f"gain {figures.ratio(trial.gain)}{step}")
     return "\n".join(words for words in lines if words)
 
 

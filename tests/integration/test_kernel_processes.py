@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import gpuadvisor
+from gpuadvisor import best_points
 from gpuadvisor.cli import main
 from gpuadvisor.storage.kernel_caches import read
 from tests import simulated_kernels
@@ -63,6 +65,23 @@ def test_what_fails_is_counted_and_takes_nothing_with_it(tune):
     assert not any(each["block"] > 512 and each["tile"] == 16 for each in measured)
     reasons = {e.reason for e in read_record(found).evaluations if e.state == "unsupported"}
     assert any("128 registers need more than the 65,536" in each for each in reasons)
+
+
+def test_what_was_found_is_kept_for_programs_and_for_a_page(tune, tmp_path, monkeypatch, capsys):
+    (found,), _ = tune("--jobs", "0", "--kernel", "simulated", bytes=4.8e6)
+    place = found["roofline"]["best"]
+    assert place["bytes_per_s"] == pytest.approx(4.8e9 / found["best_ms"])
+    assert [each["name"] for each in found["parameters"]] == ["block", "tile"]
+    best_points.forget()
+    point = gpuadvisor.best("simulated", gpu="NVIDIA H200", n=8)
+    assert (point, point.found) == (found["best"], "tuned")
+    assert gpuadvisor.best("simulated", gpu="9.0", n=16).found == "nearest_gpu"
+    assert main(["kernels", "simulated", "--json"]) == 0
+    (stored,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert {**stored, "evaluations": 0} == {**found, "evaluations": 0}
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "simulated"]) == 0
+    assert "3 points were left out" in (tmp_path / "simulated.html").read_text()
 
 
 def test_points_are_compiled_while_others_are_measured(tune):

@@ -1,13 +1,17 @@
 """`gpuadvisor tune-kernel`: replays and bad files without a GPU, and real kernels on one."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import gpuadvisor
+from gpuadvisor import best_points
 from gpuadvisor.cli import main
 from gpuadvisor.collectors.kernels.runner import KernelProcess
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import AdvisorError, RegressionError, UsageError
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kernels"
 HEAD = "from gpuadvisor import Kernel, array, output\n"
@@ -200,7 +204,63 @@ def test_two_gpus_share_the_points(tmp_path, capsys, monkeypatch):
 )  # fmt: skip
 def test_the_examples_are_tuned_and_never_slower(tmp_path, capsys, monkeypatch, name):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
+    best_points.forget()
     assert main(["tune-kernel", str(EXAMPLES / f"{name}.py"), "--budget", "15", "--json"]) == 0
     for found in json.loads(capsys.readouterr().out)["kernels"]:
         assert found["states"]["complete"] + found["states"].get("pruned", 0) >= 10
         assert found["best"] is None or found["speedup"]["ci99_low"] > 1
+        assert found["roofline"] is not None
+        point = gpuadvisor.best(found["kernel"], **found["problem"])
+        assert (point, point.found) == (found["best"] or found["default"], "tuned")
+
+
+GUARD = """
+import json, os, gpuadvisor
+point = json.loads(os.environ["POINT"])
+launch = gpuadvisor.kernel_launch(FILE, point=point, rows=8192, columns=8192)
+for _ in range(20000):
+    launch()
+    gpuadvisor.step()
+"""
+FAST = {"block_x": 32, "block_y": 8, "tile_x": 32, "tile_y": 32, "padding": 1}
+"""The default of the transpose."""
+
+
+def guarded(tmp_path, head):
+    """The exit status of the gate between the default and another point."""
+    (tmp_path / "guard.py").write_text(GUARD.replace("FILE", repr(str(EXAMPLES / "transpose.py"))))
+    base, head = (f"POINT='{json.dumps(point)}' python guard.py" for point in (FAST, head))
+    return main(["gate", "--base-cmd", base, "--head-cmd", head])
+
+
+@pytest.mark.gpu
+def test_the_gate_guards_a_point_of_a_kernel(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert guarded(tmp_path, FAST) == 0
+    assert guarded(tmp_path, {**FAST, "block_x": 8, "padding": 0}) == RegressionError.exit_code
+
+
+@pytest.mark.gpu
+def test_a_launch_is_a_benchmark_of_the_pytest_plugin(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
+    (tmp_path / "test_kernels.py").write_text(
+        "import gpuadvisor\n"
+        "def test_transpose(gpu_benchmark):\n"
+        f"    gpu_benchmark(gpuadvisor.kernel_launch({str(EXAMPLES / 'transpose.py')!r}))\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    row = next(line for line in run.stdout.splitlines() if line.startswith("test_transpose"))
+    assert row.split()[-1] == "GPU"
+
+
+@pytest.mark.gpu
+def test_a_point_that_computes_something_else_is_no_launch(tmp_path):
+    file = tmp_path / "bad.py"
+    file.write_text(HEAD + FAILING)
+    with pytest.raises(AdvisorError, match="is wrong: "):
+        gpuadvisor.kernel_launch(file, point={"mode": 2})
+    with pytest.raises(AdvisorError, match="does not compile"):
+        gpuadvisor.kernel_launch(file, point={"mode": 5})

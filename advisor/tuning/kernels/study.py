@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 
 from gpuadvisor.collectors.kernels.runner import Answer
@@ -14,8 +13,7 @@ from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import Trial, TrialState, Verdict
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.rules.facts.gpu_specs import gpu_spec
-from gpuadvisor.storage import kernel_caches
-from gpuadvisor.storage.home import home
+from gpuadvisor.storage import kernel_caches, kernel_studies
 from gpuadvisor.tuners.point_search import PointSearch
 from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.space import Parameter
@@ -46,7 +44,9 @@ def tune_kernels(
             for place in range(len(kernel["problems"])):
                 if (not options.only or kernel["name"] in options.only) and not cancelled():
                     tuning = _Tuning(options, fleet, progress, cancelled, kernel, number, place)
-                    results.append(tuning.run())
+                    result = tuning.run()
+                    kernel_studies.keep(result)
+                    results.append(result)
     return results
 
 
@@ -64,6 +64,7 @@ class _Tuning:
         place: int,
     ) -> None:
         self._options = options
+        self._file = options.known_as or options.file
         self._fleet = fleet
         self._progress = progress
         self._cancelled = cancelled
@@ -84,6 +85,7 @@ class _Tuning:
     def run(self) -> KernelResult:
         """Search, prove, and return what came of it."""
         began_s = time.monotonic()
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._progress.begin(self._kernel["name"], self._sizes, len(self._points))
         restarts = self._fleet.restarts
         opened = self._fleet.open(self._number, self._place, self._options.seed)
@@ -200,6 +202,15 @@ class _Tuning:
             useful_flops=opened["flops"],
             has_reference=self._kernel["has_reference"],
             repeats=opened["repeats"],
+            file=str(self._file.absolute()),
+            objective=self._options.objective,
+            started=self._started,
+            language=self._kernel["language"],
+            dtype=self._kernel["dtype"],
+            parameters=self._parameters,
+            size_restrictions=_tuple_or_none(self._kernel["size_restrictions"]),
+            compute_capability=(int(opened["capability"][:-1]), int(opened["capability"][-1])),
+            uuid=opened["uuid"] or "",
             **rest,
         )
 
@@ -208,8 +219,7 @@ class _Tuning:
         record = Record(name, device, self._sizes, self._parameters)
         path = self._options.record
         if path is None:
-            file = self._options.known_as or self._options.file
-            path = cache_path(file, name, self._sizes, device)
+            path = kernel_studies.cache_path(self._file, name, self._sizes, device)
             if not self._options.resume:
                 path.unlink(missing_ok=True)
         return kernel_caches.Cache(path, record)
@@ -232,12 +242,8 @@ def _found_wrong(evaluations: Sequence[Evaluation], proof: Proof) -> list[Evalua
     ]
 
 
-def cache_path(file: Path, kernel: str, sizes: Mapping[str, Value], device: str) -> Path:
-    """Return where the store keeps the evaluations of a kernel, problem and device."""
-    where = sha256(str(file.absolute()).encode()).hexdigest()[:8]
-    words = [kernel, *(f"{name}{value}" for name, value in sizes.items()), device]
-    name = "-".join("".join(c if c.isalnum() else "_" for c in str(word)) for word in words)
-    return home() / "kernels" / f"{file.stem}-{where}" / f"{name[:200]}.json"
+def _tuple_or_none(texts: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if texts is None else tuple(texts)
 
 
 def _check_names(wanted: frozenset[str], there: Sequence[str]) -> None:

@@ -215,6 +215,9 @@ def _described(kernel: Kernel) -> Answer:
         "parameters": {name: list(values) for name, values in kernel.parameters.items()},
         "default": kernel.start,
         "has_reference": kernel.reference is not None,
+        "language": kernel.language,
+        "dtype": kernel.dtype,
+        "size_restrictions": kernel.size_restrictions,
         "problems": [_described_problem(kernel, problem) for problem in kernel.problems],
     }
 

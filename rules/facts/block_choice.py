@@ -1,0 +1,293 @@
+"""A block for a kernel that computes one element a thread, without a search: a stated heuristic.
+
+Blocks are ranked by the product of four shares, each between 0 and 1: threads that have an element;
+bytes that were asked for among those that move (sectors of 32 bytes); how evenly the blocks fall on
+the SMs; and warps on an SM, as far as they hide latency. Among those within `ALIKE` of the best the
+one is taken that leaves the fewest SMs idle, whose warps touch the fewest lines of 128 bytes, that
+has 128 to 256 threads, and the smallest surface, as neighbours in a block share what they read.
+What a kernel computes, reuses or branches on is not looked at; `gpuadvisor tune-kernel` measures.
+
+Sides are in elements, x first, as CUDA has them; x is the side that is contiguous in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from gpuadvisor.errors import UsageError
+from gpuadvisor.rules.facts.gpu_specs import (
+    MAX_THREADS_PER_BLOCK,
+    WARP_THREADS,
+    Architecture,
+)
+from gpuadvisor.rules.facts.occupancy import LaunchConfig, Occupancy, fit
+
+Sides = tuple[int, ...]
+"""One to three numbers, x first."""
+
+SECTOR_BYTES, LINE_BYTES = 32, 128
+"""What memory moves at least, and what a warp's request is split by (CUDA C++ Programming Guide,
+"Device Memory Accesses")."""
+ENOUGH_OCCUPANCY = 0.5
+"""Share of an SM's warps from which more hide no more latency for most kernels (CUDA C++ Best
+Practices Guide, "Calculating Occupancy")."""
+USUAL_THREADS = (128, 256)
+"""Threads of a block to begin with (the same guide, "Thread and Block Heuristics")."""
+ALIKE = 0.98
+"""Share of the best score from which blocks count as alike: the shares are no exacter. [own]"""
+LONG = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+"""Blocks of one side; others have sides that are powers of two."""
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+"""Most blocks of a grid in x, y and z."""
+MOST_THREADS = (1024, 1024, 64)
+"""Most threads of a block in x, y and z."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel takes of an SM, as its compiler or a profiler says; 0 where it is not known."""
+
+    registers_per_thread: int = 0
+    shared_bytes_per_block: int = 0
+    """That any block takes, static and dynamic."""
+    shared_bytes_per_thread: int = 0
+    """What comes to that for each thread, for arrays that are as large as the block."""
+    most_threads: int = MAX_THREADS_PER_BLOCK
+    """Threads of a block that it was compiled for (`__launch_bounds__`)."""
+
+    def shared_bytes(self, threads: int) -> int:
+        """Return the shared memory of a block."""
+        return self.shared_bytes_per_block + threads * self.shared_bytes_per_thread
+
+
+@dataclass(frozen=True)
+class BlockSuggestion:
+    """A launch configuration and why it was chosen."""
+
+    block: tuple[int, int, int]
+    """Threads in x, y and z."""
+    grid: tuple[int, int, int]
+    """Blocks in x, y and z."""
+    occupancy: Occupancy
+    """How the launch fits on an SM."""
+    filled: float
+    """Share of the threads that have an element."""
+    coalesced: float
+    """Share of the bytes moved that was asked for, where all threads read their own element."""
+    waves: float | None
+    """Blocks over those that the GPU holds at once; None where its SMs are not known."""
+    reasons: tuple[str, ...]
+    alike: tuple[tuple[int, int, int], ...]
+    """Other blocks that the same shares do not tell from it, the next best first."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What blocks are judged for."""
+
+    sm: Architecture
+    sm_count: int | None
+    resources: Resources
+    shape: Sides
+    element_bytes: int
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    block: Sides
+    grid: Sides
+    fitted: Occupancy
+    filled: float
+    coalesced: float
+    lines: int
+    """Lines that a warp touches."""
+    idle: int
+    """SMs that get no block at all."""
+    balance: float
+    hidden: float
+
+    @property
+    def score(self) -> float:
+        return self.filled * self.coalesced * self.balance * self.hidden
+
+    @property
+    def preference(self) -> tuple[float, ...]:
+        """Order among blocks alike: the smallest first."""
+        threads, (least, most) = math.prod(self.block), USUAL_THREADS
+        unusual = abs(math.log2(threads / min(max(threads, least), most)))
+        surface = sum(1 / side for side in self.block)
+        return (self.idle, self.lines, unusual, surface, *(-side for side in self.block))
+
+
+def choose(problem: Problem) -> BlockSuggestion:
+    """Return the block that suits a problem best; UsageError where none can be launched."""
+    _check(problem)
+    candidates = [each for block in _blocks(problem) if (each := _judged(problem, block))]
+    if not candidates:
+        raise UsageError(
+            f"no block of this kernel can be launched on {problem.sm.name} for {problem.shape}: it "
+            "takes more registers or shared memory than an SM has, or needs too large a grid"
+        )
+    best = max(each.score for each in candidates)
+    alike = sorted(
+        (each for each in candidates if each.score >= ALIKE * best),
+        key=lambda each: each.preference,
+    )
+    taken = alike[0]
+    return BlockSuggestion(
+        _three(taken.block),
+        _three(taken.grid),
+        taken.fitted,
+        taken.filled,
+        taken.coalesced,
+        _waves(problem, taken),
+        tuple(_reasons(problem, taken, candidates)),
+        tuple(_three(each.block) for each in alike[1:6]),
+    )
+
+
+def _check(problem: Problem) -> None:
+    shape = problem.shape
+    if not 1 <= len(shape) <= 3 or any(side < 1 for side in shape):
+        raise UsageError(f"a shape has one to three sides from 1 on, not {shape}")
+    if problem.element_bytes < 1:
+        raise UsageError(f"an element has at least 1 byte, not {problem.element_bytes}")
+
+
+def _blocks(problem: Problem) -> Iterator[Sides]:
+    """Yield blocks that are whole warps, or as small as a smaller problem."""
+    shape, most = problem.shape, min(problem.resources.most_threads, MAX_THREADS_PER_BLOCK)
+    if len(shape) == 1:
+        yield from ((side,) for side in LONG if side <= most)
+        return
+    powers = [1 << place for place in range(11)]
+    sides = [
+        [power for power in powers if power <= limit and (power < 2 * side or power == 1)]
+        for side, limit in zip(shape, MOST_THREADS, strict=False)
+    ]
+    whole = [block for block in product(*sides) if math.prod(block) % WARP_THREADS == 0]
+    # A problem smaller than a warp has no block of whole ones.
+    for block in whole or [tuple(each[-1] for each in sides)]:
+        if math.prod(block) <= most:
+            yield block
+
+
+def _judged(problem: Problem, block: Sides) -> _Candidate | None:
+    """Return how a block does; None where it cannot be launched."""
+    threads, resources = math.prod(block), problem.resources
+    grid = tuple(-(-n // side) for n, side in zip(problem.shape, block, strict=True))
+    if any(count > most for count, most in zip(grid, MOST_BLOCKS, strict=False)):
+        return None
+    shared = resources.shared_bytes(threads)
+    fitted = fit(problem.sm, LaunchConfig(threads, resources.registers_per_thread, shared))
+    if fitted.impossible is not None:
+        return None
+    blocks = math.prod(grid)
+    balance, warps = 1.0, fitted.warps
+    if problem.sm_count:
+        per_sm = -(-blocks // problem.sm_count)
+        balance = blocks / (problem.sm_count * per_sm)
+        warps = min(warps, per_sm * fitted.warps_per_block)
+    coalesced, lines = _coalescing(problem, block)
+    return _Candidate(
+        block,
+        grid,
+        fitted,
+        math.prod(problem.shape) / (blocks * threads),
+        coalesced,
+        lines,
+        max(0, (problem.sm_count or 0) - blocks),
+        balance,
+        min(1.0, warps / (ENOUGH_OCCUPANCY * fitted.max_warps)),
+    )
+
+
+def _coalescing(problem: Problem, block: Sides) -> tuple[float, int]:
+    """Return the share of the bytes moved that a warp asked for, and the lines that it touches,
+    where rows begin at the begin of a line.
+    """
+    threads, wide = math.prod(block), block[0]
+    if wide == problem.shape[0]:  # whole rows follow one another in memory
+        wide = threads
+    together = min(wide, WARP_THREADS, threads)
+    rows = max(1, min(WARP_THREADS, threads) // together)
+    asked = together * problem.element_bytes
+    sectors = -(-asked // SECTOR_BYTES)
+    return asked / (sectors * SECTOR_BYTES), rows * -(-asked // LINE_BYTES)
+
+
+def _waves(problem: Problem, of: _Candidate) -> float | None:
+    if not problem.sm_count:
+        return None
+    return math.prod(of.grid) / (problem.sm_count * of.fitted.blocks)
+
+
+def _three(sides: Sides) -> tuple[int, int, int]:
+    x, y, z = (*sides, 1, 1)[:3]
+    return x, y, z
+
+
+# -- reasons ---------------------------------------------------------------------------------------
+
+
+def _reasons(problem: Problem, of: _Candidate, others: list[_Candidate]) -> Iterator[str]:
+    """Yield sentences without a full stop."""
+    yield _of_threads(problem, of)
+    yield _of_rows(problem, of)
+    if len(of.block) > 1 and max(of.block[1:]) > 1:
+        yield (
+            f"{' x '.join(map(str, of.block[1:]))} of such rows rather than wider ones: neighbours "
+            "in a block share what they read, and wider rows move no less"
+        )
+    yield _of_shape(of, others)
+    if problem.sm_count:
+        yield _of_tail(problem.sm_count, of)
+    else:
+        yield "how blocks fall on the SMs was not looked at: how many there are is not known"
+
+
+def _of_threads(problem: Problem, of: _Candidate) -> str:
+    now, threads = of.fitted, math.prod(of.block)
+    limited = " and ".join(name.replace("_", " ") for name in now.limiters)
+    known = "" if problem.resources.registers_per_thread else "; its registers are not known"
+    enough = " (half of them hide most latency)" if now.fraction >= ENOUGH_OCCUPANCY else ""
+    return (
+        f"{threads} threads are {now.warps_per_block} warps, and an SM holds {now.blocks} such "
+        f"blocks: {now.warps} of {now.max_warps} warps{enough}, limited by {limited}{known}"
+    )
+
+
+def _of_rows(problem: Problem, of: _Candidate) -> str:
+    lines = "1 line" if of.lines == 1 else f"{of.lines} lines"
+    return (
+        f"{of.block[0]} wide: a warp that reads elements of {problem.element_bytes} bytes touches "
+        f"{lines} of {LINE_BYTES} bytes, and uses {of.coalesced:.0%} of what is moved"
+    )
+
+
+def _of_shape(of: _Candidate, others: list[_Candidate]) -> str:
+    fullest = max(each.filled for each in others)
+    beside = f"; {fullest:.1%} at best" if fullest > of.filled + 0.005 else ""
+    return f"{of.filled:.1%} of the threads have an element{beside}"
+
+
+def _of_tail(sm_count: int, of: _Candidate) -> str:
+    blocks = math.prod(of.grid)
+    if blocks < sm_count:
+        idle = sm_count - blocks
+        return f"{blocks:,} blocks leave {idle} of {sm_count} SMs idle: the problem is small"
+    waves = blocks / (sm_count * of.fitted.blocks)
+    rest = waves - math.floor(waves)
+    last = f", the last one {rest:.0%} full" if rest else ""
+    return (
+        f"{blocks:,} blocks are {waves:.2f} waves over {sm_count} SMs{last}; the SMs get "
+        f"{of.balance:.0%} of an even share"
+    )
