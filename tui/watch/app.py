@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -80,11 +81,17 @@ class Watch(App[int]):
     # Each page is one of Textual's modes: it stays as it was left, with what lies over it.
     DEFAULT_MODE = "1"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = {DEFAULT_MODE: Overview}
-    # With priority, so that they work whatever has the focus, and on the help as well.
+    # With priority, so that they work whatever has the focus.
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "quit", priority=True, tooltip="end, always; Ctrl-C as well"),
+        Binding(
+            "q",
+            "quit",
+            "quit",
+            priority=True,
+            tooltip="leave what lies over a page, or end; Ctrl-C ends anywhere",
+        ),
         Binding("ctrl+c", "end", priority=True, show=False),
-        Binding("question_mark", "help", "help", tooltip="this help; any key leaves it"),
+        Binding("question_mark", "help", "help", tooltip="this help"),
         Binding(
             "f5,r",
             "anew",
@@ -117,7 +124,7 @@ class Watch(App[int]):
             key_display="^p",
             tooltip="all commands, to search in",
         ),
-        Binding("h", "help", "help", show=False, tooltip="this help; any key leaves it"),
+        Binding("h", "help", "help", show=False, tooltip="this help"),
     ]
 
     def __init__(
@@ -301,6 +308,24 @@ class Watch(App[int]):
             self.say(f"No picture was saved: {name}: {error.strerror}.")
         else:
             self.say(f"Saved as {name} in the current folder.")
+
+    async def on_event(self, event: events.Event) -> None:
+        """Give each key to what lies over the page, if something does: also one that was on its way
+        to the page when that was opened."""
+        if isinstance(event, events.Key) and event.key != "ctrl+c":
+            from gpuadvisor.tui.watch.dialogs import PopUp
+
+            if self.screen_stack and isinstance(self.screen, PopUp):
+                (self.focused or self.screen).post_message(event)
+                return
+        await super().on_event(event)
+
+    def action_command_palette(self) -> None:
+        """Let one search in all commands."""
+        from gpuadvisor.tui.watch.dialogs import Palette
+
+        if isinstance(self.screen, Page):
+            self.push_screen(Palette(id="--command-palette"))
 
     def action_end(self) -> None:
         """End, whatever has the focus."""

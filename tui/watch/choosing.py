@@ -8,11 +8,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tui.watch.cells import Line, Style
+from gpuadvisor.tui.watch.dialogs import PopUp
 from gpuadvisor.tui.watch.lines import Lines
 
 _CSS = """
@@ -26,16 +26,16 @@ _CSS = """
 """
 
 
-class Choice(ModalScreen[str]):
+class Choice(PopUp[str]):
     """A list of names in words; what one types leaves those that have all of its words."""
 
     DEFAULT_CSS = _CSS.format(name="Choice", width="76", height="80%", lines="1fr")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "back", priority=True),
-        Binding("up", "move(-1)", show=False, priority=True),
-        Binding("down", "move(1)", show=False, priority=True),
-        Binding("pageup", "move(-10)", show=False, priority=True),
-        Binding("pagedown", "move(10)", show=False, priority=True),
+        Binding("escape", "leave", "back"),
+        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)", show=False),
+        Binding("pageup", "move(-10)", show=False),
+        Binding("pagedown", "move(10)", show=False),
     ]
 
     def __init__(self, title: str, entries: Sequence[tuple[str, str]], chosen: str) -> None:
@@ -87,11 +87,11 @@ class Choice(ModalScreen[str]):
         self.dismiss(None)
 
 
-class Typed(ModalScreen[float]):
+class Typed(PopUp[float]):
     """Asks for a text that `read` makes a number of, again where it cannot."""
 
     DEFAULT_CSS = _CSS.format(name="Typed", width="70", height="auto", lines="auto")
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back", priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "back")]
 
     def __init__(self, title: str, hint: str, read: Callable[[str], float]) -> None:
         super().__init__()

@@ -9,9 +9,9 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.dom import DOMNode
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from gpuadvisor.tui.watch.dialogs import PopUp
 from gpuadvisor.tui.watch.page import Page
 
 SIGNS = """\
@@ -55,8 +55,19 @@ def text(app: App[int], page: Page) -> str:
     return "\n".join(lines) + "\n" + SIGNS
 
 
-class Help(ModalScreen[None]):
-    """Covers the page until a key is pressed."""
+SCROLLING = {
+    "up": "scroll_up",
+    "down": "scroll_down",
+    "pageup": "scroll_page_up",
+    "pagedown": "scroll_page_down",
+    "home": "scroll_home",
+    "end": "scroll_end",
+}
+"""What the keys do that do not leave the help: methods of Textual's widgets."""
+
+
+class Help(PopUp[None]):
+    """Covers the page until a key is pressed that does not scroll."""
 
     DEFAULT_CSS = """
     Help { align: center middle; background: $background; }
@@ -71,11 +82,15 @@ class Help(ModalScreen[None]):
         self._said = said
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(can_focus=False):
+        with VerticalScroll(can_focus=False) as panel:
+            panel.border_title = "arrows, PgUp, PgDn: scroll   any other key: back"
             yield Static(self._said, markup=False)
 
-    def on_key(self) -> None:
-        self.dismiss()
+    async def take(self, key: str) -> None:
+        if key in SCROLLING:
+            getattr(self.query_one(VerticalScroll), SCROLLING[key])(animate=False)
+        else:
+            self.dismiss()
 
     def on_click(self) -> None:
         self.dismiss()

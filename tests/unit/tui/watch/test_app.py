@@ -186,7 +186,7 @@ def test_the_help(snap_compare):
         (["q"], (1, 1)),
         (["q"], (300, 100)),
         (["ctrl+c"], (80, 24)),
-        (["question_mark", "q"], (80, 24)),
+        (["question_mark", "q", "q"], (80, 24)),
         (["enter", "tab", "q"], (80, 24)),
     ],
 )
