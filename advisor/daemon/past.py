@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpuadvisor.domain.accumulators import PATIENCE_S, Accumulator, Reading
 from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind
-from gpuadvisor.domain.moment import PROCESSES_LOOK_BACK_S, Moment
+from gpuadvisor.domain.moment import PROCESSES_LOOK_BACK_S, Moment, events_at, looked_at
 from gpuadvisor.domain.telemetry import (
     HOST,
     Event,
@@ -242,11 +242,7 @@ class Memory(Accumulator[_Device]):
             processes=listed and listed[1],
             listed_s=listed and listed[0],
             why_no_processes=None if listed else "No processes were listed then.",
-            events=tuple(
-                e
-                for e in self.events(time_s, math.nextafter(time_s, math.inf))
-                if e.ended_s is None or e.ended_s >= time_s
-            ),
+            events=events_at(self.events(*looked_at(time_s)), time_s),
             problem=problem,
         )
 

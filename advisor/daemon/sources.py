@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BEFORE_S = 120.0
 """Seconds of stored rows that are shown at once, so that there is a history to look at."""
+RECENT_S = 86400.0
+"""Seconds of stored events that are shown: last night's matter in the morning. [own]"""
 ASK_S = 0.5
 """Seconds between two queries for new rows, which come once a second: 0.6 ms each time."""
 SILENT_S = 5.0
@@ -137,12 +139,16 @@ class FromStore:
         self._closed = threading.Event()
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the rows of the last two minutes at once, and then each as it comes.
+        """Yield the rows of the last two minutes at once, with the events of the last day, and then
+        each as it comes.
 
         While there are none, a frame a second says why: its values are stale. Rows of the future
         are from before the clock was set back, and nothing of now.
         """
-        follower = self._reader.follow(self._clock() - BEFORE_S, with_all_events=True)
+        begun_s = self._clock()
+        follower = self._reader.follow(
+            begun_s - BEFORE_S, with_all_events=True, events_since_s=begun_s - RECENT_S
+        )
         last_s = self._clock()
         while not self._closed.is_set():
             for frame in follower.read(self._clock() + ASK_S):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.accumulators import MISSED_READINGS, Latest, Reading
@@ -35,7 +35,9 @@ class Moment:
     why_no_processes: str | None = None
     """One sentence; also where some are left out."""
     events: tuple[Event, ...] = ()
-    """What lasted then, the oldest first."""
+    """What lasted then, and what happened just before without lasting, the oldest first."""
+    measured_s: float | None = None
+    """Of `row_s`, how many seconds were measured, wherever in it they lie; None for a reading."""
     problem: str | None = None
     """Why nothing could be read at all, in one sentence; None where something could."""
 
@@ -43,6 +45,36 @@ class Moment:
     def is_known(self) -> bool:
         """Whether anything is known of the moment."""
         return any(self.readings.values())
+
+
+JUST_BEFORE_S = 60.0
+"""Seconds for which an event that does not last, as an Xid, is still told of a moment. [own]"""
+MOMENTARY_S = 1.0
+"""An event that took less does not last: times are given to the second."""
+
+
+def looked_at(time_s: float, row_s: float = 0.0) -> tuple[float, float]:
+    """Return the span whose momentary events are told of a moment: the time just before it to the
+    end of its second, or the row that stands for it."""
+    if row_s:
+        begin_s = time_s // row_s * row_s
+        return begin_s, begin_s + row_s
+    return time_s - JUST_BEFORE_S, time_s // 1 + 1
+
+
+def events_at(events: Iterable[Event], time_s: float, row_s: float = 0.0) -> tuple[Event, ...]:
+    """Return those that lasted at a Unix time, or happened in the span that is looked at."""
+    since_s, until_s = looked_at(time_s, row_s)
+    return tuple(
+        each
+        for each in events
+        if (each.began_s <= time_s and (each.ended_s is None or each.ended_s >= time_s))
+        or (
+            since_s <= each.began_s < until_s
+            and each.ended_s is not None
+            and each.ended_s - each.began_s < MOMENTARY_S
+        )
+    )
 
 
 def readings_of(

@@ -64,14 +64,16 @@ class FrameReader:
         *,
         with_all_events: bool = False,
         processes: ProcessReader | None = None,
+        events_since_s: float | None = None,
     ) -> None:
         """Frames have the events that a collector made, or with `with_all_events` those that the
-        daemon made of them, too; and those processes that `processes` can have."""
+        daemon made of them, too; and those processes that `processes` can have. The first one has
+        the events from `events_since_s` (Unix time) on."""
         self.since_s = since_s
         """Unix time from which `read` goes on."""
         self._folder = folder
         self._processes = processes
-        self._context = _Context(since_s, with_all_events)
+        self._context = _Context(since_s, with_all_events, events_since_s)
         self._gpus: tuple[Gpu, ...] | None = None
 
     def read(self, until_s: float = math.inf) -> Iterator[Frame]:
@@ -193,10 +195,13 @@ class _Listings:
 class _Context:
     """States, events and problems of index.db, as they were at the time of each frame."""
 
-    def __init__(self, since_s: float, with_all_events: bool) -> None:
+    def __init__(
+        self, since_s: float, with_all_events: bool, events_since_s: float | None = None
+    ) -> None:
         self.unavailable: dict[str, dict[str, Unavailable]] = {}
         self.problem: str | None = None
         self._since_s = since_s
+        self._events_since_s = since_s if events_since_s is None else events_since_s
         self._with_all_events = with_all_events
         self._last_state = self._last_problem = self._last_change = 0
         self._states: deque[tuple[float, str, str, Unavailable | None]] = deque()
@@ -252,7 +257,7 @@ class _Context:
         for change, *event in index.execute(
             f"SELECT changed, {EVENT_COLUMNS} FROM events WHERE changed > ? AND (collected OR ?)"
             " AND (began_s >= ? OR ended_s IS NULL) ORDER BY changed",
-            (self._last_change, self._with_all_events, self._since_s),
+            (self._last_change, self._with_all_events, self._events_since_s),
         ):
             self._events.append(event_of(event))
             self._last_change = change

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.accumulators import Latest, Reading
-from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind
-from gpuadvisor.domain.moment import LOOK_BACK_S, PROCESSES_LOOK_BACK_S, Moment, readings_of
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, SamplingInterval
+from gpuadvisor.domain.moment import (
+    LOOK_BACK_S,
+    PROCESSES_LOOK_BACK_S,
+    Moment,
+    events_at,
+    looked_at,
+    readings_of,
+)
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Number, State
 from gpuadvisor.storage.telemetry.files import day_paths, device_names, reading, rows, times
 from gpuadvisor.storage.telemetry.schema import (
@@ -23,6 +31,12 @@ from gpuadvisor.storage.telemetry.schema import (
 if TYPE_CHECKING:
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
+POLL_S = SamplingInterval.NORMAL.period_s
+"""Seconds for which a poll stands."""
+GONE = (
+    "The processes of that time are not kept any more: lists of processes and single readings go"
+    " after the time that `retention.raw` in the daemon's configuration sets, 48 h unless set."
+)
 _NAMES = {True: [m.name for m in HOST_METRICS], False: [m.name for m in GPU_METRICS]}
 
 
@@ -30,7 +44,7 @@ def moment(reader: TelemetryReader, time_s: float) -> Moment:
     """Return what was known at a Unix time; StoreError where a file fails."""
     after_s = math.nextafter(time_s, math.inf)
     gpus = reader.all_gpus()
-    lasting = tuple(e for e in reader.events(time_s, after_s) if _lasts(e, time_s))
+    lasting = events_at(reader.events(*looked_at(time_s)), time_s)
     latest = Latest()
     for frame in reader.follow(time_s - LOOK_BACK_S, with_processes=False).read(after_s):
         latest.add(frame)
@@ -49,10 +63,6 @@ def moment(reader: TelemetryReader, time_s: float) -> Moment:
             problem=latest.problem,
         )
     return _of_row(reader, gpus, time_s, lasting)
-
-
-def _lasts(event: Event, time_s: float) -> bool:
-    return event.began_s <= time_s and (event.ended_s is None or event.ended_s >= time_s)
 
 
 def _processes(
@@ -82,21 +92,67 @@ def _of_row(
 ) -> Moment:
     """Return the moment from the minute, or the hour, that has it in it.
 
-    Only where the finer rows of that time are gone: else the time was a gap, and what was read
-    before or after it in the same hour is nothing of the moment.
+    Only where the finer rows of that time are gone: else the time was a gap, or before the first
+    reading of all, and what was read before or after it in the same hour is nothing of the moment.
     """
-    gone = "Processes are kept as long as single sweeps: `retention.raw`, 48 h unless set."
     if _is_before_all(reader, time_s, DAY_NAMES):
         for place in (1, 2):
-            if found := _rows(reader, (GPU_TABLES[place], HOST_TABLES[place]), time_s):
-                readings, ranges = found
-                row_s = GPU_TABLES[place].period_s
+            tables = GPU_TABLES[place], HOST_TABLES[place]
+            if found := _rows(reader, tables, time_s):
+                if not _polls_gone(reader, place, time_s):
+                    break
+                row_s = tables[0].period_s
+                measured_s = min(_polls(reader, tables, time_s) * POLL_S, row_s)
                 return Moment(
-                    time_s, gpus, readings, ranges, row_s, why_no_processes=gone, events=events
+                    time_s,
+                    gpus,
+                    *found,
+                    row_s,
+                    why_no_processes=GONE,
+                    events=events_at(reader.events(*looked_at(time_s, row_s)), time_s, row_s),
+                    measured_s=measured_s,
                 )
             if not _is_before_all(reader, time_s, (GPU_TABLES[1].name, HOST_TABLES[1].name)):
                 break
     return Moment(time_s, gpus, why_no_processes="Nothing was measured then.", events=events)
+
+
+def _polls(reader: TelemetryReader, tables: Sequence[Table], time_s: float) -> int:
+    """Return how often was read what the row with that time stands for: the most of any device."""
+    found = [0]
+    with reading(reader.folder / INDEX) as connection:
+        for table in tables:
+            begin_s = time_s // table.period_s * table.period_s
+            query = f"SELECT MAX(polls) FROM {table.name} WHERE ts = ?"
+            if connection is not None and present(connection, table):
+                found += [polls or 0 for (polls,) in rows(connection, query, (begin_s,))]
+    return max(found)
+
+
+def _polls_gone(reader: TelemetryReader, place: int, time_s: float) -> int:
+    """Return how many of a row's polls are not among the finer rows of its time any more.
+
+    Where all of them still are, and none is of the moment, it was not measured.
+    """
+    tables = GPU_TABLES[place], HOST_TABLES[place]
+    begin_s = time_s // tables[0].period_s * tables[0].period_s
+    span = (begin_s, begin_s + tables[0].period_s)
+    is_raw = place == 1
+    paths = day_paths(reader.folder, *span) if is_raw else [reader.folder / INDEX]
+    left: Counter[str] = Counter()
+    for path in paths:
+        with reading(path) as connection:
+            for table in (GPU_TABLES[place - 1], HOST_TABLES[place - 1]):
+                if connection is None or not present(connection, table):
+                    continue
+                names = device_names(connection)
+                count = "COUNT(*)" if is_raw else "SUM(polls)"
+                query = (
+                    f"SELECT gpu, {count} FROM {table.name} WHERE ts >= ? AND ts < ? GROUP BY gpu"
+                )
+                for gpu, polls in rows(connection, query, span):
+                    left[names[gpu]] += polls
+    return _polls(reader, tables, time_s) - max(left.values(), default=0)
 
 
 def _is_before_all(reader: TelemetryReader, time_s: float, tables: Sequence[str]) -> bool:

@@ -94,12 +94,22 @@ class TelemetryReader:
         yield from FrameReader(self.folder, since_s, processes=self._processes).read(until_s)
 
     def follow(
-        self, since_s: float, *, with_all_events: bool = False, with_processes: bool = True
+        self,
+        since_s: float,
+        *,
+        with_all_events: bool = False,
+        with_processes: bool = True,
+        events_since_s: float | None = None,
     ) -> FrameReader:
-        """Return a reader of the frames from `since_s` on, and later of those that came since."""
+        """Return a reader of the frames from `since_s` on, and later of those that came since; the
+        first has the events from `events_since_s` on, where that is given."""
         processes = self._processes if with_processes else None
         return FrameReader(
-            self.folder, since_s, with_all_events=with_all_events, processes=processes
+            self.folder,
+            since_s,
+            with_all_events=with_all_events,
+            processes=processes,
+            events_since_s=events_since_s,
         )
 
     def events(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from gpuadvisor.domain.telemetry import HOST, Gpu
 from gpuadvisor.tui.watch import cells, columns, processes, table
@@ -22,6 +21,8 @@ LEAST_EVENTS, LEAST_PROCESSES = 3, 4
 WHY_SHARE = 3
 """The sentences take at most this part of what is left below the GPUs."""
 BAR = 10
+AGED_S = 60.0
+"""Seconds after which it is looked anew at which events are recent."""
 AGES_S = 10.0
 """Seconds after which the ages of processes are told anew, where none are listed: they are told in
 minutes."""
@@ -289,14 +290,15 @@ def _made_processes(
 
 
 def _events(told: Sequence[Line], width: int) -> list[Line]:
-    return [table.rule("events", width), *(told or [[("None so far.", Style.QUIET)]])]
+    return [table.rule("events", width), *(told or [[("None in the last day.", Style.QUIET)]])]
 
 
 def _event_lines(state: WatchState, width: int, height: int) -> list[Line]:
     most = max(height, 0)
 
     def made() -> list[Line]:
-        lines = islice(state.log.lines(state.labels, width, most), most)
+        lines = state.log.lines(state.labels, width, state.now_s, height=most)
         return [[(text, SEVERITY_STYLES[severity])] for text, severity in lines]
 
-    return state.kept("events", (state.log.changes, state.gpus, width, most), made)
+    hour = state.now_s // AGED_S  # what is of the day before goes
+    return state.kept("events", (state.log.changes, state.gpus, width, most, hour), made)

@@ -23,6 +23,7 @@ PATIENCE_S = 5.0
 """Seconds to wait for values of now, once the driver has started. One that works answers a sweep
 in milliseconds, and the daemon stores a row each second; what is silent for so long hangs."""
 SHOWN_EVENTS = 10
+"""Events that are printed: the worst, and of those the newest."""
 VERSION = 1
 """The version of the JSON that docs/watch.md describes, raised when a program that reads it must be
 changed; keys may be added without."""
@@ -91,21 +92,22 @@ def stream(
 ) -> None:
     """Write a line of JSON for each full frame from `since_s` (Unix time) on, as it comes.
 
-    Events of the frames between, and of those before, are told with the next line. SilentError
-    where the driver does not answer, or a daemon has no GPU for `patience_s` by `clock`;
-    AdvisorError where there is no GPU.
+    Events of the frames between are told with the next line, and of what was before what lasts.
+    SilentError where the driver does not answer, or a daemon has no GPU for `patience_s` by
+    `clock`; AdvisorError where there is no GPU.
     """
     events: list[Event] = []
     for frame in _frames(source, patience_s, clock):
-        events.extend(state.update(frame))
+        new = state.update(frame)
+        events += [each for each in new if each.ended_s is None or each.ended_s >= since_s]
         if frame.full and frame.time_s >= since_s:
             print(json.dumps(document(state, events)), file=out, flush=True)
             events.clear()
 
 
 def as_json(state: WatchState) -> str:
-    """Return the object of what is known, with the newest events, oldest first."""
-    return json.dumps(document(state, reversed(state.log.newest()[:SHOWN_EVENTS])))
+    """Return the object of what is known, with the events of the last day, oldest first."""
+    return json.dumps(document(state, state.log.recent(state.now_s)))
 
 
 def table(state: WatchState, width: int) -> Iterator[str]:
@@ -131,7 +133,8 @@ def table(state: WatchState, width: int) -> Iterator[str]:
     if rows or notes:
         lined = processes.lines(rows, state, width) if rows else []
         yield from ("", *notes, *(text_of(line) for line in lined))
-    lines = [line for line, _ in state.log.lines(state.labels, width, SHOWN_EVENTS)]
+    told = state.log.lines(state.labels, width, state.now_s, most=SHOWN_EVENTS)
+    lines = [line for line, _ in told]
     if lines:
         yield from ("", *lines)
 

@@ -103,7 +103,7 @@ def document(watched: Sequence[Watched]) -> dict[str, Any]:
 def _host(each: Watched) -> dict[str, Any]:
     assert each.remote is not None
     asked, now_s, silent_s = each.remote, time.time(), each.remote.silent_s
-    events = [*reversed(each.state.log.newest()[: plain.SHOWN_EVENTS])]
+    events = each.state.log.recent(each.state.now_s)
     return {
         "name": asked.host.name,
         "address": asked.host.place,

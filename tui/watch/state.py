@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from gpuadvisor.domain.accumulators import Latest, Reading
-from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, State
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.curves import Curves
+from gpuadvisor.tui.watch.event_log import EventLog
 from gpuadvisor.tui.watch.history import SPARKLINES, History, Sparkline
 from gpuadvisor.tui.watch.why import Why, why
 
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SILENT_AFTER_S = 3.0
 """A source that says nothing for so long is said to; each gives a frame a second."""
-
-KEPT_EVENTS = 200
-WIDE = 60
-"""Characters from which on a message has room beside what comes before it."""
-INDENT = "  "
-UUID_END = 8
-"""Characters of the UUID of a GPU that is not listed any more."""
 
 
 class WatchState:
@@ -211,65 +203,3 @@ def _memory() -> Memory:
     from gpuadvisor.daemon.past import Memory  # the first page needs none
 
     return Memory()
-
-
-class EventLog:
-    """The newest events; one that comes again is the same event, with its end."""
-
-    def __init__(self) -> None:
-        self._events: dict[tuple[str, str | None, str, float], Event] = {}
-        self.changes = 0
-        """How often an event has come, or come again."""
-
-    def add(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._events[event.identity] = event
-            self.changes += 1
-        while len(self._events) > KEPT_EVENTS:
-            del self._events[min(self._events, key=lambda identity: identity[-1])]
-
-    def open(self, gpu: str | None) -> list[Event]:
-        """Return what lasts on a GPU, the worst first."""
-        lasting = [e for e in self._events.values() if e.gpu == gpu and e.ended_s is None]
-        return sorted(lasting, key=lambda event: (-event.severity.rank, event.began_s))
-
-    def newest(self) -> list[Event]:
-        """Return the events, the one that began last first; of those at one time, the worst."""
-        return sorted(
-            self._events.values(),  # in the same order in every process
-            key=lambda event: (
-                -event.began_s,
-                -event.severity.rank,
-                event.gpu or "",
-                event.kind,
-                event.key,
-            ),
-        )
-
-    def lines(
-        self, labels: Mapping[str, str], width: int, most: int
-    ) -> Iterator[tuple[str, Severity]]:
-        """Yield the `most` newest events as lines of `width` characters, newest first."""
-        for event in self.newest()[:most]:
-            for text in _wrapped(event, labels, width):
-                yield text, event.severity
-
-
-def _wrapped(event: Event, labels: Mapping[str, str], width: int) -> list[str]:
-    where = "host"
-    if event.gpu is not None:
-        where = f"GPU {labels[event.gpu]}" if event.gpu in labels else event.gpu[-UUID_END:]
-    head = f"{cells.time_of_day(event.began_s)} {event.severity:<7} {where:<7}"
-    lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
-    how_long = "(lasts)" if lasted_s is None else f"({cells.age(lasted_s)})" if lasted_s > 0 else ""
-    message = f"{event.message} {how_long}".rstrip()
-    if width >= WIDE:
-        room = textwrap.wrap(message, max(width - len(head) - 1, 1)) or [""]
-        rest = [" " * (len(head) + 1) + line for line in room[1:]]
-        return [f"{head} {room[0]}".rstrip(), *rest]
-    narrow = max(width, len(INDENT) + 1)
-    head_line = cells.fit([head.rstrip(), head[: len("00:00:00")]], narrow)
-    return [
-        head_line,
-        *textwrap.wrap(message, narrow, initial_indent=INDENT, subsequent_indent=INDENT),
-    ]

@@ -78,6 +78,7 @@ def document(moment: Moment) -> dict[str, Any]:
         "version": VERSION,
         "time_s": moment.time_s,
         "row_s": moment.row_s,
+        "measured_s": moment.measured_s,
         "problem": moment.problem,
         "gpus": [
             {name: getattr(gpu, name) for name in GPU_FIELDS}
@@ -103,9 +104,21 @@ def _metrics_json(moment: Moment, device: str, metrics: Sequence[Metric]) -> dic
 
 def _title(moment: Moment, width: int, now_s: float) -> Line:
     ago = duration(max(now_s - moment.time_s, 0))
-    what = f", means of {ROWS[moment.row_s]} readings" if moment.row_s else ""
+    what = f", means of {ROWS[moment.row_s]} readings{_share(moment)}" if moment.row_s else ""
     text = f"At {moment_text(moment.time_s)}, {ago} ago{what}"
     return [(cells.fit([text, f"{moment_text(moment.time_s)}{what}"], width), Style.TITLE)]
+
+
+WHOLE = 0.95
+"""Share of a row that was measured from which on it is told as whole: a poll may be late. [own]"""
+
+
+def _share(moment: Moment) -> str:
+    """Return how much of the row was measured, where that is not all."""
+    measured_s = moment.measured_s
+    if measured_s is None or measured_s >= WHOLE * moment.row_s:
+        return ""
+    return f", of which there are {duration(measured_s)}"
 
 
 def _values(moment: Moment, device: str, width: int) -> list[Line]:

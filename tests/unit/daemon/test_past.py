@@ -12,6 +12,7 @@ from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
+from gpuadvisor.tui.watch.then import printed
 from tests.telemetry import START_S, frame, sample
 from tests.telemetry_store import Clock, stored
 
@@ -120,6 +121,46 @@ def test_a_moment_whose_sweeps_are_gone_has_the_minute_and_then_the_hour(tmp_pat
     assert (hour.row_s, hour.readings["GPU-0"]["power_w"].since_s) == (3600, begin_s)
     sweep = reader.moment(begin_s + 5 * 3600 - 40)
     assert (sweep.row_s, sweep.readings["GPU-0"]["power_w"].value) == (0, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("before_s", "what"), [(20, "minute"), (1500, "hour"), (4000, "nothing at all")]
+)
+def test_what_was_before_the_first_reading_was_not_measured(tmp_path, before_s, what):
+    first_s = START_S // 3600 * 3600 + 1830.0 - START_S
+    times = [first_s + at for at in range(3600)]
+    clock = Clock(START_S + times[-1])
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(at, sample()) for at in times])
+        writer.tend()
+    past = TelemetryReader(tmp_path)
+    assert past.moment(START_S + first_s).is_known
+    assert not past.moment(START_S + first_s - before_s).is_known, what
+
+
+def test_a_mean_says_how_much_of_its_hour_was_measured(tmp_path):
+    clock, begin_s = Clock(), START_S // 3600 * 3600
+    kept = Retention(raw_s=3600.0, minutes_s=7200.0)
+    with TelemetryWriter(tmp_path, clock=clock, kept=kept) as writer:
+        for begin in (1800, 3600, 5 * 3600):
+            times = range(begin, begin + 1800)
+            clock.now_s = begin_s + times[-1]
+            writer.append([frame(begin_s + at - START_S, sample()) for at in times])
+            writer.tend()
+    hour = TelemetryReader(tmp_path).moment(begin_s + 600)
+    assert (hour.row_s, hour.measured_s) == (3600, 1800)
+    assert "of which there are 30 min" in next(iter(printed(hour, 120, clock.now_s)))
+
+
+@pytest.mark.parametrize(("at_s", "is_told"), [(39.9, False), (40, True), (90, True), (101, False)])
+def test_what_does_not_last_is_told_in_its_second_and_the_minute_after(tmp_path, at_s, is_told):
+    xid = Event("xid", START_S + 40.7, "Xid 94.", Severity.ERROR, "GPU-0", START_S + 40.7)
+    every = [frame(at, sample()) for at in range(120)]
+    memory = Memory()
+    for each in every:
+        memory.take(each, [xid] if each.time_s == START_S + 41 else [])
+    for past in (stored(tmp_path, *every, events=[xid]), memory):
+        assert (past.moment(START_S + at_s).events == (xid,)) is is_told
 
 
 def test_a_live_sampler_goes_on_where_the_store_of_a_daemon_ended(tmp_path):

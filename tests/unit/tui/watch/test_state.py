@@ -6,16 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from gpuadvisor.daemon.sources import FromStore
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import SILENT, STARTING, Event, Frame, State, Unavailable
 from gpuadvisor.errors import AdvisorError, SilentError
 from gpuadvisor.tui.watch import details, plain
+from gpuadvisor.tui.watch.event_log import EventLog
 from gpuadvisor.tui.watch.plain import document
-from gpuadvisor.tui.watch.state import EventLog, WatchState
+from gpuadvisor.tui.watch.state import WatchState
 from tests.telemetry import START_S, all_in, frame, h100, sample
+from tests.telemetry_store import stored
 
-LABELS = {"GPU-0": "0"}
+LABELS = {"GPU-0": "0", "GPU-1": "1"}
 
 
 class Frames:
@@ -56,13 +59,21 @@ def watched(now):
 
 
 def event(at_s, message, ended_s=None, gpu="GPU-0", severity=Severity.WARNING, key=""):
-    return Event("made", START_S + at_s, message, severity, gpu, ended_s and START_S + ended_s, key)
+    return Event(
+        "made",
+        START_S + at_s,
+        message,
+        severity,
+        gpu,
+        None if ended_s is None else START_S + ended_s,
+        key,
+    )
 
 
-def log_lines(*events, width=100, most=10):
+def log_lines(*events, width=100, now_s=START_S + 3600, **fitting):
     log = EventLog()
     log.add(events)
-    return [line for line, _ in log.lines(LABELS, width, most)]
+    return [line for line, _ in log.lines(LABELS, width, now_s, **fitting)]
 
 
 def test_the_heading_says_what_is_watched(watched):
@@ -100,7 +111,54 @@ def test_the_newest_event_comes_first():
         "22:13:25 warning host    Second. (lasts)",
         "22:13:20 warning GPU 0   First. (lasts)",
     ]
-    assert len(log_lines(event(0, "First."), event(5, "Second."), most=1)) == 1
+
+
+def test_what_does_not_fit_is_counted():
+    three = [event(at_s, f"Of kind {kind}.") for at_s, kind in enumerate("abc")]
+    first = "22:13:22 warning GPU 0   Of kind c. (lasts)"
+    assert log_lines(*three, most=1) == [first, "and 2 more: page 3"]
+    assert log_lines(*three, height=2) == [first, "and 2 more: page 3"]
+    assert len(log_lines(*three, height=3)) == 3
+    assert log_lines(*three, height=1) == ["and 3 more: page 3"]
+    long = event(5, "Very long. " * 30)
+    assert len(log_lines(long, *three, height=4)) == 4
+    assert log_lines(long, *three, height=4)[-1] == "and 3 more: page 3"
+
+
+def test_errors_come_before_warnings_and_what_is_older_than_a_day_does_not_come():
+    old = event(0, "Xid 94.", ended_s=0, severity=Severity.ERROR)
+    new = event(50_000, "Slow.", ended_s=50_010)
+    at_s = START_S + 86_400
+    assert [line[-30:] for line in log_lines(old, new, now_s=at_s)] == [
+        "Tue 22:13 error   GPU 0   Xid 94."[-30:],
+        "12:06:40 warning GPU 0   Slow. (10 s)"[-30:],
+    ]
+    assert log_lines(old, new, now_s=at_s + 1) == ["12:06:40 warning GPU 0   Slow. (10 s)"]
+
+
+def test_what_is_alike_on_several_gpus_shares_a_line():
+    first = event(0, "GPU 0 works at 1734 of 1980 MHz.")
+    second = event(0, "GPU 1 works at 1407 of 1980 MHz.", gpu="GPU-1")
+    later = event(300, "GPU 0 works at 1300 of 1980 MHz.")
+    assert log_lines(first, second) == [
+        "22:13:20 warning GPU 0 and 1 each works at 1734/1407 of 1980 MHz. (lasts)"
+    ]
+    assert len(log_lines(second, later)) == 2
+    assert len(log_lines(first, event(0, "GPU 1 is hot.", gpu="GPU-1"))) == 2
+
+
+def test_an_xid_of_before_is_on_the_page_and_in_json(tmp_path):
+    xid = Event(
+        "xid", START_S - 7200, "GPU 0 reported Xid 94.", Severity.ERROR, "GPU-0", START_S - 7200
+    )
+    much_older = replace(xid, began_s=START_S - 90_000, ended_s=START_S - 90_000)
+    frames = [frame(at, sample()) for at in range(3)]
+    stored(tmp_path, *frames, events=[much_older, xid])
+    source = FromStore(tmp_path, clock=lambda: START_S + 3)
+    state = WatchState(source.label, has_all_events=True, clock=lambda: 0.0)
+    state.update(next(source.frames()))
+    assert [e["message"] for e in json.loads(plain.as_json(state))["events"]] == [xid.message]
+    assert "20:13:20 error   GPU 0   GPU 0 reported Xid 94." in "\n".join(plain.table(state, 120))
 
 
 def test_of_events_at_one_time_the_worst_comes_first_whatever_came_first():
