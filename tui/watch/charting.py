@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +25,8 @@ LEAST_LABELS = 40
 """Characters of a page from which on a chart has a scale at its left."""
 LETTERS = {0: "i", 1: "i", 2: "W", 3: "E"}
 """What marks an event, by the rank of its severity."""
+ALL_OF_THEM = ": Enter shows all"
+"""Ends the line that counts the events that do not fit."""
 FULL_PCT = 100.0
 TOPS = {
     "memory_used_bytes": "memory_total_bytes",
@@ -76,11 +79,16 @@ def answered(past: Past, question: Question) -> Chart:
             question.metric, [each.device], since_s, until_s, question.columns, now_s=question.now_s
         )
         timelines.append(found[each.device])
-        events.append(tuple(past.events(since_s, until_s, MOST_EVENTS)))
+        events.append(tuple(of_device(past.events(since_s, until_s, MOST_EVENTS), each.device)))
     span = past.span()
     labels = cells.labels(past.all_gpus())
     names = {HOST: "host", **{uuid: f"GPU {number}" for uuid, number in labels.items()}}
     return Chart(tuple(timelines), tuple(events), span and span[0], span and span[1], names)
+
+
+def of_device(events: Iterable[Event], device: str) -> list[Event]:
+    """Return the events of a GPU and of the machine; of HOST all, as it has all GPUs."""
+    return [each for each in events if device == HOST or each.gpu in (None, device)]
 
 
 def next_trouble(past: Past, way: int, from_s: float) -> Event | None:
@@ -308,17 +316,46 @@ def event_lines(
 ) -> list[Line]:
     """Return a line for each of the newest events, the newest first."""
     made: list[Line] = []
-    newest = sorted(events, key=lambda each: (each.began_s, each.severity.rank), reverse=True)
-    for event in newest[:most]:
+    found = newest(events)
+    for event in found[:most]:
+        text = cells.fit([event_text(event, names)], width)
+        made.append([(text, SEVERITY_STYLES.get(event.severity, Style.PLAIN))])
+    if len(found) > most > 0:
+        made[-1] = [(f"and {len(found) - most + 1} more{ALL_OF_THEM}", Style.QUIET)]
+    return made
+
+
+def newest(events: Iterable[Event]) -> list[Event]:
+    """Return the newest first, and of those that began at one time the worst."""
+    return sorted(events, key=lambda each: (each.began_s, each.severity.rank), reverse=True)
+
+
+def event_text(event: Event, names: Mapping[str, str]) -> str:
+    """Return all of an event in one line: how bad it is, when it began, how long it lasted."""
+    lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
+    where = "host" if event.gpu is None else names.get(event.gpu, event.gpu[-8:])
+    how_long = "lasts" if lasted_s is None else cells.age(lasted_s) if lasted_s >= 1 else ""
+    said = event.message if event.message.startswith(where) else f"{where}: {event.message}"
+    when = moment_text(event.began_s)
+    return f"{LETTERS[event.severity.rank]} {when} {how_long:>6}  {said}"
+
+
+def whole_events(events: Iterable[Event], names: Mapping[str, str], width: int) -> list[Line]:
+    """Return events to read, the newest first: all of each, with what to do about it."""
+    made: list[Line] = []
+    for event in newest(events):
+        where = "host" if event.gpu is None else names.get(event.gpu, event.gpu)
         lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
-        where = "host" if event.gpu is None else names.get(event.gpu, event.gpu[-8:])
-        how_long = "lasts" if lasted_s is None else cells.age(lasted_s) if lasted_s >= 1 else ""
-        said = event.message if event.message.startswith(where) else f"{where}: {event.message}"
-        when = moment_text(event.began_s)
-        text = f"{LETTERS[event.severity.rank]} {when} {how_long:>6}  {said}"
-        made.append([(cells.fit([text], width), SEVERITY_STYLES.get(event.severity, Style.PLAIN))])
-    if len(newest) > most > 0:
-        made[-1] = [(f"and {len(newest) - most + 1} more", Style.QUIET)]
+        how_long = ", lasts" if lasted_s is None else ""
+        if lasted_s is not None and lasted_s >= 1:
+            how_long = f", {duration(lasted_s)}"
+        kind = event.kind.replace("_", " ")
+        head = f"{moment_text(event.began_s)}{how_long}  {event.severity}  {where}  {kind}"
+        style = SEVERITY_STYLES.get(event.severity, Style.PLAIN)
+        made += [[(line, style)] for line in textwrap.wrap(head, max(width, 10))]
+        said = textwrap.wrap(event.message, max(width, 10), break_on_hyphens=False)
+        made += [[(line, Style.PLAIN)] for line in said]
+        made.append([])
     return made
 
 

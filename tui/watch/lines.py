@@ -106,6 +106,10 @@ class Lines(ScrollView, can_focus=False):
         if cursor is not None and cursor != last:
             self.bring_into_view(cursor)
 
+    def texts(self, begin: int, end: int) -> list[str]:
+        """Return what these lines say."""
+        return ["".join(text for text, _ in line) for line in self._lines[begin:end]]
+
     def bring_into_view(self, number: int) -> None:
         """Scroll as little as needed to see a line."""
         top, height = self.scroll_offset.y, self.size.height

@@ -13,7 +13,13 @@ from gpuadvisor.domain.telemetry import HOST, GpuProcess
 from gpuadvisor.printable import duration, printable
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.cells import Line, Style
-from gpuadvisor.tui.watch.charting import event_lines, moment_text
+from gpuadvisor.tui.watch.charting import (
+    event_lines,
+    event_text,
+    moment_text,
+    newest,
+    of_device,
+)
 from gpuadvisor.tui.watch.plain import GPU_FIELDS, VERSION, event_json, value_json
 from gpuadvisor.tui.watch.table import text_of
 
@@ -45,7 +51,7 @@ def lines(
         made += _wrapped(moment.problem, width, Style.WARNING)
     made += _values(moment, device, width)
     room = max(height - len(made) - 2, 1)
-    made += event_lines(moment.events, names, width, min(room, 4))
+    made += event_lines(of_device(moment.events, device), names, width, min(room, 4))
     made += _processes(moment, device, names, width, max(height - len(made), 1))
     return made[:height]
 
@@ -62,8 +68,8 @@ def printed(moment: Moment, width: int, now_s: float) -> Iterator[str]:
     for device in (*(gpu.uuid for gpu in moment.gpus), HOST):
         if parts := _parts(moment, device):
             yield f"{names[device]:<6} {'   '.join(parts)}"
-    for line in event_lines(moment.events, names, width, len(moment.events)):
-        yield text_of(line)
+    for event in newest(moment.events):
+        yield event_text(event, names)
     for each in sorted(moment.processes or (), key=lambda p: (labels.get(p.gpu, ""), p.pid)):
         yield f"{names.get(each.gpu, each.gpu):<6} {_process(each)}"
     if moment.processes == ():

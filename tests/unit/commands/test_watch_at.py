@@ -1,6 +1,7 @@
 """`gpuadvisor watch --at`: what was at a time, from a store and from a recording."""
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -34,6 +35,15 @@ def test_values_and_events_of_a_moment(home, capsys):
     assert "GPU 0  util 97 %" in text and "power 105.0 W" in text
     assert "GPU 1 is hot." in text
     assert "No processes were listed then." in text
+
+
+def test_a_pipe_gets_all_of_an_event(home, capsys):
+    long = replace(HOT, message="GPU 1 is hot. " * 30 + "Look at its fan.", key="long")
+    frames = [frame(at, sample(), sample()) for at in range(20, 40)]
+    began_s, ended_s = START_S + 25, START_S + 35
+    stored(home / "telemetry", *frames, events=[replace(long, began_s=began_s, ended_s=ended_s)])
+    assert main(["watch", "--at", at(30)]) == 0
+    assert "Look at its fan." in capsys.readouterr().out
 
 
 def test_a_moment_as_json(home, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -21,6 +22,7 @@ from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.charting import Chart, Drawing, Question, Series
 from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.table import text_of
 from gpuadvisor.tui.watch.window import DAY_S, HOUR_S, MINUTE_S, Window, shortest
 
 if TYPE_CHECKING:
@@ -60,6 +62,13 @@ class Charts(Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "event(-1)", "event", tooltip="go to the warning or error before; E: after"),
         Binding("E", "event(1)", show=False),
+        Binding(
+            "enter",
+            "read",
+            "read",
+            key_display="Enter",
+            tooltip="all of the events that are listed; a click: of one",
+        ),
         Binding("m", "metric", "metric", tooltip="choose what is drawn"),
         Binding("plus,equals_sign", "span(-1)", "", key_display="+", show=False),
         Binding(
@@ -297,6 +306,45 @@ class Charts(Page):
         return self.watched.state.latest.value(self._device, limit) if limit else None
 
     # -- keys ----------------------------------------------------------------------------------
+
+    @property
+    def _listed(self) -> list[Event]:
+        """Return the events that are listed, the newest first."""
+        chart, moment = self._charts.answer, self._moments.answer
+        if self.window.cursor_s is None:
+            return [] if chart is None or not chart.events else charting.newest(chart.events[0])
+        if moment is None or self._moments.question != self.window.cursor_s:
+            return []
+        return charting.newest(charting.of_device(moment.events, self._device))
+
+    def action_read(self) -> None:
+        """Show all of the events that are listed."""
+        self._read(self._listed)
+
+    def on_lines_chosen(self, message: Lines.Chosen) -> None:
+        """Show all of the event that was clicked on."""
+        chart, listed = self._charts.answer, self._listed
+        if message.lines.id != "then" or chart is None:
+            return
+        (clicked,) = message.lines.texts(message.number, message.number + 1)
+        for event in listed:
+            (line,) = charting.event_lines([event], chart.names, self.size.width, 1)
+            if text_of(line) == clicked:
+                self._read([event])
+                return
+        if clicked.endswith(charting.ALL_OF_THEM):
+            self._read(listed)
+
+    def _read(self, listed: Sequence[Event]) -> None:
+        from gpuadvisor.tui.watch.dialogs import Reading
+
+        chart = self._charts.answer
+        if chart is None or not listed:
+            self._watch.say("No event is listed here: e goes to the one before.")
+            return
+        title = "the event" if len(listed) == 1 else f"{len(listed)} events"
+        make = lambda width: charting.whole_events(listed, chart.names, width)  # noqa: E731
+        self.app.push_screen(Reading(title, make))
 
     def action_cursor(self, by: int) -> None:
         chart = self._charts.answer

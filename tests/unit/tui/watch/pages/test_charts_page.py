@@ -12,6 +12,7 @@ from gpuadvisor.collectors.telemetry.recording import Recorder
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, GpuProcess
 from gpuadvisor.tui.watch.app import Watch
+from gpuadvisor.tui.watch.dialogs import Reading
 from gpuadvisor.tui.watch.pages.charts import Charts
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.watched import Watched
@@ -146,6 +147,43 @@ def test_events_before_and_after_and_of_another_gpu(store):
     assert app.watched.gpu == "GPU-0"
 
 
+LONG = (
+    "GPU 0 works at 1734 of 1980 MHz, held by neither power nor heat. " * 3 + "Unlock its clocks."
+)
+
+
+@pytest.mark.parametrize("is_clicked", [False, True], ids=["Enter", "a click"])
+def test_an_event_can_be_read_whole(tmp_path, is_clicked):
+    slow = replace(XID, kind="finding", severity=Severity.WARNING, message=LONG)
+    stored(tmp_path, *frames(), events=[slow])
+
+    async def read(pilot):
+        app = pilot.app
+        assert "Unlock its clocks." not in screen_text(app)
+        if is_clicked:
+            lines = screen_text(app).splitlines()
+            row = next(n for n, line in enumerate(lines) if line.startswith("W Tue"))
+            await pilot.click(offset=(30, row))
+        else:
+            await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Reading))
+        await screens.shown(pilot, "Tue 14 Nov 22:20:00  warning  GPU 0  finding", "Unlock its")
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(app.screen, Charts))
+
+    tour(watch(tmp_path), ("", "W Tue 14 Nov"), then=read)
+    tour(watch(tmp_path), ("e", "W Tue 14 Nov"), then=read)
+
+
+def test_a_gpu_has_its_events_and_the_machines(tmp_path):
+    gap = Event("gap", START_S + 300, "Nothing ran.", ended_s=START_S + 310)
+    stored(tmp_path, *frames(), events=[XID, HELD, gap])
+    first = tour(watch(tmp_path), ("", "Xid 79"))
+    assert "Nothing ran." in first and "is held at" not in first
+    second = tour(watch(tmp_path), (["down"], "is held at"))
+    assert "Nothing ran." in second and "Xid 79" not in second
+
+
 def test_spans_cursor_and_steps(store):
     async def back(pilot):
         page = pilot.app.screen
@@ -205,7 +243,8 @@ def test_a_gap_is_blank_and_what_lasts_is_marked(store):
     text = tour(watch(store), (["plus"] * 3, "10 min"))
     axis = next(line for line in text.splitlines() if "───" in line and "┌" not in line)
     assert "  " in axis.strip()
-    assert "W-" in text and "E" in text
+    assert " E" in text
+    assert "W-" in tour(watch(store), (["plus"] * 3, "10 min"), (["down"], "GPU 1  "))
 
 
 def test_memory_shows_the_last_minutes_without_a_daemon():
