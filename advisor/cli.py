@@ -123,6 +123,8 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
     own, dashes, rest = _split(given)
     no_command = own[:1] in ([], ["-h"], ["--help"], ["--version"])
     parser = build_parser(None if no_command else own[0], names_only=no_command)
+    if not no_command and (misspelt := _misspelt_command(parser, own[0])):
+        raise misspelt
     own = joined(parser, own)
     args, unknown = parser.parse_known_args(own)
     if args.version:
@@ -167,6 +169,17 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     choices: dict[str, argparse.ArgumentParser] = commands.choices
     return choices
+
+
+def _misspelt_command(parser: argparse.ArgumentParser, given: str) -> UsageError | None:
+    """Return the sentence for a word that is nearly a command; None for others."""
+    from difflib import get_close_matches
+
+    names = _commands(parser)
+    if given.startswith("-") or any(given in name.split() for name in names):
+        return None
+    close = get_close_matches(given, names, n=1, cutoff=ALIKE)
+    return UsageError(f"there is no command {given}: did you mean {close[0]}?") if close else None
 
 
 def _misspelt(parser: argparse.ArgumentParser, command: str, unknown: str) -> UsageError | None:

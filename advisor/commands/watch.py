@@ -208,6 +208,7 @@ def _watched(host: Host, args: argparse.Namespace) -> Watched:
 
     remote = Remote(host)
     state = WatchState(remote.label, host=host.name, has_all_events=True)
+    state.is_here = False
     return Watched(remote, state, read_only=args.read_only, remote=remote)
 
 

@@ -108,13 +108,17 @@ def span(since: Moment, until: Moment | None, now_s: float | None = None) -> tup
 def moment(name: str, given: Moment, now_s: float) -> float:
     """Return the Unix time of a text, or of what is one already.
 
-    A text is a time ago, a time of day (the last one before `now_s`), one of a day such as
-    `yesterday 03:00`, `now`, or a moment in ISO 8601. UsageError where it is none.
+    A text is a time ago (`3h`, `17 min ago`, `-90m`), a time of day (the last one before `now_s`),
+    one of a day such as `yesterday 03:00`, `last night` (22:00 of the day before), `now`, or a
+    moment in ISO 8601. UsageError where it is none.
     """
     if isinstance(given, datetime):
         return given.timestamp()
     if isinstance(given, int | float):
         return float(given)
+    ago = _AGO.fullmatch(given.strip().lower())
+    if ago is not None and (ago["sign"] or ago["ago"] or ago["unit"] in LONG_UNITS):
+        given = f"{ago['number']}{LONG_UNITS.get(ago['unit'], ago['unit'])}"
     try:
         return now_s - Seconds.read(given)
     except Wrong:
@@ -129,6 +133,18 @@ def moment(name: str, given: Moment, now_s: float) -> float:
         ) from None
 
 
+LONG_UNITS = {
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("day", "days"), "d"),
+}
+"""Units as one writes them in a sentence, and as `Seconds` has them."""
+_AGO = re.compile(
+    r"(?P<sign>-)?\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[a-z]+)(?P<ago>\s+ago)?", re.ASCII
+)
+NIGHT_HOUR = 22
+"""When last night began: it lasted until 06:00. [own]"""
 _OF_DAY = re.compile(
     rf"(?:(?P<day>now|today|yesterday|{'|'.join(DAYS)})\s*)?"
     r"(?:(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?)?"
@@ -137,6 +153,8 @@ _OF_DAY = re.compile(
 
 def _of_day(given: str, now: datetime) -> datetime | None:
     """Return the local time of a day and a time of day, either of which may be left out."""
+    if " ".join(given.lower().split()) == "last night":
+        return _of_day(f"yesterday {NIGHT_HOUR}:00", now)
     found = _OF_DAY.fullmatch(given.strip().lower())
     if found is None or not found[0]:
         return None

@@ -59,6 +59,7 @@ def no_probe(monkeypatch):
 USAGE = [
     ("tune", "the following arguments are required: script; `gpuadvisor tune --help`"),
     ("tine train.py", "invalid choice: 'tine' (choose from"),
+    ("wacth --once", "there is no command wacth: did you mean watch?"),
     ("--bar", "there is no option --bar; `gpuadvisor --help`"),
     ("doctor --wrong", "doctor takes no --wrong; `gpuadvisor doctor --help`"),
     ("doctor --jsn", "doctor has no --jsn: did you mean --json?"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.printable import printable
@@ -130,6 +131,21 @@ def _tree(found: Sequence[GpuProcess]) -> list[Row]:
     return rows
 
 
+def is_stopped(process: GpuProcess) -> bool:
+    """Return whether a process of this machine was paused, by a signal or a debugger."""
+    if process.is_host_pid or process.started_s is None:
+        return False
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] in (["T"], ["t"])
+
+
+PAUSED = "(paused) "
+"""Stands before the command of a process that was paused."""
+
+
 def is_old(state: WatchState) -> bool:
     """Return whether the processes are those of before, as nothing can be read now."""
     return bool(state.latest.problem and state.latest.processes)
@@ -226,6 +242,8 @@ def _command(state: WatchState, row: Row, width: int) -> Cell:
     branch = "  " * (row.depth - 1) + "└ " if row.depth else ""
     said = process.command or process.name
     text = printable(said) if said else "gone, or another user's"
+    if state.is_here and is_stopped(process):
+        text = PAUSED + text
     return Cell((branch + text,), Style.PLAIN if said else Style.QUIET)
 
 

@@ -73,6 +73,8 @@ class WatchState:
         self._whys_of: object = None
         self._kept: dict[str, tuple[object, object]] = {}
         self.is_past = is_past
+        self.is_here = not is_past
+        """Whether processes are this machine's, and can be looked at."""
         self._rate = rate if math.isfinite(rate) else 0.0
         self._clock = clock
         self._heard = clock()

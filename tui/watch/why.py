@@ -206,7 +206,8 @@ def _held(work: _Work) -> Why | None:
         return Why((said, *words), Style.WARNING, HELD)
     loss, part = 1 - clock / highest, len(held) / len(masks)
     if part * loss < LEAST_LOSS:  # it is at a limit, which costs next to nothing so far
-        return Why(words, Style.GOOD, WORKS)
+        full = (f"{worst.label}, at full clock",) if loss < LEAST_LOSS else ()
+        return Why((*full, *words), Style.GOOD, WORKS)
     now_and_then = f" in {_pct(part)} of its time at work" if part < ALWAYS else ""
     below = f"{worst.label}{now_and_then}: clocks {_pct(loss)} below maximum"
     at = f"({clock:.0f} of {highest:.0f} MHz {when})"

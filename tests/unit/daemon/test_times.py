@@ -33,6 +33,14 @@ def zone(monkeypatch, request):
         ("monday 18:30", datetime(2026, 11, 16, 18, 30)),
         ("now", NOW),
         ("90s", datetime(2026, 11, 23, 15, 38, 40)),
+        ("17 min ago", datetime(2026, 11, 23, 15, 23, 10)),
+        ("17m ago", datetime(2026, 11, 23, 15, 23, 10)),
+        ("17 Minutes", datetime(2026, 11, 23, 15, 23, 10)),
+        ("3h ago", datetime(2026, 11, 23, 12, 40, 10)),
+        ("-90m", datetime(2026, 11, 23, 14, 10, 10)),
+        ("2 days ago", datetime(2026, 11, 21, 15, 40, 10)),
+        ("yesterday 14:00", datetime(2026, 11, 22, 14)),
+        ("last night", datetime(2026, 11, 22, 22)),
         ("7d", datetime(2026, 11, 16, 15, 40, 10)),
         ("2026-01-31T18:00", datetime(2026, 1, 31, 18)),
         ("2026-01-31", datetime(2026, 1, 31)),
@@ -43,7 +51,20 @@ def test_a_time_is_what_one_means(given, meant):
 
 
 @pytest.mark.parametrize(
-    "given", ["", "tomorrow 03:00", "25:00", "12:60", "now 12:00", "13", "noon", "yesterday night"]
+    "given",
+    [
+        "",
+        "tomorrow 03:00",
+        "25:00",
+        "12:60",
+        "now 12:00",
+        "13",
+        "noon",
+        "yesterday night",
+        "-90",
+        "3 ago",
+        "5 apples ago",
+    ],
 )
 def test_what_is_no_time_is_a_sentence_with_examples(given):
     with pytest.raises(UsageError, match="or a moment such as") as caught:

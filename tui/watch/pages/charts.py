@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -39,6 +40,8 @@ and the longest such time, in seconds: 30 days of eight GPUs take 0.2 s."""
 RETRY_S = 5.0
 """Time after which what has failed is tried again."""
 EARLIER = (("an hour before", HOUR_S), ("a day before", DAY_S), ("a week before", 7 * DAY_S))
+AN_HOUR = re.compile(r"[01]?\d|2[0-3]", re.ASCII)
+"""A number that one types as a time: 14 is 14:00."""
 START = "gpuadvisor daemon start"
 
 
@@ -79,7 +82,10 @@ class Charts(Page):
             tooltip="shorter or longer: 1 min to 30 d",
         ),
         Binding(
-            "g", "go", "go to", tooltip="go to a time: 14:02, yesterday 03:00, 3h, 2026-01-31T18:00"
+            "g",
+            "go",
+            "go to",
+            tooltip="go to a time: 14, 14:02, 17 min ago, yesterday 03:00, last night",
         ),
         Binding("c", "compare", "compare", tooltip="with another GPU, or an earlier time"),
         Binding("left", "cursor(-1)", "cursor", key_display="← →", tooltip="move the cursor"),
@@ -397,14 +403,16 @@ class Charts(Page):
         from gpuadvisor.daemon.history import moment
         from gpuadvisor.tui.watch.choosing import Typed
 
-        hint = 'Such as "14:02", "yesterday 03:00", "monday 18:30", "3h" ago, "2026-01-31T18:00".'
+        hint = 'Such as "17 min ago", "yesterday 14:00" or "last night".'
 
         def gone(time_s: float | None) -> None:
             if time_s is not None:
                 self.window.move_to(time_s, self._now_s, in_the_middle=True)
                 self.draw()
 
-        read = lambda text: moment("This", text, self._now_s)  # noqa: E731
+        def read(text: str) -> float:
+            return moment("This", f"{text}:00" if AN_HOUR.fullmatch(text) else text, self._now_s)
+
         self.app.push_screen(Typed("Go to a time", hint, read), gone)
 
     def action_compare(self) -> None:

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from gpuadvisor.domain.telemetry import GpuProcess
+from gpuadvisor.printable import printable
 from gpuadvisor.tui.watch import acting, curves, processes
 from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.curing import CURES, Curing
@@ -149,7 +150,8 @@ class Processes(Curing):
             choices = "  ".join(f"{key} {order.name}" for key, order in ORDERS.items())
             return [[("sort by: ", Style.WARNING), (choices, Style.PLAIN)]]
         view = self._view
-        parts = [f"{len(self._rows)} processes", f"by {view.order.name}"]
+        count = "1 process" if len(self._rows) == 1 else f"{len(self._rows)} processes"
+        parts = [count, f"by {view.order.name}"]
         if view.is_reversed:
             parts[-1] += ", the other way round"
         if view.is_tree:
@@ -301,7 +303,8 @@ class Processes(Curing):
         def make(width: int) -> Sequence[Line]:
             return curves.lines(uses, width, total)
 
-        reading = Reading(f"{process.name or 'process'} {process.pid} over time", make)
+        called = printable(process.command or process.name or "process")
+        reading = Reading(f"{process.pid} over time: {called}", make)
         self.app.push_screen(reading)
         if self.watched.store is not None:
             self._read_stored(process, uses, reading)

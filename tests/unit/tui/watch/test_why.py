@@ -53,7 +53,10 @@ CAPPED = {"throttle_reasons": 0x4, "sm_clock_mhz": 1485}
             "power cap: clocks 25 % below maximum (1485 of 1980 MHz in the last 20 s), which costs"
             " little, as it waits for its memory",
         ),
-        ({**CAPPED, "sm_clock_mhz": 1975}, "power cap"),  # a limit that costs nothing
+        (
+            {**CAPPED, "sm_clock_mhz": 1975},
+            "power cap, at full clock",
+        ),  # a limit that costs nothing
         ({"sm_clock_mhz": 1485}, "ok"),  # low clocks that nothing is known to hold
         (
             {**CAPPED, "sm_clock_max_mhz": None},

@@ -175,6 +175,10 @@ def test_an_event_can_be_read_whole(tmp_path, is_clicked):
     tour(watch(tmp_path), ("e", "W Tue 14 Nov"), then=read)
 
 
+def test_a_number_is_an_hour(store):
+    tour(watch(store), ("g", "17 min ago"), (["=22", "enter"], "At Tue 14 Nov 22:00:00"))
+
+
 def test_a_gpu_has_its_events_and_the_machines(tmp_path):
     gap = Event("gap", START_S + 300, "Nothing ran.", ended_s=START_S + 310)
     stored(tmp_path, *frames(), events=[XID, HELD, gap])

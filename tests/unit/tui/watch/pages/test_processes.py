@@ -1,6 +1,7 @@
 """The page of processes, driven by its keys, and what it does to real processes."""
 
 import os
+import signal
 import subprocess
 from dataclasses import replace
 
@@ -61,7 +62,7 @@ async def opened(pilot):
     app = pilot.app
     app._load()
     await pilot.press("2")
-    await until(pilot, lambda: "processes  by" in screen_text(app))
+    await until(pilot, lambda: "  by GPU" in screen_text(app))
 
 
 def shown(app):
@@ -108,6 +109,23 @@ def test_a_tree_puts_children_below_and_loops_of_parents_lose_nothing():
 def test_a_search_looks_at_user_command_container_number_and_gpu(search, expected):
     found = listed(state_with(*LISTED), View(search=search))
     assert [row.process.pid for row in found] == expected
+
+
+def test_a_paused_process_is_marked():
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            state = state_with(of(child.pid, command="sleep 600"))
+            (_, line) = processes.lines(listed(state), state, 120)
+            assert "paused" not in "".join(text for text, _ in line)
+            os.kill(child.pid, signal.SIGSTOP)
+            os.waitpid(child.pid, os.WUNTRACED)
+            (_, line) = processes.lines(listed(state), state, 120)
+            assert "(paused) sleep 600" in "".join(text for text, _ in line)
+            state.is_here = False
+            (_, line) = processes.lines(listed(state), state, 120)
+            assert "paused" not in "".join(text for text, _ in line)
+        finally:
+            child.kill()
 
 
 def test_numbers_of_the_host_are_said_to_be_instead_of_looked_up():
