@@ -158,7 +158,7 @@ def tokens(place: Path, small: bool) -> None:
 
 def pictures(place: Path, small: bool) -> None:
     """A folder a class of JPEG pictures, 16,384 in all."""
-    made = _pictures(place.with_name(f"{place.name}-made"), small)
+    made = picture_files(place.with_name(f"{place.name}-made"), small)
     for number in range(256 if small else 16_384):
         folder = place / f"class_{number % 10}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def pictures(place: Path, small: bool) -> None:
 
 def pets(place: Path, small: bool) -> None:
     """JPEG pictures named after their class, as many as in the Oxford-IIIT pet data set."""
-    made = _pictures(place.with_name(f"{place.name}-made"), small)
+    made = picture_files(place.with_name(f"{place.name}-made"), small)
     place.mkdir(parents=True, exist_ok=True)
     for number in range(400 if small else 7_390):
         _link(made[number % len(made)], place / f"breed{number % 37}_{number}.jpg")
@@ -175,7 +175,7 @@ def pets(place: Path, small: bool) -> None:
 
 def boxes(place: Path, small: bool) -> None:
     """Lists of pictures with boxes, as long as those of PASCAL VOC 2007 and 2012."""
-    made = _pictures(place / "pictures", small)
+    made = picture_files(place / "pictures", small)
     generator = random.Random(0)
     for split, count in (("TRAIN", 16_551), ("TEST", 100)):
         found = [_boxes(generator) for _ in range(count // 20 if small else count)]
@@ -309,7 +309,7 @@ def _boxes(generator: random.Random) -> dict[str, list[Any]]:
     return found
 
 
-def _pictures(folder: Path, small: bool) -> list[Path]:
+def picture_files(folder: Path, small: bool = False) -> list[Path]:
     """Make pictures of 500 by 375 pixels, each of about 50 KB."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{number}.jpg" for number in range(DISTINCT // 16 if small else DISTINCT)]

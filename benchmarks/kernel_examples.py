@@ -27,7 +27,7 @@ from typing import Any
 
 from gpuadvisor.collectors.kernels.child.arguments import Arguments, difference
 from gpuadvisor.collectors.kernels.child.backends import Target, build
-from gpuadvisor.collectors.kernels.child.timing import Clock
+from gpuadvisor.collectors.kernels.child.timing import GpuClock
 from gpuadvisor.domain.kernel_records import Record
 from gpuadvisor.domain.kernels import Kernel, declared
 from gpuadvisor.domain.study import TrialState
@@ -203,7 +203,7 @@ def _beside(name: str, file: Path, problem: int, record: Record) -> dict[str, An
             launch()
     import random
 
-    rounds = Clock().rounds(list(sides.values()), ROUNDS, random.Random(0))
+    rounds = GpuClock().rounds(list(sides.values()), ROUNDS, random.Random(0))
     row["ms"] = {side: median(times) for side, times in zip(sides, rounds, strict=True)}
     print(", ".join(f"{side} {ms:.5g} ms" for side, ms in row["ms"].items()))
     return row

@@ -89,6 +89,8 @@ def _effect(knob: Knob) -> str:
 
 
 def _values(knob: Knob) -> str:
+    if knob.finds:
+        return "found in the running script"
     if isinstance(knob.plausible, range):
         return f"{knob.plausible.start} to {knob.plausible.stop - 1}"
     return ", ".join(f"`{str(v).lower() if v is True else v}`" for v in knob.plausible)

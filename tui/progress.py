@@ -11,7 +11,7 @@ from rich.status import Status
 from rich.text import Text
 
 from gpuadvisor.collectors.script.request import Event
-from gpuadvisor.domain.knobs import Settings
+from gpuadvisor.domain.knobs import Settings, shown_value
 from gpuadvisor.domain.loader_supply import Supplied
 from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import Objective, Trial, TrialState
@@ -23,6 +23,7 @@ _TITLES = {
     "baseline": "Baseline",
     "profile": "Profile",
     "loader": "Loader alone",
+    "finding": "Finding",
     "screening": "Screening",
     "search": "Search",
     "ablation": "Ablation",
@@ -131,7 +132,7 @@ class ConsoleProgress:
 
     def on_screened(self, screened: Screened) -> None:
         with self._lock:
-            label = f"{screened.knob}={screened.value}"
+            label = f"{screened.knob}={shown_value(screened.value)}"
             if screened.beside:
                 label += f" beside {', '.join(screened.beside)}"
             line = Text(f"      {label:<42.60} ")
@@ -204,7 +205,7 @@ def _label(settings: Settings, phase: str, standing: Settings) -> str:
         return "baseline"
     if phase == "proof":
         return "best"
-    new = [f"{n}={v}" for n, v in settings.items() if standing.get(n) != v]
+    new = [f"{n}={shown_value(v)}" for n, v in settings.items() if standing.get(n) != v]
     gone = [n for n in standing if n not in settings]
     if phase == "ablation":
         return f"best without {', '.join(gone)}" if gone else "best"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.inquiry import Found, Inquiry, Witness
 from gpuadvisor.domain.knobs import Application, Effect, Level, ScriptFacts, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Aspect, Objective
@@ -74,6 +75,9 @@ class Knob(ABC):
     concerns_loading: ClassVar[bool] = False
     """Whether it acts on how batches are made or moved, or on cores that the loaders' workers need:
     steps that have their batch already say nothing of it."""
+    finds: ClassVar[bool] = False
+    """Whether the running script shows its value, which nobody can list: `find` asks it, and what
+    that returns is tried and proven as the value of any other knob."""
     refines: ClassVar[str | None] = None
     """Name of the cheaper knob of which it is a costly form: where that one made the script slower,
     or could not run, this one is spared."""
@@ -139,6 +143,17 @@ class Knob(ABC):
         be set before the script starts, or builds something.
         """
         return None
+
+    def find(self, script: Witness) -> Found:
+        """Ask a running script for a value; it answers with `answer_orders`.
+
+        For a knob that `finds`. Ended means that the script is gone; it may be begun again.
+        """
+        raise NotImplementedError
+
+    def answer_orders(self, inquiry: Inquiry) -> None:
+        """Have the script's steps taken by what answers, inside the target process."""
+        raise NotImplementedError
 
     def snippet(self, value: Value) -> str:
         """Return the lines that have the same effect in the user's own code."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gpuadvisor.domain.device import Device
@@ -32,6 +32,19 @@ class KnobSpace:
     space: Space
     unavailable: Mapping[str, str]
     """Knob name to the reason, for knobs that cannot work here."""
+    unfound: tuple[str, ...] = ()
+    """Knobs whose value the running script has yet to show, in their order."""
+
+    def with_found(self, name: str, parameter: Parameter | None, why: str = "") -> KnobSpace:
+        """Return the space with what the script showed of such a knob, or why it showed nothing.
+
+        It comes first: what was found by measuring leads what is only plausible.
+        """
+        rest = tuple(each for each in self.unfound if each != name)
+        if parameter is None:
+            return replace(self, unfound=rest, unavailable={**self.unavailable, name: why})
+        parameters = (parameter, *self.space.parameters)
+        return replace(self, unfound=rest, space=replace(self.space, parameters=parameters))
 
 
 def select_knobs(
@@ -42,7 +55,7 @@ def select_knobs(
     first: Sequence[str] = (),
 ) -> KnobSpace:
     """Return the knobs worth trying; those named in `first` (what findings point to) lead."""
-    chosen, unavailable = [], {}
+    chosen, unavailable, unfound = [], {}, []
     for name, knob in knobs.items():
         if (selection.only and name not in selection.only) or name in selection.without:
             continue
@@ -50,6 +63,9 @@ def select_knobs(
         if (knob.risk or reason is not None) and name not in selection.only:
             continue
         reason = reason or knob.unavailable(device, facts)
+        if knob.finds and reason is None:
+            unfound.append(name)
+            continue
         values = () if reason else tuple(knob.choices(device, facts))
         if values:
             chosen.append(knob_parameter(knob, values, facts))
@@ -57,7 +73,7 @@ def select_knobs(
             unavailable[name] = reason or "the script already has what it could be set to"
     rank = {name: place for place, name in enumerate(dict.fromkeys(first))}
     chosen.sort(key=lambda parameter: rank.get(parameter.name, len(rank)))
-    return KnobSpace(Space(tuple(chosen)), unavailable)
+    return KnobSpace(Space(tuple(chosen)), unavailable, tuple(unfound))
 
 
 def knob_parameter(knob: Knob, values: Sequence[Value], facts: ScriptFacts) -> Parameter:

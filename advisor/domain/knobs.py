@@ -14,6 +14,18 @@ ARGUMENT_PREFIX = "arg:"
 """Prefix of the name of a knob that stands for one of the script's own arguments."""
 
 
+LONGEST_SHOWN = 60
+"""Characters of a value that are shown where there is one line for it."""
+
+
+def shown_value(value: Value) -> str:
+    """Return a value on one line; text of many lines, or of a long one, by how many there are."""
+    if isinstance(value, str) and ("\n" in value or len(value) > LONGEST_SHOWN):
+        lines = len(value.splitlines())
+        return f"{lines} lines" if lines > 1 else "1 line"
+    return str(value)
+
+
 class Level(IntEnum):
     """How far results may move. Each level includes those below it."""
 
@@ -86,6 +98,9 @@ class ScriptFacts:
     """The script enters `torch.autocast` itself."""
     scales_itself: bool = False
     """The script uses a `GradScaler`."""
+    triton_kernels: tuple[str, ...] = ()
+    """Names of Triton kernels that the script or its libraries launched, but for torch's, and for
+    launches in code that torch compiled."""
     varying_shapes: bool = False
     """The root's input shapes change between steps."""
     draws_random: bool = False

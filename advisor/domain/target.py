@@ -93,6 +93,12 @@ class Target(Protocol):
         it is given.
         """
 
+    def after_import(self, module: str, call: Callable[[], None]) -> None:
+        """Call `call()` as soon as a module was imported: at once if it is, never if it never is.
+
+        For what stands on a library that the script may import later than torch, or not at all.
+        """
+
     def take_steps(self, taker: StepTaker, measured: bool = False) -> None:
         """Have the steps after warming up taken by `taker`; they are not timed then.
 
@@ -107,7 +113,7 @@ class Target(Protocol):
         ...
 
     def tell(self, detail: str) -> None:
-        """Tell gpuadvisor something that is between the two, at most 500 characters."""
+        """Tell gpuadvisor something that is between the two, at most 2,000 characters."""
 
     def effective(self, detail: str = "") -> None:
         """Say that the knob changed something. A knob that never says so had no effect."""

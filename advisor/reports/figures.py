@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor, isclose, isfinite, log10
 
-from gpuadvisor.domain.knobs import Settings, Value
+from gpuadvisor.domain.knobs import Settings, Value, shown_value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import StudyResult
 
@@ -169,7 +169,7 @@ def knob_value(value: Value) -> str:
     """Return a knob's value in words: `on`, `off`, `8`, `max-autotune`."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else shown_value(value)
 
 
 def settings(values: Settings) -> str:

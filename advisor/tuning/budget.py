@@ -52,6 +52,11 @@ leave the data alone, or of the unchanged script with weights changed as much as
 LOADER_SHARE = 1 / 10
 """Most of a time budget in which a script's loader may be timed alone. That takes as long as one or
 two trials, and spares those of the numbers of workers that do not pay."""
+FINDING_SHARE = 1 / 5
+"""Most of a time budget in which a script may be asked for the value of a knob: two minutes of ten
+have room for its start and some 100 configurations of Triton kernels, half a second each."""
+USUAL_FINDING_S = 120.0
+"""The same where the budget is in trials."""
 SCREENING_SHARE = 1 / 5
 """Most of a time budget that a screening may take: 60 s of five minutes have room for a start and
 six knobs of a 100 ms step. What it spares is a trial for each knob."""
@@ -318,6 +323,13 @@ class Budget:
             if room_s >= LEAST_SCREENING * run_s:
                 break
         return max(0.0, room_s)
+
+    def finding_s(self) -> float:
+        """Return how long a script may be asked for a knob's value now, its start included."""
+        if self._limit.seconds is None:
+            return USUAL_FINDING_S
+        later_s = self.durations.first_look_s({}) + self.expected_s({})
+        return max(0.0, min(FINDING_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
     def loader_s(self) -> float:
         """Return how long a loader may be timed alone now, its start included; 0 if in trials."""

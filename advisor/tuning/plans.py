@@ -43,9 +43,7 @@ def write_plan(plan: Plan, path: Path) -> None:
 
     UsageError where it cannot be written.
     """
-    import tomli_w
-
-    text = _header(plan, path) + tomli_w.dumps(_document(plan)) + _contribution_tables(plan)
+    text = _header(plan, path) + _tables(_document(plan)) + _contribution_tables(plan)
     # Bytes of a file name that are no text are replaced: better a plan with a `?` than none.
     content = text.encode("utf-8", "replace")
     try:
@@ -55,6 +53,17 @@ def write_plan(plan: Plan, path: Path) -> None:
         raise UsageError(
             f"cannot write the plan to {path}: {reason}; choose another place for it."
         ) from None
+
+
+def _tables(document: dict[str, Any]) -> str:
+    """Return tables as TOML, with text of several lines as such.
+
+    The library would lose a carriage return before a line's end there.
+    """
+    import tomli_w
+
+    plain = tomli_w.dumps(document)
+    return plain if "\\r" in plain else tomli_w.dumps(document, multiline_strings=True)
 
 
 def _header(plan: Plan, path: Path) -> str:
@@ -109,10 +118,8 @@ def _document(plan: Plan) -> dict[str, Any]:
 
 def _contribution_tables(plan: Plan) -> str:
     """Return a table for each contribution; the library would write short ones on one line."""
-    import tomli_w
-
     return "".join(
-        "\n[[contributions]]\n" + tomli_w.dumps(_present(vars(each)))
+        "\n[[contributions]]\n" + _tables(_present(vars(each)))
         for each in plan.contributions
         if not _is_not_finite(each.ratio)
     )

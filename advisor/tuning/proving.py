@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from gpuadvisor.domain.knobs import Contribution, Settings, Value
+from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_value
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
 from gpuadvisor.tuners.base import Knob
@@ -240,4 +240,4 @@ class Prover:
 
 def format_settings(settings: Mapping[str, Value]) -> str:
     """Return settings in words."""
-    return ", ".join(f"{name}={value}" for name, value in settings.items())
+    return ", ".join(f"{name}={shown_value(value)}" for name, value in settings.items())

@@ -60,6 +60,7 @@ from gpuadvisor.tuning.results import (
 )
 from gpuadvisor.tuning.screening import Screener
 from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.value_finding import ValueFinder
 from gpuadvisor.tuning.verdicts import (
     budgets_for,
     candidate,
@@ -250,6 +251,10 @@ class _Study:
         selection = Selection(options.level, options.objective, only, options.without)
         chosen = select_knobs(self.knobs, selection, device, baseline.facts, first)
         cores = self._evaluator.share_of_cores(device)
+        finder = ValueFinder(
+            options, device, self.knobs, baseline, cores, self.cancelled, self.progress
+        )
+        chosen = finder.found(chosen, self._evaluator.trials, self._budget, self._enter, self._note)
         screener = Screener(
             options, device, self.knobs, baseline, cores, self.cancelled, self.progress
         )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuadvisor.domain.knobs import Contribution, Value
+from gpuadvisor.domain.knobs import Contribution, Value, shown_value
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.tuners.screening.blocks import Key, keys_of
 from gpuadvisor.tuners.search import MIN_GAIN, RETRY_GROWTH
@@ -207,4 +207,4 @@ class Knowledge:
 
 def text_of(point: Point) -> str:
     """Return a point in words."""
-    return ", ".join(f"{name}={value}" for name, value in point.items())
+    return ", ".join(f"{name}={shown_value(value)}" for name, value in point.items())

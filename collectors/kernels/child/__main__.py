@@ -24,7 +24,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
     build,
     prepare,
 )
-from gpuadvisor.collectors.kernels.child.timing import Clock
+from gpuadvisor.collectors.kernels.child.timing import GpuClock
 from gpuadvisor.domain.kernels import DefaultFailsError, Kernel, declared
 from gpuadvisor.errors import AdvisorError, UsageError
 
@@ -70,7 +70,7 @@ class Session:
         torch.cuda.set_stream(torch.cuda.Stream())
         self.kernel = self.kernels[request["kernel"]]
         self.problem = dict(self.kernel.problems[request["problem"]])
-        self.clock = Clock(request["l2"] == "cold")
+        self.clock = GpuClock(request["l2"] == "cold")
         capability = "".join(map(str, torch.cuda.get_device_capability()))
         self.target = Target(capability, request["gpu"], self.folder)
         self.seed = int(request["seed"])

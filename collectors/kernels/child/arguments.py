@@ -18,6 +18,13 @@ roundings in 32 bits, where sums of 10^6 terms in another order differ by less t
 in 16 bits. TF32 and a tensor core's half precision in place of float32 are refused."""
 COARSEST = 0.15
 """Tolerance of dtypes with fewer bits, such as float8."""
+LAST_ROUNDINGS = 4.0
+"""Units in the last place by which the same value may differ after another order of operations: one
+for its last rounding, and some for what was rounded to the same dtype on the way."""
+SUM_ROUNDINGS = 8.0
+"""Times the square root of its terms by which a float32 sum's last place may move when they come in
+another order: errors of single additions are independent, and their spread grows so (Higham,
+"Accuracy and Stability of Numerical Algorithms", 4.2)."""
 
 
 class Arguments:
@@ -181,6 +188,23 @@ def _differs(
         f"{wrong:,} of {value.numel():,} elements differ by more than {limit:g}: element {place} "
         f"is {float(one.flatten()[place]):.6g} and should be {float(other.flatten()[place]):.6g}"
     )
+
+
+def rounding(dtype: Any, terms: int) -> float:
+    """Return by how much two sums of so many terms may differ, relative to an element and to the
+    root mean square of all, if only their order and the last rounding to a torch dtype do.
+
+    Terms are added in float32, as Triton and CUDA libraries do for dtypes of 16 bits, or in float64
+    for that. What adds in fewer bits differs more, and between two runs, too, where it does so with
+    atomics.
+    """
+    import torch
+
+    if not dtype.is_floating_point:
+        return 0.0
+    last = torch.finfo(dtype).eps
+    within = min(last, torch.finfo(torch.float32).eps)
+    return float(LAST_ROUNDINGS * last + SUM_ROUNDINGS * within * math.sqrt(max(terms, 1)))
 
 
 def _filled(torch: Any, shape: tuple[int, ...], dtype: Any, fill: Any, device: str) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 Launch = Callable[[], object]
@@ -27,7 +29,77 @@ QUEUED_S, MOST_QUEUED = 0.05, 1000
 """Time of launches that are queued at once, and their number (CUDA's queue holds 1,024)."""
 
 
-class Clock:
+class Clock(ABC):
+    """Times launches in turns."""
+
+    @abstractmethod
+    def mark(self) -> Any:
+        """Return a mark of the device's present place in its work, without waiting for it."""
+
+    @abstractmethod
+    def between_ms(self, begin: Any, end: Any) -> float:
+        """Return the time between two marks that the device has passed, in milliseconds."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was given."""
+
+    @abstractmethod
+    def lead(self) -> None:
+        """Do what comes before each launch that is timed."""
+
+    def rounds(
+        self,
+        launches: Sequence[Launch],
+        count: int,
+        shuffled: random.Random,
+        prepare: Callable[[], object] | None = None,
+    ) -> list[list[float]]:
+        """Return the milliseconds of each launch in each of `count` rounds, in random order within
+        each; all are queued before the first is waited for. `prepare` is called before each launch,
+        and not timed.
+        """
+        marks: list[list[Any]] = [[] for _ in launches]
+        for _ in range(count):
+            order = list(range(len(launches)))
+            shuffled.shuffle(order)
+            for place in order:
+                if prepare is not None:
+                    prepare()
+                self.lead()
+                begin = self.mark()
+                launches[place]()
+                marks[place].append((begin, self.mark()))
+        self.synchronize()
+        return [[self.between_ms(*pair) for pair in each] for each in marks]
+
+    def against(
+        self,
+        default: Launch,
+        launch: Launch,
+        give_up_at: float | None,
+        seed: int,
+        prepare: Callable[[], object] | None = None,
+    ) -> tuple[list[float], list[float], bool]:
+        """Return the times of the default and of a point in turns, in milliseconds, and whether the
+        point was given up early: at more than `give_up_at` times the default's time.
+        """
+        shuffled = random.Random(seed)
+        for _ in range(WARM_UP):
+            if prepare is not None:
+                prepare()
+            launch()
+        both = self.rounds((default, launch), FIRST_ROUNDS, shuffled, prepare)
+        slowest = give_up_at is not None and min(both[1]) > CLEARLY * give_up_at * min(both[0])
+        if slowest:
+            return both[0], both[1], True
+        each_ms = max(sum(map(min, both)), 1e-3)
+        wanted = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(ROUNDS_MS / each_ms))) - FIRST_ROUNDS
+        more = self.rounds((default, launch), wanted, shuffled, prepare)
+        return both[0] + more[0], both[1] + more[1], False
+
+
+class GpuClock(Clock):
     """Times launches on the current GPU."""
 
     def __init__(self, is_cold: bool = True) -> None:
@@ -36,34 +108,30 @@ class Clock:
 
         self._torch = torch
         self._is_cold = is_cold
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        l2_bytes = getattr(properties, "L2_cache_size", 0) or 64 << 20
-        self._flushed = torch.empty(2 * l2_bytes, dtype=torch.int8, device="cuda")
-        """Written before each launch, so that it finds nothing of its arguments in the cache."""
 
-    def rounds(
-        self, launches: Sequence[Launch], count: int, shuffled: random.Random
-    ) -> list[list[float]]:
-        """Return the milliseconds of each launch in each of `count` rounds, in random order within
-        each; all are queued before the first is waited for.
-        """
-        event = self._torch.cuda.Event
-        marks: list[list[Any]] = [[] for _ in launches]
-        for _ in range(count):
-            order = list(range(len(launches)))
-            shuffled.shuffle(order)
-            for place in order:
-                begin, end = event(enable_timing=True), event(enable_timing=True)
-                if self._is_cold:
-                    self._flushed.zero_()
-                else:
-                    self._torch.cuda._sleep(HEAD_START_CYCLES)
-                begin.record()
-                launches[place]()
-                end.record()
-                marks[place].append((begin, end))
+    @cached_property
+    def _flushed(self) -> Any:
+        """Written before each launch, so that it finds nothing of its arguments in the cache."""
+        properties = self._torch.cuda.get_device_properties(self._torch.cuda.current_device())
+        l2_bytes = getattr(properties, "L2_cache_size", 0) or 64 << 20
+        return self._torch.empty(2 * l2_bytes, dtype=self._torch.int8, device="cuda")
+
+    def mark(self) -> Any:
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between_ms(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end))
+
+    def synchronize(self) -> None:
         self._torch.cuda.synchronize()
-        return [[begin.elapsed_time(end) for begin, end in each] for each in marks]
+
+    def lead(self) -> None:
+        if self._is_cold:
+            self._flushed.zero_()
+        else:
+            self._torch.cuda._sleep(HEAD_START_CYCLES)
 
     def spend(self, launch: Launch, seconds: float) -> int:
         """Launch back to back for so long, and return how often: nothing beside the kernel takes
@@ -81,20 +149,18 @@ class Clock:
             launches += queued
         return launches
 
-    def against(
-        self, default: Launch, launch: Launch, give_up_at: float | None, seed: int
-    ) -> tuple[list[float], list[float], bool]:
-        """Return the times of the default and of a point in turns, in milliseconds, and whether the
-        point was given up early: at more than `give_up_at` times the default's time.
-        """
-        shuffled = random.Random(seed)
-        for _ in range(WARM_UP):
-            launch()
-        both = self.rounds((default, launch), FIRST_ROUNDS, shuffled)
-        slowest = give_up_at is not None and min(both[1]) > CLEARLY * give_up_at * min(both[0])
-        if slowest:
-            return both[0], both[1], True
-        each_ms = max(sum(map(min, both)), 1e-3)
-        wanted = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(ROUNDS_MS / each_ms))) - FIRST_ROUNDS
-        more = self.rounds((default, launch), wanted, shuffled)
-        return both[0] + more[0], both[1] + more[1], False
+
+class HostClock(Clock):
+    """Times launches that are over when they return, as those of a CPU are."""
+
+    def mark(self) -> Any:
+        return time.perf_counter()
+
+    def between_ms(self, begin: Any, end: Any) -> float:
+        return 1e3 * float(end - begin)
+
+    def synchronize(self) -> None:
+        """There is nothing to wait for."""
+
+    def lead(self) -> None:
+        """A CPU's caches are left as they are."""

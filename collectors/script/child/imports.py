@@ -62,7 +62,7 @@ class _Finder(MetaPathFinder):
     """
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Callable[[], None]] = {}
+        self.waiting: dict[str, list[Callable[[], None]]] = {}
         self._asking: set[tuple[int, str]] = set()
         """Threads that ask the others right now, and for what."""
 
@@ -82,8 +82,7 @@ class _Finder(MetaPathFinder):
         return spec
 
     def _imported(self, name: str) -> None:
-        callback = self.waiting.pop(name, None)
-        if callback is not None:
+        for callback in self.waiting.pop(name, ()):
             callback()
 
 
@@ -95,6 +94,6 @@ def after_import(name: str, callback: Callable[[], None]) -> None:
     if name in sys.modules:
         callback()
         return
-    _finder.waiting[name] = callback
+    _finder.waiting.setdefault(name, []).append(callback)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from gpuadvisor.collectors.script.child.imports import after_import
 from gpuadvisor.domain.knobs import Application
 from gpuadvisor.domain.target import Call, StepTaker
 
@@ -29,6 +30,8 @@ class Registry:
         ] = []
         self.optimizer_adopters: list[tuple[KnobTarget, Callable[[Any], None]]] = []
         self.backward_arounds: list[Callable[[Any, Call], None]] = []
+        self.import_watchers: list[Callable[[], None]] = []
+        """What was called, or will be, after imports: it may stand on what was imported."""
         self.step_taker: StepTaker | None = None
         self.later_taker: StepTaker | None = None
         """Takes the steps after those that were measured."""
@@ -70,6 +73,14 @@ class KnobTarget:
 
     def around_backward(self, around: Callable[[Any, Call], None]) -> None:
         self._registry.backward_arounds.append(around)
+
+    def after_import(self, module: str, call: Callable[[], None]) -> None:
+        def imported() -> None:
+            with self:
+                call()
+
+        self._registry.import_watchers.append(call)
+        after_import(module, imported)
 
     def take_steps(self, taker: StepTaker, measured: bool = False) -> None:
         if measured:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from inspect import isfunction
 from typing import Any
 
 from gpuadvisor.collectors.script.child.trace import tensors_in
@@ -122,7 +125,29 @@ class FactsRecorder:
             "draws_random": self._draws_random,
             "own_gpus": self._own_gpus,
             "varying_shapes": len(self._shapes) > FIXED_SHAPES,
+            "triton_kernels": triton_kernels()[:MOST],
         }
+
+
+def triton_kernels() -> list[str]:
+    """Return the names of Triton kernels that were launched, but for those of torch and Triton.
+
+    A kernel keeps what was compiled of it for its launches. One that does not, as in an
+    interpreter, counts as launched. What Inductor launches itself is not among them.
+    """
+    interface = getattr(sys.modules.get("triton.runtime.jit"), "KernelInterface", None)
+    if not isinstance(interface, type):
+        return []
+    # Not `isinstance`, which asks some objects of libraries for more than their type.
+    found = (each for each in gc.get_objects() if issubclass(type(each), interface))
+    functions = (
+        getattr(each, "fn", None) for each in found if getattr(each, "device_caches", True)
+    )
+    return sorted({f.__name__ for f in functions if isfunction(f) and _is_own(f)})
+
+
+def _is_own(function: Any) -> bool:
+    return str(function.__module__).partition(".")[0] not in ("torch", "triton")
 
 
 def random_state(torch: Any) -> tuple[bytes, bytes]:

@@ -31,6 +31,9 @@ from gpuadvisor.domain.target import StepTaker
 
 MOST_COUNTED = 64
 """Things of a kind whose number is told; a script with more graph breaks has other troubles."""
+MOST_SAID, MOST_TOLD = 500, 2000
+"""Characters of what a knob says to the user, and of what goes between it and gpuadvisor: a line
+of the channel has 4,096 bytes."""
 OWNER_S = 5.0
 """How long gpuadvisor may take to say whose steps it counts; it does so at the first step."""
 
@@ -123,9 +126,12 @@ class Session:
             self._channel.send("measured", steps=self._clock.steps)
 
     def _applied_packages(self) -> set[str]:
-        """Return the packages of what is applied to the script, or stands around its modules."""
+        """Return the packages of what is applied to the script, or stands around its modules, or
+        on what it imports."""
+        registry = self._registry
         appliers = [application.applier for application in self._specification.applications]
-        appliers += [str(around.__module__) for around in self._registry.root_arounds]
+        appliers += [str(around.__module__) for around in registry.root_arounds]
+        appliers += [str(call.__module__) for call in registry.import_watchers]
         return {applier.rpartition(".")[0] for applier in appliers} - {""}
 
     def _found_root(self, module: Any) -> None:
@@ -162,7 +168,8 @@ class Session:
 
     def _report_knob(self, knob: str, state: str, detail: str) -> None:
         if self._channel is not None:
-            self._channel.send("knob", knob=knob, state=state, detail=detail[:500])
+            most = MOST_TOLD if state == "told" else MOST_SAID
+            self._channel.send("knob", knob=knob, state=state, detail=detail[:most])
         elif state == "refused":
             print(f"gpuadvisor: {knob} was not applied: {detail}", file=sys.stderr)
 

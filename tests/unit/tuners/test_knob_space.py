@@ -5,7 +5,7 @@ import pytest
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, ScriptFacts
 from gpuadvisor.domain.study import Objective
-from gpuadvisor.tuners.knob_space import Selection, select_knobs
+from gpuadvisor.tuners.knob_space import Selection, knob_parameter, select_knobs
 from tests.simulation import Switch
 
 CPU = Device("cpu", 0, "cpu")
@@ -98,3 +98,31 @@ def test_a_knob_that_was_asked_for_by_name_is_explained_too():
 def test_values_are_found_by_name():
     assert selected().space["bf16"].values == (True,)
     assert "fp16" not in selected().space
+
+
+class Finding(Switch):
+    finds = True
+
+
+def test_a_value_that_the_script_shows_leads_the_others_and_why_there_is_none_is_kept():
+    knobs = {**KNOBS, "shown": Finding("shown", ())}
+    chosen = select_knobs(knobs, Selection(), CPU, FACTS)
+    assert chosen.unfound == ("shown",)
+    assert "shown" not in chosen.space
+    assert "shown" not in chosen.unavailable
+    found = chosen.with_found("shown", knob_parameter(knobs["shown"], ["a line"], FACTS))
+    assert names(found)[0] == "shown"
+    assert found.space["shown"].values == ("a line",)
+    assert found.unfound == ()
+    nothing = chosen.with_found("shown", None, "no other blocks pay")
+    assert names(nothing) == names(chosen)
+    assert nothing.unavailable["shown"] == "no other blocks pay"
+
+
+def test_what_cannot_work_is_not_asked_for():
+    class Unable(Finding):
+        def unavailable(self, device, facts):
+            return "there is no Triton here"
+
+    chosen = select_knobs({"shown": Unable("shown", ())}, Selection(), CPU, FACTS)
+    assert (chosen.unfound, chosen.unavailable) == ((), {"shown": "there is no Triton here"})

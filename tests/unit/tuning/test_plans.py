@@ -292,3 +292,12 @@ def test_no_command_line_holds_a_nul(tmp_path, line):
     path.write_text(path.read_text().replace("tf32 = true", line))
     with pytest.raises(UsageError, match="NUL"):
         read_plan(path)
+
+
+def test_text_of_several_lines_is_written_as_such(tmp_path):
+    value = "train.scale@1(n: 8) -> BLOCK: 64\ntrain.total@2(n: 8) -> BLOCK: 32, num_warps: 8"
+    path = tmp_path / "it.toml"
+    plan = replace(PLAN, settings={"triton_kernels": value})
+    write_plan(plan, path)
+    assert f'triton_kernels = """\n{value}"""' in path.read_text()
+    assert read_plan(path).settings == plan.settings

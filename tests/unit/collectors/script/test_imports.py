@@ -46,3 +46,12 @@ def test_what_is_not_there_is_not_found_and_not_heard_of():
     assert importlib.util.find_spec(name) is None
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(name)
+
+
+def test_all_who_wait_for_a_module_hear_of_it(awaited):
+    heard = []
+    after_import(awaited, lambda: heard.append("first"))
+    after_import(awaited, lambda: heard.append("second"))
+    importlib.import_module(awaited)
+    after_import(awaited, lambda: heard.append("late"))
+    assert heard == ["first", "second", "late"]

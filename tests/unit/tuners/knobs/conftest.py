@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 import pytest
@@ -85,6 +86,10 @@ class _OneKnob:
         self.on_optimizer = script._optimizer.append
         self.after_optimizer = script._adopt.append
         self.around_backward = script._backward.append
+
+    def after_import(self, module: str, call: Any) -> None:
+        if module in sys.modules:  # the test imports it before
+            call()
 
     def effective(self, detail: str = "") -> None:
         self._script.details.setdefault(self._knob, detail)

@@ -167,7 +167,7 @@ def quick(monkeypatch, request):
 
 
 def test_which_knobs_there_are():
-    flags = {"tf32", "sdpa_backend", "cpu_threads", "fused_optimizer"}
+    flags = {"tf32", "sdpa_backend", "cpu_threads", "fused_optimizer", "triton_kernels"}
     assert KNOBS.keys() | UNABLE == flags | COMPILED | {"bf16_autocast", "channels_last"}
 
 

@@ -1,0 +1,110 @@
+"""Asks the running script for values of knobs that nobody can list, before a study's search.
+
+What it shows is a value as any other: screened, tried, rehearsed and proven in fresh processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuadvisor.collectors.script.inquiry import ScriptWitness, patient
+from gpuadvisor.collectors.script.request import RunRequest
+from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.inquiry import Ended, Found
+from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import Trial
+from gpuadvisor.errors import ScriptError
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.knob_space import KnobSpace, knob_parameter
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trial_runner import Progress, Silent, limits_for
+
+LEAST_S = 15.0
+"""Time, beside the script's start, below which it is not asked: a few dozen configurations of one
+Triton kernel take as long."""
+
+
+@dataclass(frozen=True)
+class ValueFinder:
+    """Finds values of one study's knobs, on its first device."""
+
+    options: TuneOptions
+    device: Device
+    knobs: Mapping[str, Knob]
+    baseline: Measurement
+    cores: tuple[int, ...] = ()
+    """CPU cores to keep to; empty for all."""
+    cancelled: Callable[[], bool] = lambda: False
+    progress: Progress = field(default_factory=Silent)
+
+    def found(
+        self,
+        chosen: KnobSpace,
+        known: Sequence[Trial],
+        budget: Budget,
+        enter: Callable[[str, str], None],
+        note: Callable[[str], None],
+    ) -> KnobSpace:
+        """Return the knobs with the values that the script showed.
+
+        Of a study that goes on, `known` trials have them already. `enter` begins a phase, of which
+        it gets the name and a few words, `note` keeps a sentence for the study's result. Raises
+        Interrupted where the study was cancelled.
+        """
+        for name in chosen.unfound:
+            value = _known_value(name, known)
+            if value is not None:
+                chosen = self._with(chosen, name, Found(value))
+                continue
+            seconds = budget.finding_s()
+            needed_s = budget.expected_s({}) + LEAST_S
+            if seconds < needed_s:
+                why = f"finding a value takes {needed_s:.0f} s, and the budget has no room for it"
+                chosen = self._with(chosen, name, Found(why=why))
+                continue
+            enter("finding", f"a value of {name} in one running script")
+            found = self._ask(name, seconds)
+            for sentence in found.sentences:
+                note(sentence)
+            chosen = self._with(chosen, name, found)
+        return chosen
+
+    def _ask(self, name: str, seconds: float) -> Found:
+        knob = self.knobs[name]
+        place = f"{type(knob).__module__}:KNOB"
+        try:
+            with ScriptWitness(self._request(name, seconds), place, seconds) as script:
+                return knob.find(script)
+        except (Ended, ScriptError) as error:
+            return Found(why=f"the script could not be asked: {error}")
+
+    def _with(self, chosen: KnobSpace, name: str, found: Found) -> KnobSpace:
+        parameter = None
+        if found.value is not None:
+            parameter = knob_parameter(self.knobs[name], [found.value], self.baseline.facts)
+        return chosen.with_found(name, parameter, found.why)
+
+    def _request(self, name: str, seconds: float) -> RunRequest:
+        options = self.options
+        limits = limits_for({}, self.knobs, self.baseline, options.timeout_s)
+        return RunRequest(
+            options.command,
+            Specification(
+                seed=options.seed,
+                cores=self.cores,
+                samples_per_step=options.samples_per_step,
+                schedule=Schedule(),
+            ),
+            self.device,
+            patient(limits, seconds),
+            scratch=options.scratch,
+            cancelled=self.cancelled,
+        )
+
+
+def _known_value(name: str, trials: Sequence[Trial]) -> Value | None:
+    return next((trial.settings[name] for trial in trials if name in trial.settings), None)

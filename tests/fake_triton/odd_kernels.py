@@ -1,0 +1,133 @@
+"""Kernels of many kinds, for the fake Triton beside them."""
+
+import os
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale(x, out, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, 2 * tl.load(x + place, mask=place < n), mask=place < n)
+
+
+@triton.jit
+def offset(x, shift, out, n, BLOCK: tl.constexpr = 32):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    moved = tl.load(x + place, mask=place < n)
+    if shift is not None:
+        moved = moved + tl.load(shift + place, mask=place < n)
+    tl.store(out + place, moved, mask=place < n)
+
+
+@triton.jit
+def unread(x, unread, out, n, BLOCK: tl.constexpr = 32):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
+
+
+@triton.jit
+def add_in_place(x, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + place, tl.load(x + place, mask=place < n) + 1, mask=place < n)
+
+
+@triton.jit
+def total(x, out, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out, tl.sum(tl.load(x + place, mask=place < n)))
+
+
+@triton.jit
+def totals_of_blocks(x, partial, n, BLOCK: tl.constexpr):
+    block = tl.program_id(0)
+    place = block * BLOCK + tl.arange(0, BLOCK)
+    tl.store(partial + block, tl.sum(tl.load(x + place, mask=place < n)))
+
+
+@triton.jit
+def softmax(x, out, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    place = tl.program_id(0) * columns + column
+    value = tl.load(x + place, mask=column < columns, other=float("-inf"))
+    power = tl.exp(value - tl.max(value, 0))
+    tl.store(out + place, power / tl.sum(power, 0), mask=column < columns)
+
+
+@triton.jit
+def without_mask(x, out, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place))
+
+
+@triton.jit
+def largest(x, out, columns, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    row = tl.program_id(0)
+    value = tl.load(x + row * columns + column, mask=column < columns, other=float("-inf"))
+    tl.store(out + row, value.argmax())
+
+
+@triton.jit
+def nothing(x, n, BLOCK: tl.constexpr):
+    tl.load(x + tl.arange(0, BLOCK))
+
+
+@triton.jit
+def by_chance(x, out, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    noise = 1e-3 * (torch.rand(place.shape) - 0.5)
+    tl.store(out + place, tl.load(x + place, mask=place < n) + noise, mask=place < n)
+
+
+@triton.jit
+def with_seed(x, out, seed, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    kept = (place * 7919 + seed) % 2 == 0
+    tl.store(out + place, tl.where(kept, tl.load(x + place, mask=place < n), 0.0), mask=place < n)
+
+
+@triton.jit
+def fatal(x, out, n, BLOCK: tl.constexpr):
+    if BLOCK == 64:
+        os.abort()  # as an illegal address does
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
+
+
+@triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
+@triton.jit
+def tuned(x, out, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, 3 * tl.load(x + place, mask=place < n), mask=place < n)
+
+
+@triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
+@triton.jit
+def evenly(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        tl.store(out + place, tl.load(x + place))
+    else:
+        tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
+
+
+around_tuned = triton.heuristics({"TWICE": lambda given: True})(
+    triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])(scale)
+)
+
+
+@triton.autotune([triton.Config({"BLOCK": 16}, pre_hook=lambda given: None)], key=["n"])
+@triton.jit
+def prepared(x, out, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
+
+
+N = 256
+
+
+def blocks_of(n):
+    return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)

@@ -1,0 +1,52 @@
+"""Functions of `triton.jit`, launched as `kernel[grid](...)`."""
+
+import inspect
+import itertools
+import os
+import time
+
+import torch
+
+from triton import language
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+PROGRAM_S = float(os.environ.get("FAKE_TRITON_PROGRAM_S", "0"))
+"""Time that each program of a grid sleeps: with it, a launch takes as long as its grid is large,
+however busy the machine is."""
+
+
+class KernelInterface:
+    def run(self, *args, grid, warmup, **kwargs):
+        raise NotImplementedError("run not implemented")
+
+    def __getitem__(self, grid):
+        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
+
+
+class JITFunction(KernelInterface):
+    def __init__(self, fn):
+        self.fn = fn
+        self.signature = inspect.signature(fn)
+        self.arg_names = list(self.signature.parameters)
+        self.__name__ = fn.__name__
+
+    def run(self, *args, grid, warmup, **kwargs):
+        options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
+        if options.get("num_warps", 4) not in (1, 2, 4, 8, 16, 32):
+            raise ValueError("num_warps must be a power of 2")
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        sizes = grid(dict(bound.arguments)) if callable(grid) else grid
+        arguments = {
+            name: language.Pointer.to(value) if isinstance(value, torch.Tensor) else value
+            for name, value in bound.arguments.items()
+        }
+        for place in itertools.product(*map(range, sizes)):
+            language.PLACE[:] = (*place, 0, 0)[:3]
+            self.fn(**arguments)
+            if PROGRAM_S:
+                time.sleep(PROGRAM_S)
+
+
+def jit(fn=None, **options):
+    return JITFunction(fn) if fn is not None else JITFunction

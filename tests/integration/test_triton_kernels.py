@@ -1,0 +1,287 @@
+"""Triton kernels of an unmodified script, tuned through the real program, with a Triton that needs
+no GPU: each program of a grid sleeps for a millisecond, so that what is found is known.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gpuadvisor.collectors.script.inquiry import ScriptWitness, patient
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.domain.inquiry import Ended, Found
+from gpuadvisor.domain.knobs import Level
+from gpuadvisor.domain.study import Objective, Plan
+from gpuadvisor.errors import Interrupted
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.knobs._triton import parse_lines
+from gpuadvisor.tuning.plans import read_plan, write_plan
+from tests.integration import program
+from tests.integration.runs import PATIENT, QUICK, request
+
+FAKE = str(Path(__file__).parents[1] / "fake_triton")
+KNOB = "gpuadvisor.tuners.knobs.triton_kernels:KNOB"
+SLEEPING = {"PYTHONPATH": FAKE, "FAKE_TRITON_PROGRAM_S": "0.001"}
+SHAPE = ("cpu", "4", "256")
+"""A step of 150 programs, of which four are those of a softmax whose block is its row."""
+
+
+def find(script: str, *args: str, seconds: float = 70.0) -> Found:
+    command = Command(sys.executable, script, args, folder=str(program.SCRIPTS))
+    wanted = request(command, QUICK, patient(PATIENT, seconds), **SLEEPING)
+    with ScriptWitness(wanted, KNOB, seconds) as witness:
+        return load_knobs()["triton_kernels"].find(witness)
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    return find("triton_layers.py", "100000", *SHAPE)
+
+
+def plan_of(value: str, path: Path) -> None:
+    settings = {"triton_kernels": value}
+    level, objective = Level.CONSERVATIVE, Objective.THROUGHPUT
+    write_plan(Plan("triton_layers.py", (), settings, None, level, objective), path)
+
+
+@pytest.fixture
+def planned(found, tmp_path) -> Path:
+    """A folder with the script and a plan of what was found."""
+    shutil.copy(program.SCRIPTS / "triton_layers.py", tmp_path)
+    plan_of(found.value, tmp_path / "it.toml")
+    return tmp_path
+
+
+def test_larger_blocks_are_found_where_programs_are_what_takes_time(found):
+    lines = {line.kernel.partition("@")[0]: line for line in parse_lines(found.value)}
+    swish, scale = (lines[f"__main__.{name}_kernel"] for name in ("swish", "scale"))
+    assert swish.arguments == {
+        "x": "float32[4, 256]",
+        "out": "float32[4, 256]",
+        "n": "1024",
+        "BLOCK": "16",
+    }
+    assert swish.values["BLOCK"] == 64
+    assert scale.values["BLOCK"] >= 64, "beyond the autotuner's own list"
+    assert "BLOCK" not in scale.arguments
+    softmax = lines.get("__main__.softmax_kernel")
+    assert softmax is None or softmax.values["BLOCK"] >= 256, "its block is its row"
+
+
+def test_what_was_found_is_said(found):
+    said = next(each for each in found.sentences if each.startswith("swish_kernel("))
+    assert "n: 1024, BLOCK: 16), " in said
+    assert " with BLOCK 64" in said
+    assert "others tried" in said
+
+
+def test_the_plan_applies_to_the_script_as_it_is(planned):
+    words = ("triton_layers.py", "30", *SHAPE)
+    plain = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        cwd=planned,
+        env=program.environment(planned, **SLEEPING),
+        check=True,
+    )
+    script, *args = words
+    run = program.run(planned, "run", "--plan", "it.toml", script, "--", *args, **SLEEPING)
+    assert run.status == 0, run.err
+    own, fast = (json.loads(each.splitlines()[-1]) for each in (plain.stdout, run.out))
+    assert fast["loss"] == pytest.approx(own["loss"], rel=1e-5)
+    assert fast["step_ms"] < 0.7 * own["step_ms"]
+
+
+def test_a_plan_says_so_where_a_kernel_was_edited_and_leaves_it_alone(planned):
+    text = (planned / "triton_layers.py").read_text()
+    edited = text.replace("value * tl.sigmoid(value)", "tl.sigmoid(value) * value")
+    (planned / "triton_layers.py").write_text(edited)
+    words = ("run", "--plan", "it.toml", "triton_layers.py", "--", "2", *SHAPE)
+    answer = program.run(planned, *words, **SLEEPING)
+    assert answer.status == 0
+    assert "swish_kernel is launched as it is: its text is not that for which" in answer.err
+
+
+@pytest.fixture(scope="module")
+def tuned(cpu, tmp_path_factory) -> tuple[Path, dict]:
+    home = tmp_path_factory.mktemp("tuned")
+    shutil.copy(program.SCRIPTS / "triton_layers.py", home)
+    words = ("triton_layers.py", "--only", "triton_kernels", "--budget", "6m", "--json")
+    words += ("--plan", "it.toml")
+    answer = program.run(home, "tune", *words, "--", "3000", *SHAPE, **SLEEPING)
+    assert answer.status == 0, answer.err
+    return home, json.loads(answer.out)
+
+
+@pytest.mark.slow
+class TestStudy:
+    """The whole of it: found, screened, tried, proven, rehearsed and kept."""
+
+    def test_the_gain_is_proven_in_fresh_processes(self, tuned):
+        _, result = tuned
+        assert result["verdict"] in ("faster", "faster_unverified")
+        assert result["speedup"]["ci99_low"] > 1.2
+        assert list(result["best"]["knobs"]) == ["triton_kernels"]
+
+    def test_no_result_is_another_than_that_of_the_unchanged_script(self, tuned):
+        _, result = tuned
+        assert result["equivalence"]["status"] != "wrong"
+        assert result["dropped"] == []
+
+    def test_the_plan_has_a_line_for_each_launch(self, tuned):
+        home, result = tuned
+        text = (home / "it.toml").read_text()
+        assert 'triton_kernels = """\n__main__.' in text
+        assert read_plan(home / "it.toml").settings == result["best"]["knobs"]
+
+    def test_what_was_found_and_left_alone_is_in_the_notes(self, tuned):
+        _, result = tuned
+        assert any(note.startswith("swish_kernel(") for note in result["notes"])
+        assert any("softmax_kernel" in note for note in result["notes"])
+
+
+# -- launches that are asked about one by one ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def odd() -> Found:
+    return find("triton_odd.py", "100000")
+
+
+def said_of(found, kernel):
+    return next(each for each in found.sentences if each.startswith(f"{kernel} ("))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        ("scale", "its grid is given as numbers"),
+        ("prepared", "its autotuner's configurations have hooks"),
+        ("fatal", "the script ended as it was tried"),
+    ],
+)
+def test_what_cannot_be_changed_is_named_with_its_reason(odd, kernel, reason):
+    assert reason in said_of(odd, kernel)
+
+
+def test_a_launch_that_aborts_costs_itself_alone(odd):
+    assert odd.value is not None, odd
+    assert "add_in_place" in odd.value
+    assert "fatal" not in odd.value
+
+
+def test_blocks_that_are_part_of_the_arithmetic_stay(odd):
+    for line in parse_lines(odd.value):
+        assert "totals_of_blocks" not in line.kernel or line.values["BLOCK"] == 16
+        assert "softmax" not in line.kernel or line.values["BLOCK"] >= 32, "a row has 32"
+
+
+def test_a_seed_that_always_changes_is_no_part_of_the_launch(odd):
+    (line,) = [each for each in odd.value.splitlines() if "with_seed" in each]
+    assert "seed:" not in line
+
+
+def test_a_script_without_triton_has_nothing_to_be_found(tmp_path):
+    (tmp_path / "plain.py").write_text(
+        "import torch\nm = torch.nn.Linear(2, 2)\n"
+        "while True:\n    m(torch.ones(2)).sum().backward()\n"
+    )
+    command = Command(sys.executable, "plain.py", folder=str(tmp_path))
+    wanted = request(command, QUICK, patient(PATIENT, 30))
+    with ScriptWitness(wanted, KNOB, 30) as witness:
+        found = load_knobs()["triton_kernels"].find(witness)
+        assert found.why == "the script imports no Triton"
+
+
+def test_a_script_without_steps_cannot_be_asked(tmp_path):
+    (tmp_path / "none.py").write_text("import torch\n")
+    command = Command(sys.executable, "none.py", folder=str(tmp_path))
+    wanted = request(command, QUICK, patient(PATIENT, 30))
+    with ScriptWitness(wanted, KNOB, 30) as witness, pytest.raises(Ended):
+        witness.begin()
+
+
+def test_a_process_that_gives_no_answer_is_ended(tmp_path):
+    wanted = request(
+        Command(sys.executable, "triton_layers.py", ("100000",), folder=str(program.SCRIPTS)),
+        QUICK,
+        patient(PATIENT, 60),
+        PYTHONPATH=FAKE,
+    )
+    with ScriptWitness(wanted, KNOB, 60) as witness:
+        witness.begin()
+        with pytest.raises(Ended, match="no answer within 1 s"):
+            witness.ask({"do": "nothing of the kind"}, 1.0)
+
+
+def test_a_study_that_is_cancelled_leaves_no_process(tmp_path):
+    wanted = request(
+        Command(sys.executable, "triton_layers.py", ("100000",), folder=str(program.SCRIPTS)),
+        QUICK,
+        patient(PATIENT, 60),
+        PYTHONPATH=FAKE,
+    )
+    stop = []
+    wanted = replace(wanted, cancelled=lambda: bool(stop))
+    with ScriptWitness(wanted, KNOB, 60) as witness:
+        witness.begin()
+        stop.append(True)
+        with pytest.raises(Interrupted):
+            witness.ask({"do": "nothing of the kind"}, 30.0)
+    assert not psutil.Process().children(recursive=True)
+
+
+INTERPRETED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x, out, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < n
+    tl.store(out + place, 2 * tl.load(x + place, mask=mask), mask=mask)
+
+
+@triton.jit
+def softmax_kernel(x, out, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.arange(0, BLOCK)
+    mask = column < columns
+    value = tl.load(x + row * columns + column, mask=mask, other=float("-inf"))
+    power = tl.exp(value - tl.max(value, 0))
+    tl.store(out + row * columns + column, power / tl.sum(power, 0), mask=mask)
+
+
+model = torch.nn.Linear(64, 64)
+while True:
+    x = torch.rand(8, 64)
+    scaled, out = torch.empty_like(x), torch.empty_like(x)
+    scale_kernel[lambda meta: (triton.cdiv(512, meta["BLOCK"]),)](x, scaled, 512, BLOCK=16)
+    softmax_kernel[lambda meta: (8,)](scaled, out, 64, BLOCK=64)
+    model(out).sum().backward()
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_the_real_triton_launches_as_is_expected_in_its_interpreter(tmp_path):
+    (tmp_path / "interpreted.py").write_text(INTERPRETED)
+    command = Command(sys.executable, "interpreted.py", folder=str(tmp_path))
+    wanted = request(command, QUICK, patient(PATIENT, 90), TRITON_INTERPRET="1")
+    with ScriptWitness(wanted, KNOB, 90) as witness:
+        found = load_knobs()["triton_kernels"].find(witness)
+    assert found.value is not None, found
+    lines = {line.kernel.partition("@")[0]: line for line in parse_lines(found.value)}
+    assert lines["__main__.scale_kernel"].values["BLOCK"] > 16
+    softmax = lines.get("__main__.softmax_kernel")
+    assert softmax is None or softmax.values["BLOCK"] >= 64

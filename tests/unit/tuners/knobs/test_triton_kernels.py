@@ -1,0 +1,485 @@
+"""Launches of Triton kernels: described, given other values, and tried on copies."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gpuadvisor.collectors.script.child import script_facts  # noqa: E402 - no torch
+from gpuadvisor.collectors.script.child.inquiry import OrderedInquiry  # noqa: E402 - no torch
+from gpuadvisor.tuners.knobs import (  # noqa: E402 - the same
+    _triton,
+    _triton_copies,
+    _triton_search,
+    load_knobs,
+)
+from gpuadvisor.tuners.knobs._triton import (  # noqa: E402 - the same
+    Change,
+    Kernel,
+    Line,
+    NotTunable,
+    Table,
+    parse_lines,
+    texts_of,
+)
+from gpuadvisor.tuners.knobs._triton_copies import Copies  # noqa: E402 - the same
+from gpuadvisor.tuners.knobs._triton_launched import Launched, fixed, tunable  # noqa: E402 - same
+
+FAKE = Path(__file__).parents[3] / "fake_triton"
+KNOB = load_knobs()["triton_kernels"]
+N = 256
+
+
+def _of_triton():
+    return [n for n in sys.modules if n.partition(".")[0] in ("triton", "odd_kernels")]
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Kernels of all kinds, made with a Triton that needs no GPU; a real one comes back."""
+    real = {name: sys.modules.pop(name) for name in _of_triton()}
+    monkeypatch.syspath_prepend(FAKE)
+    yield import_module("odd_kernels")
+    for name in _of_triton():
+        del sys.modules[name]
+    sys.modules.update(real)
+
+
+def line_for(launched, args=(), kwargs=None, **values):
+    kernel = Kernel.of(launched)
+    return Line(kernel.name, texts_of(kernel.named(args, kwargs or {})), values)
+
+
+def seen(kernels, launched, *args, grid=None, **kwargs):
+    """A launch as the script writes it."""
+    grid = grid or kernels.blocks_of(N)
+    return Launched(launched, grid, args, kwargs, launched[grid])
+
+
+def copies(kernels, launched, *args, **more):
+    inquiry = OrderedInquiry(None, "nowhere")
+    launch = seen(kernels, launched, *args, **more)
+    return Copies(inquiry, inquiry.clock(), Kernel.of(launched), launch)
+
+
+class Blocks:
+    """A grid that notes which blocks it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, meta):
+        self.asked.append(meta["BLOCK"])
+        return (-(-N // meta["BLOCK"]),)
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_read_as_it_was_written(kernels):
+    x = torch.ones(4, N, dtype=torch.bfloat16)
+    line = line_for(kernels.scale, (x, x, N), {"BLOCK": 32}, BLOCK=64, num_warps=2)
+    text = str(line)
+    assert text.startswith("odd_kernels.scale@")
+    assert "(x: bfloat16[4, 256], out: bfloat16[4, 256], n: 256, BLOCK: 32)" in text
+    assert text.endswith(" -> BLOCK: 64, num_warps: 2")
+    assert Line.parse(text) == line
+    assert parse_lines(f"{text}\n\n{text}\n") == [line, line]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "  \n", True, 3, "scale", "scale(x: 1) ->", "scale(x: 1) -> BLOCK", "scale -> BLOCK: 2"],
+)
+def test_what_is_no_line_is_refused_in_words(value):
+    assert KNOB.problem(value)
+
+
+def test_the_lines_that_make_it_permanent():
+    line = "train.scale@5083cf39(x: float32[8], BLOCK: 32) -> BLOCK: 128, num_warps: 8"
+    assert KNOB.problem(line) is None
+    assert KNOB.snippet(line) == (
+        "scale[grid](..., BLOCK=128, num_warps=8)  # where x: float32[8], BLOCK: 32"
+    )
+
+
+def test_numbers_with_a_point_are_no_part_of_what_a_launch_is(kernels):
+    named = Kernel.of(kernels.scale).named((torch.ones(2), 0.5), {"BLOCK": 32, "num_warps": 8})
+    assert texts_of(named) == {"x": "float32[2]", "BLOCK": "32", "num_warps": "8"}
+
+
+# -- launches with other values --------------------------------------------------------------------
+
+
+@pytest.fixture
+def changing(kernels):
+    """Put a table around launches, until the fake Triton goes."""
+
+    def put(*lines, **options):
+        told = {"changed": 0, "stale": []}
+
+        def changed():
+            told["changed"] += 1
+
+        table = Table(list(lines), changed, told["stale"].append, **options)
+        _triton.stand_around(table.getitem)
+        return told, table
+
+    return put
+
+
+def test_the_launch_of_a_line_gets_its_values_and_others_do_not(kernels, changing):
+    x, other = torch.rand(N), torch.rand(N // 2)
+    out = torch.empty(N)
+    told, _ = changing(line_for(kernels.scale, (x, out, N), {"BLOCK": 32}, BLOCK=128))
+    blocks = Blocks()
+    for _ in range(3):
+        kernels.scale[blocks](x, out, N, BLOCK=32)
+    assert blocks.asked == [128, 128, 128]
+    assert torch.equal(out, 2 * x)
+    assert told["changed"] == 1, "it is looked up once"
+    kernels.scale[blocks](other, out, N // 2, BLOCK=32)
+    kernels.scale[blocks](x, out, N, BLOCK=16)
+    kernels.scale[blocks](x.double(), out.double(), N, BLOCK=32)
+    assert blocks.asked[3:] == [32, 16, 32], "another shape, block or dtype is another launch"
+    assert told["stale"] == []
+
+
+def test_a_block_that_is_given_by_place_or_not_at_all(kernels, changing):
+    x, out, blocks = torch.rand(N), torch.empty(N), Blocks()
+    by_place = line_for(kernels.scale, (x, out, N, 32), BLOCK=64)
+    left_out = line_for(kernels.offset, (x, None, out, N), BLOCK=128)
+    given = line_for(kernels.offset, (x, x, out, N), BLOCK=16)
+    changing(by_place, left_out, given)
+    kernels.scale[blocks](x, out, N, 32)
+    assert torch.equal(out, 2 * x)
+    kernels.offset[blocks](x, None, out, N)
+    assert torch.equal(out, x)
+    kernels.offset[blocks](x, x, out, N)  # a tensor where the first launch had none
+    assert torch.equal(out, 2 * x)
+    assert blocks.asked == [64, 128, 16]
+
+
+def test_tensors_are_not_kept_alive_by_what_is_remembered(kernels, changing):
+    x, out, blocks = torch.rand(N), torch.empty(N), Blocks()
+    _, table = changing(line_for(kernels.unread, (x, 3, out, N), BLOCK=128))
+    kernels.unread[blocks](x, 3, out, N)
+    kernels.unread[blocks](x, torch.rand(N), out, N)  # a number before
+    (known,) = table._known
+    keys = [part for _, changes in known.values() for key in changes for part in key]
+    assert not any(isinstance(part, torch.Tensor) for part in keys)
+    assert blocks.asked == [128, 32]
+
+
+def test_an_autotuned_kernel_is_launched_past_its_autotuner(kernels, changing):
+    x, out, blocks = torch.rand(N), torch.empty(N), Blocks()
+    changing(line_for(kernels.tuned, (x, out, N), BLOCK=256, num_warps=8))
+    kernels.tuned[blocks](x, out, N)
+    assert torch.equal(out, 3 * x)
+    assert blocks.asked == [256], "nothing was benchmarked"
+    assert kernels.tuned.best_config is None
+
+
+def test_heuristics_see_the_new_block(kernels, changing):
+    x, out, blocks = torch.rand(N + 32), torch.zeros(N + 32), Blocks()
+    changing(line_for(kernels.evenly, (x, out, N - 32), {"BLOCK": 32}, BLOCK=128))
+    kernels.evenly[blocks](x, out, N - 32, BLOCK=32)
+    assert blocks.asked == [128]
+    assert out[N - 32 :].eq(0).all(), "it is not even any more"
+
+
+def test_a_grid_of_numbers_stays(kernels, changing):
+    x, out = torch.rand(N), torch.empty(N)
+    told, _ = changing(line_for(kernels.scale, (x, out, N), {"BLOCK": 32}, BLOCK=128))
+    kernels.scale[(N // 32,)](x, out, N, BLOCK=32)
+    assert torch.equal(out, 2 * x)
+    assert told["changed"] == 0
+
+
+def test_a_kernel_that_was_edited_is_launched_as_it_is_and_that_is_said(kernels, changing):
+    x, out, blocks = torch.rand(N), torch.empty(N), Blocks()
+    line = line_for(kernels.scale, (x, out, N), {"BLOCK": 32}, BLOCK=128)
+    old = Line("odd_kernels.scale@00000000", line.arguments, line.values)
+    told, _ = changing(old)
+    kernels.scale[blocks](x, out, N, BLOCK=32)
+    assert blocks.asked == [32]
+    assert told["stale"] == [
+        "scale is launched as it is: its text is not that for which values were found"
+    ]
+
+
+def test_sizes_that_never_come_again_are_not_remembered_for_ever(kernels, changing, monkeypatch):
+    monkeypatch.setattr(_triton, "MOST_FORMS", 3)
+    out, blocks = torch.empty(N), Blocks()
+    x = torch.rand(9)
+    _, table = changing(line_for(kernels.scale, (x, out, 9), {"BLOCK": 32}, BLOCK=16))
+    for size in range(1, 9):
+        kernels.scale[blocks](torch.rand(size), out, size, BLOCK=32)
+    (known,) = table._known
+    assert [len(changes) for _, changes in known.values()] == [3]
+    kernels.scale[blocks](x, out, 9, BLOCK=32)
+    assert set(blocks.asked) == {32}
+
+
+def test_it_is_turned_on_and_off_in_a_running_script(kernels, script):
+    x, out, blocks = torch.rand(N), torch.empty(N), Blocks()
+    target = script()
+    turn = KNOB.live(target.seen_by("triton_kernels"))
+    line = line_for(kernels.scale, (x, out, N), {"BLOCK": 32}, BLOCK=128)
+    for value in (None, str(line), None, str(line).replace("128", "64"), None):
+        turn(value)
+        kernels.scale[blocks](x, out, N, BLOCK=32)
+    assert blocks.asked == [32, 128, 32, 64, 32]
+    assert "triton_kernels" in target.details
+
+
+def test_it_is_applied_as_a_plan_says(kernels, script):
+    x, out, blocks = torch.rand(N), torch.empty(N), Blocks()
+    line = line_for(kernels.scale, (x, out, N), {"BLOCK": 32}, BLOCK=128)
+    target = script(triton_kernels=str(line))
+    assert target.details == {}
+    kernels.scale[blocks](x, out, N, BLOCK=32)
+    assert blocks.asked == [128]
+    assert "triton_kernels" in target.details
+
+
+def test_a_triton_that_launches_otherwise_is_refused_in_words(kernels, script, monkeypatch):
+    interface = sys.modules["triton.runtime.jit"].KernelInterface
+    monkeypatch.delattr(interface, "__getitem__")
+    target = script(triton_kernels="a.b@0(x: 1) -> BLOCK: 2")
+    assert "3.6.0+fake launches its kernels" in target.refusals["triton_kernels"]
+    turn = KNOB.live(script().seen_by("triton_kernels"))
+    with pytest.raises(RuntimeError, match=r"3\.6\.0\+fake launches its kernels"):
+        turn("a.b@0(x: 1) -> BLOCK: 2")
+
+
+# -- what may be set -------------------------------------------------------------------------------
+
+
+def test_what_may_be_set_are_powers_of_two_that_are_compiled_in_and_warps(kernels):
+    x = torch.rand(N)
+    launch = seen(kernels, kernels.scale, x, x, N, BLOCK=32, num_warps=2)
+    assert tunable(Kernel.of(kernels.scale), launch) == {"BLOCK": 32, "num_warps": 2}
+    launch = seen(kernels, kernels.scale, x, x, N, BLOCK=48)
+    assert tunable(Kernel.of(kernels.scale), launch) == {"num_warps": 4}
+    launch = seen(kernels, kernels.offset, x, None, x, N)
+    assert tunable(Kernel.of(kernels.offset), launch) == {"BLOCK": 32, "num_warps": 4}
+
+
+def test_of_an_autotuned_kernel_what_it_has_chosen(kernels):
+    x, out = torch.rand(N), torch.empty(N)
+    kernels.tuned[kernels.blocks_of(N)](x, out, N)
+    kernel = Kernel.of(kernels.tuned)
+    found = tunable(kernel, seen(kernels, kernels.tuned, x, out, N))
+    assert found == {"BLOCK": kernels.tuned.best_config.kwargs["BLOCK"], "num_warps": 4}
+    assert fixed(kernel) == {"num_stages": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("around_tuned", "heuristics stand around its autotuner"),
+        ("prepared", "its autotuner's configurations have hooks that prepare arguments"),
+    ],
+)
+def test_autotuners_that_cannot_be_passed_by(kernels, name, reason):
+    with pytest.raises(NotTunable, match=reason):
+        Kernel.of(getattr(kernels, name)).check()
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def test_what_computes_the_same_is_timed(kernels):
+    x, out = torch.rand(N), torch.empty(N)
+    told = copies(kernels, kernels.scale, x, out, N, BLOCK=32).measure({"BLOCK": 64}, None)
+    assert told["state"] == "complete"
+    assert told["times_ms"][0] > 0
+    assert told["default_ms"][0] > 0
+
+
+def test_the_scripts_own_tensors_stay_as_they_are(kernels):
+    x, out = torch.rand(N), torch.full((N,), 7.0)
+    before = x.clone()
+    copies(kernels, kernels.scale, x, out, N, BLOCK=32).measure({"BLOCK": 64}, None)
+    copies(kernels, kernels.add_in_place, x, N, BLOCK=32).measure({"BLOCK": 64}, None)
+    assert torch.equal(x, before)
+    assert out.eq(7).all()
+
+
+def test_in_place_updates_begin_from_the_same_each_time(kernels):
+    x = torch.rand(N)
+    tried = copies(kernels, kernels.add_in_place, x, N, BLOCK=32)
+    assert [tried.measure({"BLOCK": b}, None)["state"] for b in (64, 256, 16)] == ["complete"] * 3
+
+
+def test_atomics_add_to_what_was_there(kernels):
+    x, out = torch.rand(N), torch.tensor([100.0])
+    told = copies(kernels, kernels.total, x, out, N, BLOCK=32).measure({"BLOCK": 128}, None)
+    assert told["state"] == "complete"
+
+
+@pytest.mark.parametrize(("block", "said"), [(64, "unwritten"), (16, "outside of its arguments")])
+def test_scratch_whose_size_depends_on_the_block_is_refused(kernels, block, said):
+    x, partial = torch.rand(N), torch.empty(N // 32)
+    told = copies(kernels, kernels.totals_of_blocks, x, partial, N, BLOCK=32).measure(
+        {"BLOCK": block}, None
+    )
+    assert told["state"] == "wrong"
+    assert said in told["reason"]
+
+
+def test_a_block_that_is_a_row_may_not_be_shorter(kernels):
+    x, out = torch.rand(8, 64), torch.empty(8, 64)
+    tried = copies(kernels, kernels.softmax, x, out, 64, BLOCK=64, grid=lambda meta: (8,))
+    assert tried.measure({"BLOCK": 128}, None)["state"] == "complete"
+    assert tried.measure({"BLOCK": 32}, None)["state"] == "wrong"
+
+
+def test_stale_results_of_the_step_before_do_not_hide_what_is_not_written(kernels):
+    x = torch.rand(8, 64)
+    out = torch.softmax(x, 1)  # the allocator gave the same memory again
+    tried = copies(kernels, kernels.softmax, x, out, 64, BLOCK=64, grid=lambda meta: (8,))
+    told = tried.measure({"BLOCK": 32}, None)
+    assert told["state"] == "wrong"
+    assert "unwritten" in told["reason"]
+
+
+def test_a_block_beyond_the_end_is_seen(kernels):
+    x, out = torch.rand(N + 32), torch.empty(N + 32)
+    tried = copies(
+        kernels,
+        kernels.without_mask,
+        x,
+        out,
+        BLOCK=32,
+        grid=lambda meta: (-(-(N + 32) // meta["BLOCK"]),),
+    )
+    assert tried.measure({"BLOCK": 32}, None)["state"] == "complete"
+    told = tried.measure({"BLOCK": 64}, None)
+    assert told == {"state": "wrong", "reason": "it writes outside of its arguments"}
+
+
+def test_views_of_one_memory_stay_views_of_one_memory(kernels):
+    both = torch.rand(2 * N)
+    x, out = both[:N], both[N:]
+    told = copies(kernels, kernels.scale, x, out, N, BLOCK=32).measure({"BLOCK": 64}, None)
+    assert told["state"] == "complete"
+    whole = torch.rand(N, 2)
+    strided = copies(kernels, kernels.scale, whole[:, 0], torch.empty(N), N, BLOCK=32)
+    assert strided.measure({"BLOCK": 64}, None)["state"] == "complete"
+
+
+def test_whole_numbers_have_to_be_the_same(kernels):
+    x, out = torch.rand(8, 64), torch.zeros(8, dtype=torch.int64)
+    tried = copies(kernels, kernels.largest, x, out, 64, BLOCK=64, grid=lambda meta: (8,))
+    assert tried.measure({"BLOCK": 128}, None)["state"] == "complete"
+    assert "elements differ" in tried.measure({"BLOCK": 16}, None)["reason"]
+
+
+def test_a_kernel_that_draws_numbers_may_differ_by_as_much_again(kernels):
+    x, out = torch.rand(N), torch.empty(N)
+    tried = copies(kernels, kernels.by_chance, x, out, N, BLOCK=32)
+    assert tried.is_inexact
+    assert tried.measure({"BLOCK": 64}, None)["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((torch.full((4,), 1 << 45), torch.empty(4), 4), "holds addresses"),
+        ((torch.ones(4, dtype=torch.complex64), torch.empty(4), 4), "complex numbers"),
+        (([torch.ones(4)], torch.empty(4), 4), "a list of tensors"),
+        ((type("Wrapper", (), {"data_ptr": lambda self: 0})(), torch.empty(4), 4), "a pointer"),
+    ],
+)
+def test_arguments_that_cannot_be_copied_are_named(kernels, arguments, reason):
+    with pytest.raises(NotTunable, match=reason):
+        copies(kernels, kernels.scale, *arguments, BLOCK=32)
+
+
+def test_memory_of_two_types_cannot_be_copied(kernels):
+    x = torch.rand(N)
+    with pytest.raises(NotTunable, match="different types share memory"):
+        copies(kernels, kernels.scale, x, x.view(torch.int32), N, BLOCK=32)
+
+
+def test_a_launch_that_writes_nothing_is_left_alone(kernels):
+    with pytest.raises(NotTunable, match="nothing was seen that it writes"):
+        copies(kernels, kernels.nothing, torch.rand(N), N, BLOCK=32)
+
+
+def test_where_copies_have_no_room_that_is_said(kernels, monkeypatch):
+    cuda = torch.cuda
+    monkeypatch.setattr(cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(cuda, "mem_get_info", lambda: (2 << 30, 80 << 30))
+    monkeypatch.setattr(cuda, "memory_reserved", lambda: 0)
+    monkeypatch.setattr(cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(_triton_copies, "COPIES", 1 << 30)
+    inquiry = OrderedInquiry(None, "nowhere")
+    launch = seen(kernels, kernels.scale, torch.rand(N), torch.empty(N), N, BLOCK=32)
+    with pytest.raises(NotTunable, match=r"copies of its arguments take 2048\.0 GiB, and there"):
+        Copies(inquiry, None, Kernel.of(kernels.scale), launch)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "apart", "passes"),
+    [
+        (torch.float32, 1e-6, True),
+        (torch.float32, 1e-3, False),
+        (torch.bfloat16, 2e-2, True),
+        (torch.bfloat16, 2e-1, False),
+        (torch.float16, 2e-3, True),
+        (torch.float16, 3e-2, False),
+    ],
+)
+def test_the_tolerance_follows_the_dtype(dtype, apart, passes):
+    values = torch.rand(64, dtype=torch.float64) + 1
+    limit = OrderedInquiry.rounding(dtype, 64)
+    said = OrderedInquiry.difference([values * (1 + apart)], [values], limit)
+    assert (said is None) is passes
+
+
+def test_the_tolerance_grows_with_the_terms_of_a_sum():
+    few, many = (OrderedInquiry.rounding(torch.float32, terms) for terms in (16, 1 << 20))
+    assert few < 1e-5 < many < 2e-3
+    assert OrderedInquiry.rounding(torch.int32, 1 << 20) == 0
+
+
+# -- launches that are alike -----------------------------------------------------------------------
+
+
+def test_a_number_that_always_changes_is_left_out(kernels):
+    kernel = Kernel.of(kernels.scale)
+
+    def launches(size, numbers):
+        return [
+            _triton_search._Seen(
+                kernel, {"x": f"float32[{size}]", "n": str(n), "BLOCK": "32"}, launches=1, ms=1.0
+            )
+            for n in numbers
+        ]
+
+    few, many = launches(8, (1, 2)), launches(9, range(5))
+    merged = _triton_search._merged([*few, *many])
+    assert merged[:2] == few
+    (whole,) = merged[2:]
+    assert whole.texts == {"x": "float32[9]", "BLOCK": "32"}
+    assert (whole.free, whole.launches, whole.ms) == ({"n"}, 5, 5.0)
+
+
+def test_values_are_put_where_the_launch_has_them(kernels):
+    kernel = Kernel.of(kernels.scale)
+    change = Change.of(kernel, ("x", "out", 4, 32), {"BLOCK": 64, "num_warps": 8})
+    assert change.placed(("x", "out", 4, 32)) == ("x", "out", 4, 64)
+    assert change.by_name == {"num_warps": 8}
+
+
+def test_a_script_is_known_to_launch_kernels(kernels):
+    found = script_facts.triton_kernels()
+    assert {"scale", "softmax", "tuned"} <= set(found)
+    kernels.scale.device_caches = {}  # as of one that was never launched
+    assert "scale" not in script_facts.triton_kernels()

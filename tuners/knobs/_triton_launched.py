@@ -1,0 +1,112 @@
+"""One launch of a Triton kernel: what may be set in it, and what it costs to look it up."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from gpuadvisor.tuners.knobs._triton import OPTIONS, Change, Kernel, Line, NotTunable, Table
+
+LOOKUPS, LOOKUP_ROUNDS = 100, 50
+"""Look-ups that are timed together, and how often: the least time of them is one in which nothing
+else ran on the core."""
+_LOOP = re.compile(r"^\s*(for|while)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, eq=False)
+class Launched:
+    """One launch: what the script wrote before and behind `[grid]`."""
+
+    kernel: Any
+    grid: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    run: Callable[..., Any]
+    """What Triton's `kernel[grid]` is."""
+
+    def plain(self) -> Any:
+        return self.run(*self.args, **self.kwargs)
+
+    def changed(self, kernel: Kernel, values: Mapping[str, int]) -> Any:
+        """Launch it with other values, as a plan with them does."""
+        change = Change.of(kernel, self.args, values)
+        options = {**self.kwargs, **change.by_name}
+        return kernel.changed_run(
+            *change.placed(self.args), grid=self.grid, warmup=False, **options
+        )
+
+
+def tunable(kernel: Kernel, launched: Launched) -> dict[str, int]:
+    """Return what may be set in a launch, by name, with the values that it has.
+
+    Powers of two among what is compiled in, and warps and stages, which the script may leave to
+    Triton. Of an autotuned kernel, those are what its configurations have.
+    """
+    given = kernel.named(launched.args, launched.kwargs)
+    defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not p.empty}
+    values = {**defaults, **given}
+    found = {n: v for n, v in values.items() if kernel.is_constant(n) and _is_power_of_two(v)}
+    chosen = getattr(kernel.tuner, "best_config", None)
+    if chosen is not None:
+        found |= {n: v for n, v in chosen.kwargs.items() if _is_power_of_two(v)}
+    if type(kernel.launched).__name__.startswith("Interpreted"):
+        return found
+    options = {"num_warps": 4, "num_stages": 3}  # what Triton takes on NVIDIA's GPUs
+    if _LOOP.search(inspect.getsource(kernel.function)) is None:
+        del options["num_stages"]  # they are those of a loop
+    for name, usual in options.items():
+        option = values.get(name, getattr(chosen, name, None))
+        found[name] = option if isinstance(option, int) and option > 0 else usual
+    return found
+
+
+def fixed(kernel: Kernel) -> dict[str, int]:
+    """Return what an autotuner's choice has beside what may be set.
+
+    NotTunable where that is not numbers alone.
+    """
+    chosen = getattr(kernel.tuner, "best_config", None)
+    if chosen is None:
+        return {}
+    options = {name: getattr(chosen, name, None) for name in OPTIONS[1:]}
+    rest = {name: value for name, value in options.items() if isinstance(value, int) and value > 1}
+    own = {name: value for name, value in chosen.kwargs.items() if not _is_power_of_two(value)}
+    if any(type(value) is not int or value < 0 for value in own.values()):
+        raise NotTunable("its autotuner chooses more than whole numbers")
+    return {**own, **rest}
+
+
+def lookup_us(kernel: Kernel, launched: Launched, texts: Mapping[str, str]) -> float:
+    """Return what it costs to look a launch up and to change it, in microseconds of the CPU."""
+
+    def idle(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    line = Line(kernel.name, texts, dict.fromkeys(("num_warps",), 4))
+    stub = SimpleNamespace(run=idle, changed_run=idle)
+    table = Table([line])
+    stub._gpuadvisor_launches = table.launches(kernel, stub, stub)
+    args, kwargs = launched.args, launched.kwargs
+
+    def as_triton(interface: Any, grid: Any) -> Any:
+        return lambda *args, **kwargs: interface.run(*args, grid=grid, warmup=False, **kwargs)
+
+    def least_s(getitem: Any) -> float:
+        found = []
+        for _ in range(LOOKUP_ROUNDS):
+            began_s = time.perf_counter()
+            for _ in range(LOOKUPS):
+                getitem(stub, launched.grid)(*args, **kwargs)
+            found.append(time.perf_counter() - began_s)
+        return min(found)
+
+    return 1e6 * (least_s(table.getitem(as_triton)) - least_s(as_triton)) / LOOKUPS
+
+
+def _is_power_of_two(value: Any) -> bool:
+    return type(value) is int and value >= 2 and value & (value - 1) == 0

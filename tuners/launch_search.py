@@ -1,0 +1,488 @@
+"""Which blocks, warps and stages the Triton kernels that a script launches should have.
+
+The script is asked launch by launch (`gpuadvisor.tuners.knobs._triton_search` answers). What is
+found is one value of a knob, which has yet to be proven: the step may not wait for these kernels.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuadvisor.domain.inquiry import Answer, Ended, Found, Witness
+from gpuadvisor.domain.kernel_records import Evaluation
+from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.point_search import PointSearch
+from gpuadvisor.tuners.points import Points
+from gpuadvisor.tuners.space import Parameter, Point, Space
+
+LEAST_SHARE = 0.02
+"""Share of a step below which a launch is left alone: half of it would be hard to show."""
+WORTH = 0.03
+"""Gain of a launch below which it keeps what it has: timings of one configuration differ by 0.2 to
+0.8 % (published spaces), and the choice of the best of many adds as much again."""
+WORTH_IN_PLACE = 0.01
+"""Gain that has to be left in the script's own steps, where caches are as they are."""
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Times the script's own value that a power of two is tried at."""
+LARGEST = 1 << 17
+MOST_GRID = 20_000
+"""Configurations beyond which only half and twice of each value are tried."""
+WARPS = (1, 2, 4, 8, 16)
+STAGES = (1, 2, 3, 4, 5)
+MOST_POINTS, PATIENCE = 60, 20
+"""Configurations of a launch that are tried, and how many in a row without a better one."""
+FINALISTS = 3
+"""The best that are checked and timed once more, on the arguments of another launch."""
+POINT_S, OPEN_S, COMPARE_S = 90.0, 150.0, 120.0
+"""Longest waits: for a configuration, most of it the compiler's; until a launch has come again and
+was copied; for steps in place."""
+LEAST_SLICE_S = 4.0
+"""Time below which no launch is begun: a few configurations at half a second each."""
+KEPT_S = 6.0
+"""Time that is kept for steps in place."""
+MOST_STARTS = 3
+"""Starts of the script: one, and others after launches that ended it."""
+MOST_ENDS = 6
+"""Starts of a script after it came to its own end: it may have few steps."""
+LONGEST_VALUE = 4000
+"""Characters of a plan's setting, with a little room."""
+
+
+@dataclass
+class _Entry:
+    """Launches that are alike."""
+
+    kernel: str
+    text: str
+    """The line that they are found by, without values."""
+    share: float
+    """Part of a step that they take, as they were timed in the script: an upper bound where the GPU
+    waits for the CPU."""
+    ms: float
+    launches: float
+    """Time and launches in a step."""
+    why_not: str
+    free: Sequence[str]
+    tried: int = 0
+    wrong: int = 0
+    values: dict[str, int] = field(default_factory=dict)
+    """What it should have; empty where nothing was found."""
+    default_ms: float = math.nan
+    best_ms: float = math.nan
+
+    @property
+    def line(self) -> str:
+        return self.text + ", ".join(f"{name}: {value}" for name, value in self.values.items())
+
+    @property
+    def words(self) -> str:
+        arguments = self.text[self.text.index("(") :].removesuffix(" -> ")
+        shown = arguments if len(arguments) <= 90 else f"{arguments[:87]}..."
+        return f"{self.kernel}{shown}"
+
+
+@dataclass
+class LaunchTuning:
+    """The search over all launches of one script."""
+
+    script: Witness
+    _starts: int = 0
+    _ends: int = 0
+    """Starts, but for those after the script's own end; and those."""
+    _entries: list[_Entry] = field(default_factory=list)
+    _places: dict[str, int] = field(default_factory=dict)
+    """Line of an entry to its number in the process that runs now."""
+    _sentences: list[str] = field(default_factory=list)
+
+    def run(self) -> Found:
+        """Search within the time that there is, and say what was found."""
+        try:
+            seen = self._begin()
+        except Ended as ended:
+            return Found(why=f"its launches could not be watched: {ended}")
+        if seen["unable"]:
+            return Found(why=str(seen["unable"]))
+        self._name_unseen(seen)
+        worth = self._worth_while()
+        for number, entry in enumerate(worth):
+            rest = sum(each.share for each in worth[number:])
+            slice_s = (self.script.left_s - KEPT_S) * entry.share / rest
+            if slice_s < LEAST_SLICE_S:
+                self._leave(entry, "there was no time for it")
+                continue
+            self._tune(entry, slice_s)
+        return self._found([entry for entry in worth if entry.values], bool(worth))
+
+    # -- the script --------------------------------------------------------------------------------
+
+    def _begin(self) -> Answer:
+        """Start the script, and learn what it launches."""
+        self._starts += 1
+        seen = self.script.begin()
+        self._step_ms = seen["step_ms"]
+        told = [
+            self.script.ask({"do": "entry", "entry": number}, POINT_S)
+            for number in range(seen["entries"])
+        ]
+        self._places = {each["text"]: number for number, each in enumerate(told)}
+        if not self._entries:
+            self._entries = [_Entry(**each) for each in told]
+        return seen
+
+    def _again(self, ended: Ended) -> bool:
+        """Start a script again that ended, and return whether it runs."""
+        self._places = {}
+        if ended.by_itself:
+            self._ends += 1
+            self._starts -= 1
+        if self._starts >= MOST_STARTS or self._ends > MOST_ENDS or not self.script.left_s:
+            return False
+        try:
+            self._begin()
+        except Ended:
+            self._places = {}
+        return bool(self._places)
+
+    def _name_unseen(self, seen: Answer) -> None:
+        for where, names in (
+            ("a CUDA graph", seen["captured"]),
+            ("code that torch compiled", seen["compiled"]),
+        ):
+            if names:
+                self._sentences.append(
+                    f"launches of {', '.join(names)} inside {where} were not seen: their blocks "
+                    "stay as they are there"
+                )
+
+    def _worth_while(self) -> list[_Entry]:
+        """Return the launches that are tuned; of others that take time, say why they are not."""
+        found = []
+        for entry in self._entries:
+            if entry.share < LEAST_SHARE:
+                continue
+            if entry.why_not:
+                self._leave(entry, entry.why_not)
+            else:
+                found.append(entry)
+        for kernel in dict.fromkeys(entry.kernel for entry in self._entries):
+            own = [entry for entry in self._entries if entry.kernel == kernel]
+            share = sum(entry.share for entry in own)
+            if share >= LEAST_SHARE and all(entry.share < LEAST_SHARE for entry in own):
+                self._sentences.append(
+                    f"{kernel} takes {share:.1%} of a step in {len(own)} shapes, none of which "
+                    f"takes {LEAST_SHARE:.0%}: it stays as it is"
+                )
+        return found
+
+    def _leave(self, entry: _Entry, why: str) -> None:
+        self._sentences.append(f"{entry.kernel} ({entry.share:.1%} of a step) is left alone: {why}")
+
+    # -- one launch --------------------------------------------------------------------------------
+
+    def _tune(self, entry: _Entry, slice_s: float) -> None:
+        """Search the best of a launch; where the script comes to its own end meanwhile, anew."""
+        end_s = time.monotonic() + slice_s
+        while entry.text in self._places:
+            try:
+                self._try(entry, end_s)
+            except Ended as ended:
+                entry.values = {}
+                if not ended.by_itself:
+                    self._leave(entry, f"the script ended as it was tried ({ended})")
+                runs = self._again(ended)
+                if runs and ended.by_itself and time.monotonic() < end_s:
+                    continue
+                if ended.by_itself:
+                    self._leave(entry, f"the script has too few steps for it: {ended}")
+            return
+        self._leave(entry, "it was not launched again" if self._places else "no script runs")
+
+    def _try(self, entry: _Entry, end_s: float) -> None:
+        opened = self._open(entry)
+        if "refused" in opened:
+            self._leave(entry, opened["refused"])
+            return
+        reason = self._takes_too_little(entry, opened)
+        if reason:
+            self._close()
+            self._leave(entry, reason)
+            return
+        ranked = _Search(self.script, opened, end_s).run(entry)
+        self._close()
+        if ranked:
+            self._check_again(entry, opened["fixed"], ranked)
+        else:
+            self._say_vain(entry)
+
+    def _takes_too_little(self, entry: _Entry, opened: Answer) -> str:
+        """Time the launch by itself, and return why it is not worth the search, as a clause.
+
+        In the script, what it was timed with has waited for the CPU, too.
+        """
+        if not opened["parameters"]:
+            return "it has no block that is a power of two"
+        own = _measured(self.script, opened["fixed"], opened["parameters"], None)
+        if own.time_ms is None:
+            return f"what it has cannot be launched once more: {own.reason}"
+        entry.share = min(entry.share, own.time_ms * entry.launches / self._step_ms)
+        if entry.share < LEAST_SHARE:
+            return f"by itself it takes {_us(own.time_ms)}, less than {LEAST_SHARE:.0%} of a step"
+        return ""
+
+    def _open(self, entry: _Entry) -> Answer:
+        order = {"do": "open", "entry": self._places[entry.text]}
+        return _told(self.script.ask(order, OPEN_S))
+
+    def _close(self) -> None:
+        """Let the script go on: the next order is read at the end of its step."""
+        self.script.tell({"do": "close"})
+
+    def _check_again(
+        self, entry: _Entry, fixed: Mapping[str, int], ranked: Sequence[Mapping[str, Value]]
+    ) -> None:
+        """Time the best once more on the arguments of another launch, and keep the fastest."""
+        opened = self._open(entry)
+        if "refused" in opened:
+            self._leave(entry, opened["refused"])
+            return
+        best: Evaluation | None = None
+        for point in ranked:
+            found = _measured(self.script, fixed, point, None)
+            entry.wrong += found.state is TrialState.WRONG
+            if found.gain and found.gain > (best.gain or 0.0 if best else 1 + WORTH):
+                best = found
+        self._close()
+        if best is None:
+            self._say_vain(entry)
+            return
+        entry.values = {name: int(value) for name, value in {**best.point, **fixed}.items()}
+        entry.values.update({name: int(value) for name, value in best.point.items()})
+        entry.default_ms, entry.best_ms = best.default_ms[0], best.times_ms[0]
+
+    def _say_vain(self, entry: _Entry) -> None:
+        self._sentences.append(f"{entry.words}: nothing was {WORTH:.0%} faster{_count(entry)}")
+
+    # -- all of them -------------------------------------------------------------------------------
+
+    def _found(self, entries: list[_Entry], were_tuned: bool) -> Found:
+        kept, why = self._in_place(self._that_fit(entries))
+        said = tuple(self._sentences)
+        if kept:
+            return Found("\n".join(entry.line for entry in kept), sentences=said)
+        if not were_tuned:
+            share = f"{LEAST_SHARE:.0%} of a step"
+            why = f"no launch of a Triton kernel that can be changed takes {share}"
+        return Found(why=why or "no other blocks pay", sentences=said)
+
+    def _that_fit(self, entries: list[_Entry]) -> list[_Entry]:
+        """Return as many as a plan's setting has room for, those first that save the most."""
+        saves = sorted(entries, key=lambda e: -e.share * (1 - e.best_ms / e.default_ms))
+        kept: list[_Entry] = []
+        for entry in saves:
+            if sum(len(each.line) + 1 for each in [*kept, entry]) <= LONGEST_VALUE:
+                kept.append(entry)
+            else:
+                self._leave(entry, "the plan has no room for more launches")
+        return kept
+
+    def _in_place(self, entries: list[_Entry]) -> tuple[list[_Entry], str]:
+        """Return those that are faster in the script's own steps, too, and why others are not
+        known to be, as a clause."""
+        kept: list[_Entry] = []
+        left = list(entries)
+        while left:
+            try:
+                order = {"do": "compare", "value": left[0].line}
+                times = self.script.ask(order, COMPARE_S)["ms"][0]
+            except Ended as ended:
+                if ended.by_itself and self._again(ended):
+                    continue
+                return kept, f"launches could not be compared in the script: {ended}"
+            entry = left.pop(0)
+            if self._pays_in_place(entry, times):
+                kept.append(entry)
+        return kept, ""
+
+    def _pays_in_place(self, entry: _Entry, times: Sequence[float] | None) -> bool:
+        settings = ", ".join(f"{name} {value}" for name, value in entry.values.items())
+        if times is None:
+            self._leave(entry, "it came too seldom to be compared in place")
+            return False
+        before, after = times
+        if before < after * (1 + WORTH_IN_PLACE):
+            self._leave(
+                entry,
+                f"with {settings} it takes {_us(entry.best_ms)} instead of "
+                f"{_us(entry.default_ms)} by itself, and in the script no less than before",
+            )
+            return False
+        varies = f"; {', '.join(entry.free)} may be anything" if entry.free else ""
+        self._sentences.append(
+            f"{entry.words}, {entry.share:.1%} of a step: {_us(entry.best_ms)} instead of "
+            f"{_us(entry.default_ms)} with {settings}{_count(entry)}{varies}"
+        )
+        return True
+
+
+@dataclass
+class _Search:
+    """The search over the configurations of one launch that is open."""
+
+    script: Witness
+    opened: Answer
+    end_s: float
+
+    def run(self, entry: _Entry) -> list[Mapping[str, Value]]:
+        """Return the best configurations, the fastest first; none where nothing is faster."""
+        start: dict[str, Value] = dict(self.opened["parameters"])
+        evaluator = _Evaluator(self._measure, self._is_enough)
+        free = self._that_compute_the_same(evaluator, start)
+        points = Points.of(_space(start, free))
+        known = _known(points, start, evaluator.trials)
+        near = [row for point in _near(start, free) if (row := points.find(point)) is not None]
+        search = PointSearch(evaluator, points, strategy="model", patience=PATIENCE)
+        search.run(near, known)
+        entry.tried = len(evaluator.evaluations)
+        entry.wrong = sum(each.state is TrialState.WRONG for each in evaluator.evaluations)
+        complete = (e for e in evaluator.evaluations if e.state is TrialState.COMPLETE)
+        faster = [each for each in complete if (each.gain or 0.0) > 1 + WORTH]
+        faster.sort(key=lambda each: -(each.gain or 0.0))
+        return [each.point for each in faster[:FINALISTS]]
+
+    def _that_compute_the_same(
+        self, evaluator: _Evaluator, start: Mapping[str, Value]
+    ) -> list[str]:
+        """Return what may be set: half or twice of it computes the same.
+
+        A block that is as long as a row, or the size of a head, is part of what is computed.
+        """
+        free = [name for name in start if name in ("num_warps", "num_stages")]
+        for name in [name for name in start if name not in free]:
+            tried = [point for point in _near(start, [name]) if evaluator.affordable(1)]
+            trials = [evaluator.trial(point) for point in tried]
+            if any(trial.gain is not None for trial in trials):
+                free.append(name)
+        return free
+
+    def _measure(self, point: Point, give_up_at: float | None) -> Evaluation:
+        return _measured(self.script, self.opened["fixed"], point, give_up_at)
+
+    def _is_enough(self, points: int) -> bool:
+        return points > MOST_POINTS or time.monotonic() > self.end_s
+
+
+class _Evaluator:
+    """Measures one point after the other (`gpuadvisor.tuners.space.QueuedEvaluator`)."""
+
+    capacity = 1
+
+    def __init__(
+        self,
+        measure: Callable[[Point, float | None], Evaluation],
+        is_enough: Callable[[int], bool],
+    ) -> None:
+        self._measure = measure
+        self._is_enough = is_enough
+        self._next: Point = {}
+        self.evaluations: list[Evaluation] = []
+        self.trials: list[Trial] = []
+
+    def affordable(self, points: int) -> bool:
+        return not self._is_enough(len(self.trials) + points)
+
+    def start(self, point: Point) -> None:
+        self._next = point
+
+    def finished(self) -> Trial:
+        best = max((trial.gain or 0.0 for trial in self.trials), default=0.0)
+        return self._made(self._measure(self._next, 1 / best if best else None))
+
+    def trial(self, point: Point) -> Trial:
+        """Measure a point to its end, however slow it is."""
+        return self._made(self._measure(point, None))
+
+    def _made(self, found: Evaluation) -> Trial:
+        self.evaluations.append(found)
+        trial = Trial(
+            len(self.trials), found.point, "search", found.state, found.reason, gain=found.gain
+        )
+        self.trials.append(trial)
+        return trial
+
+
+def _measured(
+    script: Witness, fixed: Mapping[str, int], point: Point, give_up_at: float | None
+) -> Evaluation:
+    """Return what a script says of a configuration of the launch that is open in it."""
+    order = {"do": "measure", "point": {**fixed, **point}, "give_up_at": give_up_at}
+    answer = _told(script.ask(order, POINT_S))
+    return Evaluation(
+        dict(point),
+        TrialState(answer["state"]),
+        answer.get("reason", ""),
+        times_ms=tuple(answer.get("times_ms", ())),
+        default_ms=tuple(answer.get("default_ms", ())),
+    )
+
+
+def _told(answer: Answer) -> Answer:
+    """Return an answer; Ended where it was the last, as the GPU takes no more work."""
+    if "lost" in answer:
+        raise Ended(str(answer["lost"]))
+    return answer
+
+
+def values_of(name: str, value: Value) -> tuple[Value, ...]:
+    """Return what is tried of a parameter, in order, the script's own value among it."""
+    own = int(value)
+    if name == "num_warps":
+        return tuple(sorted({*WARPS, own}))
+    if name == "num_stages":
+        return tuple(sorted({*STAGES, own}))
+    least = min(own, 16)  # what tensor cores and whole sectors ask for
+    found = {int(own * factor) for factor in FACTORS}
+    return tuple(sorted(each for each in found if least <= each <= max(LARGEST, own)))
+
+
+def _space(start: Mapping[str, Value], free: Sequence[str]) -> Space:
+    """Return all configurations; of many parameters, only near values of each."""
+    values = {n: values_of(n, value) if n in free else (value,) for n, value in start.items()}
+    if math.prod(map(len, values.values())) > MOST_GRID:
+        for name in free:
+            place = values[name].index(start[name])
+            values[name] = values[name][max(0, place - 1) : place + 2]
+    return Space(tuple(Parameter(name, values[name], start[name]) for name in start))
+
+
+def _near(start: Mapping[str, Value], names: Sequence[str]) -> list[dict[str, Value]]:
+    """Return configurations that differ in one parameter, by one place."""
+    found = []
+    for name in names:
+        values = values_of(name, start[name])
+        place = values.index(start[name])
+        for other in (place + 1, place - 1):
+            if 0 <= other < len(values):
+                found.append({**start, name: values[other]})
+    return found
+
+
+def _known(
+    points: Points, start: Mapping[str, Value], trials: Sequence[Trial]
+) -> list[tuple[int, Trial]]:
+    """Return what is known of points already: the script's own is what gains are relative to."""
+    own = Trial(-1, start, "search", TrialState.COMPLETE, gain=1.0)
+    rows = ((points.find(trial.settings), trial) for trial in (own, *trials))
+    return [(row, trial) for row, trial in rows if row is not None]
+
+
+def _count(entry: _Entry) -> str:
+    wrong = f", {entry.wrong} refused as they compute something else" if entry.wrong else ""
+    return f" ({entry.tried} others tried{wrong})"
+
+
+def _us(ms: float) -> str:
+    return f"{1e3 * ms:.1f} us" if ms < 1 else f"{ms:.3g} ms"
