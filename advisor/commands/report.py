@@ -130,7 +130,7 @@ def _listed(names: list[str], most: int = 10) -> str:
 
 def _report_study(args: argparse.Namespace, result: StudyResult) -> None:
     from gpuadvisor.printable import file_name
-    from gpuadvisor.reports.json_documents import study_json
+    from gpuadvisor.reports.json_studies import study_json
     from gpuadvisor.reports.study_document import study_html, study_markdown
     from gpuadvisor.tuners.knobs import load_knobs
     from gpuadvisor.tuning.arguments import permanent_snippets

@@ -59,7 +59,7 @@ def _list(args: argparse.Namespace) -> int:
     wanted = _filter(args)
     from gpuadvisor.commands._output import note, output, write_formats
     from gpuadvisor.reports import studies_document as report
-    from gpuadvisor.reports.json_documents import studies_json
+    from gpuadvisor.reports.json_studies import studies_json
     from gpuadvisor.tuning.selection import StudyFilter, stored_studies
 
     records = stored_studies(wanted)
@@ -84,7 +84,7 @@ def _compare(args: argparse.Namespace) -> int:
         raise UsageError(f"{given[0]} narrows the list: leave it out, or the names of studies")
     from gpuadvisor.commands._output import output, write_formats
     from gpuadvisor.reports import studies_document as report
-    from gpuadvisor.reports.json_documents import studies_comparison_json
+    from gpuadvisor.reports.json_studies import studies_comparison_json
     from gpuadvisor.reports.studies_comparison import ComparedStudy, compare_studies
     from gpuadvisor.tuning.selection import load_studies
 

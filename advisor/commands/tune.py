@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
         result = tune(options, progress, stop.requested, None if args.no_profile else profile)
     if args.json:
         from gpuadvisor.reports import strict_json
-        from gpuadvisor.reports.json_documents import study_json
+        from gpuadvisor.reports.json_studies import study_json
 
         print(strict_json.text(study_json(result)))
     else:

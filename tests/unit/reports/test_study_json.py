@@ -9,7 +9,7 @@ import pytest
 from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.study import Aspect, Speedup, Trial, TrialState, Verdict
 from gpuadvisor.reports import strict_json
-from gpuadvisor.reports.json_documents import STUDY_VERSION, study_json
+from gpuadvisor.reports.json_studies import STUDY_VERSION, study_json
 from tests.json_page import PAGE, documented, leaves
 from tests.studies import (
     CPU,

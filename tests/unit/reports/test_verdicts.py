@@ -16,7 +16,7 @@ from rich.console import Console
 from gpuadvisor.domain.study import Aspect, Equivalence, Objective, Verdict
 from gpuadvisor.reports import strict_json
 from gpuadvisor.reports import study_wording as wording
-from gpuadvisor.reports.json_documents import study_json
+from gpuadvisor.reports.json_studies import study_json
 from gpuadvisor.reports.study_document import print_summary, study_html, study_markdown
 from gpuadvisor.storage.database import open_store
 from tests.studies import (

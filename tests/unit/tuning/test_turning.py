@@ -14,7 +14,7 @@ from gpuadvisor.domain.knobs import Application
 from gpuadvisor.domain.screening import Block, BlockTime
 from gpuadvisor.domain.study import InTurns, Objective, TrialState
 from gpuadvisor.reports import study_wording as wording
-from gpuadvisor.reports.json_documents import study_json
+from gpuadvisor.reports.json_studies import study_json
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import trial_runner
