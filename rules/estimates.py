@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
 from gpuadvisor.rules.facts.kernel_families import readable
 from gpuadvisor.rules.facts.kernels import KernelUse

@@ -17,7 +17,8 @@ from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Header, Profile, Ra
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.chrome_rows import WRITERS, Places, event, members, microseconds, quoted
 from gpuadvisor.rules.facts.device_work import Work
-from gpuadvisor.rules.facts.idle import Cause, IdleGap, idle_gaps
+from gpuadvisor.rules.facts.idle import IdleGap, idle_gaps
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import Intervals, ends, one, union
 from gpuadvisor.rules.facts.summary import Facts
 

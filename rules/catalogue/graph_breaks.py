@@ -10,7 +10,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.estimates import idle_ns, span_ns
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import covered_ns, union
 from gpuadvisor.rules.facts.steps import Steps
 from gpuadvisor.rules.facts.summary import Facts

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.estimates import idle_ns, paces, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent

@@ -17,7 +17,7 @@ from gpuadvisor.rules.estimates import (
     span_ns,
 )
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import KERNELS, LOOP

@@ -12,7 +12,8 @@ from gpuadvisor.rules.estimates import idle_ns, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, large_pageable
-from gpuadvisor.rules.facts.idle import AGAIN, Cause
+from gpuadvisor.rules.facts.idle import AGAIN
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import (

@@ -12,7 +12,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.estimates import idle_ns, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario

@@ -17,7 +17,8 @@ from functools import cached_property
 import numpy as np
 
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
-from gpuadvisor.rules.facts.idle import UNEXPLAINED, Cause, IdleGap, IdleTime
+from gpuadvisor.rules.facts.idle import IdleGap, IdleTime
+from gpuadvisor.rules.facts.idle_causes import UNEXPLAINED, Cause
 from gpuadvisor.rules.facts.intervals import IntArray, numbered
 from gpuadvisor.rules.facts.kernel_families import COMMUNICATION, kind_of
 from gpuadvisor.rules.facts.time_breakdown import IDLE, BusyTime, TimeBreakdown, TimeCategory

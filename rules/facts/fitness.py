@@ -28,14 +28,8 @@ from gpuadvisor.domain.profile import (
 )
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work, device_work
 from gpuadvisor.rules.facts.failures import failed_launches
-from gpuadvisor.rules.facts.idle import (
-    AGAIN,
-    IDLE_CAUSES,
-    Cause,
-    Gaps,
-    alike_counts,
-    split_gaps,
-)
+from gpuadvisor.rules.facts.idle import AGAIN, alike_counts, split_gaps
+from gpuadvisor.rules.facts.idle_causes import IDLE_CAUSES, Cause, Gaps
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     IntArray,

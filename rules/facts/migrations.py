@@ -9,7 +9,8 @@ import numpy as np
 
 from gpuadvisor.domain.profile import Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.idle import FAULT_NS, Cause, IdleTime
+from gpuadvisor.rules.facts.idle import IdleTime
+from gpuadvisor.rules.facts.idle_causes import FAULT_NS, Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, covered_ns, union
 from gpuadvisor.rules.facts.starting import SLOW_CALL_NS
 

@@ -25,7 +25,8 @@ import numpy.typing as npt
 from gpuadvisor.domain.finding import Place
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Range
 from gpuadvisor.rules.facts.device_work import Work
-from gpuadvisor.rules.facts.idle import IDLE_CAUSES, Cause, Gaps, split_gaps
+from gpuadvisor.rules.facts.idle import split_gaps
+from gpuadvisor.rules.facts.idle_causes import IDLE_CAUSES, Cause, Gaps
 from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped, union
 from gpuadvisor.rules.facts.joins import enclosing, thread_keys
 

@@ -24,13 +24,8 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.idle import (
-    HOST_PACE_NS,
-    PAUSE_NS,
-    REACH_NS,
-    RESOLUTION_NS,
-    launching_at,
-)
+from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, launching_at
+from gpuadvisor.rules.facts.idle_causes import PAUSE_NS, RESOLUTION_NS
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     FloatArray,

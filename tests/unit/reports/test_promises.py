@@ -12,7 +12,7 @@ from gpuadvisor.reports.account_wording import near_bound_ns
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.kernel_families import kind_of, short_name
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gpuadvisor.domain.profile import CallKind, Direction, Range
 from gpuadvisor.profiling.reading import read_profile
-from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, Cause, idle_gaps
+from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, idle_gaps
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import busy
 from tests.profiles import Made, permuted

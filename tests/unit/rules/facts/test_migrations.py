@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.profile import CallKind, Direction, Memory
-from gpuadvisor.rules.facts.idle import Cause
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.migrations import migrations, waiting_in_kernels_ns
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
