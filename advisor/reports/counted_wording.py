@@ -132,7 +132,7 @@ def _sentences(found: Unexplained) -> Iterator[str]:
     name = short_name(kernel.name)[:_LONGEST]
     share = figures.percent(found.share)
     if found.told_pct is None:
-        judged = "found something to fix" if kernel.units else "can judge it by this report"
+        judged = "can judge it by this report" if kernel.lacks_units else "found something to fix"
         yield f"{name} has {share} of the captured kernel time; no rule {judged}."
     else:
         yield (
@@ -157,6 +157,10 @@ def _of_units(kernel: UnitLevels) -> Iterator[str]:
     (busiest, share), *rest = kernel.units
     others = ", ".join(f"{unit.removeprefix('the ')} {figures.percent(of)}" for unit, of in rest)
     peak = figures.percent(share)
+    if kernel.lacks_units:
+        part = f" ({kernel.part})" if kernel.part else ""
+        yield f"Of its units only {busiest} was counted, at {peak} of its peak{part}."
+        return
     if share < LATENCY:
         beside = f" ({others})" if others else ""
         yield (
@@ -228,5 +232,6 @@ WHAT = {
 
 
 def _would_tell(kernel: UnitLevels) -> Iterator[str]:
-    lacks = " and ".join(f"{WHAT[each]} (section {each})" for each in kernel.missing)
+    told = {**WHAT, "SpeedOfLight": "how busy the other units are"} if kernel.units else WHAT
+    lacks = " and ".join(f"{told[each]} (section {each})" for each in kernel.missing)
     yield f"The report does not tell {lacks}: {account_wording.counting(kernel.name, None)}."

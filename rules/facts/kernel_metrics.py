@@ -159,6 +159,9 @@ class KernelMetrics:
     compute = _share_of(f"sm__throughput{_ELAPSED}")
     """The SMs: issue slots and pipes, the busiest of them."""
 
+    instructions = _share_of(f"sm__instruction_throughput{_ELAPSED}")
+    """The SMs' issue slots and pipes alone, which the section ComputeWorkloadAnalysis has."""
+
     memory = _share_of(f"gpu__compute_memory_throughput{_ELAPSED}")
     """Caches and memory, the busiest part of them."""
 

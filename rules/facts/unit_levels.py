@@ -77,11 +77,18 @@ class UnitLevels:
         """Units to their share of their peak (0 to 1), the busiest first; empty where none was
         collected."""
         told = {unit: getattr(self.metrics, figure) for unit, figure in UNITS.items()}
+        if told["compute"] is None:
+            told["compute"] = self.metrics.instructions
         known = [(unit, share) for unit, share in told.items() if share is not None]
         memory = self.metrics.memory
         if memory is not None and all(share < memory for _, share in known):
             known.append(("the way to memory", memory))  # a part of it that has no share of its own
         return tuple(sorted(known, key=lambda each: -each[1]))
+
+    @property
+    def lacks_units(self) -> bool:
+        """Whether nothing was collected of how busy units were, but for the SMs' instructions."""
+        return all(getattr(self.metrics, each) is None for each in (*UNITS.values(), "memory"))
 
     @cached_property
     def part(self) -> str:
@@ -113,7 +120,7 @@ class UnitLevels:
     @cached_property
     def missing(self) -> tuple[str, ...]:
         """Sections of Nsight Compute that would tell more of what limits it."""
-        if not self.units:
+        if self.lacks_units:
             return (SPEED_OF_LIGHT,)
         busiest, share = self.units[0]
         at_peak = share >= AT_PEAK
