@@ -60,7 +60,7 @@ class Best(dict[str, Any]):
     """`tuned`: measured on this GPU for these sizes. `nearest_size`: on this GPU, for other sizes.
     `nearest_gpu`: on another GPU of its compute capability. `default`: none of these."""
     why: str
-    """The same as a sentence, with what was measured."""
+    """How they were found and what was measured of them, in a sentence."""
     problem: Point
     """Sizes for which they were measured; empty for the default."""
     device: str
@@ -136,7 +136,7 @@ class TunedKernel:
     default: Point
     tuned: tuple[Tuned, ...]
     restrictions: tuple[str, ...] | None
-    """Those that depend on sizes; None where one is no expression that could be kept."""
+    """Restrictions on sizes, as expressions; None where one could not be kept as such."""
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -288,7 +288,8 @@ def _select(entry: TunedKernel, asked: Point, gpu: Gpu, strict: bool) -> _Chosen
     else:
         near = None if strict else _nearest(entry, here, asked)
         if near is None:
-            return _fallback(entry, asked, f"no tuned size is near {_shown(asked)}")
+            why = f"no tuned size is near {_shown(asked)}, or its point is not allowed there"
+            return _fallback(entry, asked, f"{_shown(asked)} was not tuned" if strict else why)
         found, of = ("nearest_gpu" if is_near else "nearest_size"), near
     sizes = f" for {_shown(of.problem)}" if of.problem else ""
     why = f"tuned on {of.device}{sizes}: {of.said}"

@@ -37,7 +37,7 @@ class Moment:
     events: tuple[Event, ...] = ()
     """What lasted then, and what happened just before without lasting, the oldest first."""
     measured_s: float | None = None
-    """Of `row_s`, how many seconds were measured, wherever in it they lie; None for a reading."""
+    """Seconds of the roll-up's span (`row_s`) that were measured; None for a single reading."""
     problem: str | None = None
     """Why nothing could be read at all, in one sentence; None where something could."""
 

@@ -98,7 +98,7 @@ class Unexplained:
 
     kernel: UnitLevels
     share: float
-    """Of all captured time, 0 to 1."""
+    """The kernel's share of all captured time, 0 to 1."""
     told_pct: float | None
     """What findings about it are worth at most, in percent of all captured time; None where there
     are none."""

@@ -56,7 +56,7 @@ FINDING_SHARE = 1 / 5
 """Most of a time budget in which a script may be asked for the value of a knob: two minutes of ten
 have room for its start and some 100 configurations of Triton kernels, half a second each."""
 USUAL_FINDING_S = 120.0
-"""The same where the budget is in trials."""
+"""Most seconds for finding a knob's value where the budget is a number of trials. [own]"""
 SCREENING_SHARE = 1 / 5
 """Most of a time budget that a screening may take: 60 s of five minutes have room for a start and
 six knobs of a 100 ms step. What it spares is a trial for each knob."""

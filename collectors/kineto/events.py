@@ -124,7 +124,7 @@ class OperatorArgs(msgspec.Struct, gc=False):
 
 
 class InputArgs(msgspec.Struct, gc=False):
-    """Of the `args` of an operator the values of inputs that are no tensors."""
+    """The part of an operator's `args` with the values of its inputs that are no tensors."""
 
     inputs: Raw = msgspec.field(default=NO_JSON, name="Concrete Inputs")
 

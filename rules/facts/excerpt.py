@@ -39,7 +39,7 @@ how many are judged of a larger one; of all ranks together. Each takes some 170 
 a page: 1.5 million 327 MiB, 15 million 2.4 GiB, and two million of these 432 MiB
 (`benchmarks/README.md`)."""
 SAMPLED = 64
-"""Of so many events one is looked at to learn how many there are in a time."""
+"""Every so many-th event is looked at to estimate how many events lie in a span of time."""
 
 ALIKE = 0.01
 """Steps whose time differs by less, as a share, are as good as each other: recordings of one

@@ -34,7 +34,7 @@ class Proof:
 
     point: Mapping[str, Value] | None = None
     speedup: Speedup | None = None
-    """Of times, or of energies where these are the objective."""
+    """Default over best, in time, or in energy of a launch where that is the objective."""
     default_ms: float | None = None
     best_ms: float | None = None
     remarks: tuple[str, ...] = ()
