@@ -17,6 +17,8 @@ from tempfile import gettempdir
 import psutil
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
+CLOCK = str(Path(__file__).parents[1] / "fake_clock")
+"""For PYTHONPATH: scripts' steps take what they sleep and compute, whoever else works."""
 PATIENCE_S = 500.0
 """Ends what hangs; a study of eleven processes takes a minute on a fast, idle machine."""
 

@@ -1,5 +1,6 @@
 """Triton kernels of an unmodified script, tuned through the real program, with a Triton that needs
-no GPU: each program of a grid sleeps for a millisecond, so that what is found is known.
+no GPU: each program of a grid takes a millisecond of a clock that is ours, so that what is found is
+known.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from gpuadvisor.tuning.plans import read_plan, write_plan
 from tests.integration import program
 from tests.integration.runs import PATIENT, QUICK, request
 
-FAKE = str(Path(__file__).parents[1] / "fake_triton")
+FAKE = f"{Path(__file__).parents[1] / 'fake_triton'}:{program.CLOCK}"
 KNOB = "gpuadvisor.tuners.knobs.triton_kernels:KNOB"
-SLEEPING = {"PYTHONPATH": FAKE, "FAKE_TRITON_PROGRAM_S": "0.001"}
+TIMED = {"PYTHONPATH": FAKE, "FAKE_TRITON_PROGRAM_S": "0.001"}
 SHAPE = ("cpu", "4", "256")
 """A step of 150 programs, of which four are those of a softmax whose block is its row."""
 
 
 def find(script: str, *args: str, seconds: float = 70.0) -> Found:
     command = Command(sys.executable, script, args, folder=str(program.SCRIPTS))
-    wanted = request(command, QUICK, patient(PATIENT, seconds), **SLEEPING)
+    wanted = request(command, QUICK, patient(PATIENT, seconds), **TIMED)
     with ScriptWitness(wanted, KNOB, seconds) as witness:
         return load_knobs()["triton_kernels"].find(witness)
 
@@ -90,11 +91,11 @@ def test_the_plan_applies_to_the_script_as_it_is(planned):
         capture_output=True,
         text=True,
         cwd=planned,
-        env=program.environment(planned, **SLEEPING),
+        env=program.environment(planned, **TIMED),
         check=True,
     )
     script, *args = words
-    run = program.run(planned, "run", "--plan", "it.toml", script, "--", *args, **SLEEPING)
+    run = program.run(planned, "run", "--plan", "it.toml", script, "--", *args, **TIMED)
     assert run.status == 0, run.err
     own, fast = (json.loads(each.splitlines()[-1]) for each in (plain.stdout, run.out))
     assert fast["loss"] == pytest.approx(own["loss"], rel=1e-5)
@@ -106,7 +107,7 @@ def test_a_plan_says_so_where_a_kernel_was_edited_and_leaves_it_alone(planned):
     edited = text.replace("value * tl.sigmoid(value)", "tl.sigmoid(value) * value")
     (planned / "triton_layers.py").write_text(edited)
     words = ("run", "--plan", "it.toml", "triton_layers.py", "--", "2", *SHAPE)
-    answer = program.run(planned, *words, **SLEEPING)
+    answer = program.run(planned, *words, **TIMED)
     assert answer.status == 0
     assert "swish_kernel is launched as it is: its text is not that for which" in answer.err
 
@@ -117,7 +118,7 @@ def tuned(cpu, tmp_path_factory) -> tuple[Path, dict]:
     shutil.copy(program.SCRIPTS / "triton_layers.py", home)
     words = ("triton_layers.py", "--only", "triton_kernels", "--budget", "6m", "--json")
     words += ("--plan", "it.toml")
-    answer = program.run(home, "tune", *words, "--", "3000", *SHAPE, **SLEEPING)
+    answer = program.run(home, "tune", *words, "--", "3000", *SHAPE, **TIMED)
     assert answer.status == 0, answer.err
     return home, json.loads(answer.out)
 
