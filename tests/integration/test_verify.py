@@ -42,7 +42,7 @@ def verified(home, pause, arguments, *words, script="paced.py"):
         home / "p.toml",
     )
     options = ("--plan", "p.toml", "--budget", "8s", *words)
-    return program.run(home, "verify", script, *options, "--", *arguments)
+    return program.run(home, "verify", script, *options, "--", *arguments, PYTHONPATH=program.CLOCK)
 
 
 @pytest.fixture
