@@ -58,6 +58,7 @@ with gpuadvisor.monitor() as block:
     result["inside"] = [t.name for t in threading.enumerate()]
 result["block"], result["shown"] = block.as_dict(), str(block)
 """,
+        FAKE_NVML_FAULTS="nvmlDeviceGetTotalEnergyConsumption=3",  # not supported
         **BUSY,
     )
     assert "gpuadvisor-monitor" in result["inside"]
