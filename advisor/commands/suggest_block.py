@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._arguments import add_json
+from gpuadvisor.commands._arguments import add_json, check_positive
 from gpuadvisor.errors import UsageError
 
+if TYPE_CHECKING:
+    from gpuadvisor.rules.facts.block_choice import BlockSuggestion
+
+SCHEMA_VERSION = 1
 EPILOG = """examples:
   gpuadvisor suggest-block 1080x1920 --regs 40
   gpuadvisor suggest-block 1000000 --gpu A100 --regs 64 --smem 4k
@@ -60,8 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_positive(args, "--sms", "--max-threads", "--element-bytes")
+    for option, value in (("--regs", args.regs), ("--smem-per-thread", args.smem_per_thread)):
+        if value < 0:
+            raise UsageError(f"{option} {value}: give a number from 0 on")
     from gpuadvisor.commands.occupancy import parse_size
-    from gpuadvisor.reports import block_report
     from gpuadvisor.tuning.kernels.suggesting import suggest_block
 
     resources = {
@@ -77,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         element_bytes=args.element_bytes,
         sm_count=args.sms,
     )
-    print(block_report.as_json(found) if args.json else "\n".join(block_report.lines(found)))
+    print(as_json(found) if args.json else "\n".join(lines(found)))
     return 0
 
 
@@ -87,3 +96,45 @@ def parse_shape(text: str) -> tuple[int, ...]:
     if len(sides) > 3 or not all(re.fullmatch(r"\d{1,12}", side) for side in sides):
         raise UsageError(f"{text!r} is no shape: write one to three sides as 1000000 or 1080x1920")
     return tuple(map(int, sides))
+
+
+def lines(found: BlockSuggestion) -> Iterator[str]:
+    """Yield the configuration, its reasons, and what is as good."""
+    sm = found.occupancy.architecture
+    yield f"block {_sides(found.block)}, grid {_sides(found.grid)} on {sm.name}"
+    yield from (f"  - {reason}" for reason in found.reasons)
+    if found.alike:
+        yield f"  as good by these reasons: {', '.join(map(_sides, found.alike))}"
+    yield "  not measured: `gpuadvisor tune-kernel` finds out what is fastest"
+
+
+def as_json(found: BlockSuggestion) -> str:
+    """Return all of it for machines."""
+    from gpuadvisor.reports import figures, strict_json
+
+    now = found.occupancy
+    return strict_json.text(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "compute_capability": figures.capability(now.architecture.compute_capability),
+            "block": list(found.block),
+            "grid": list(found.grid),
+            "threads": found.threads,
+            "occupancy": now.fraction,
+            "blocks_per_sm": now.blocks,
+            "limiters": list(now.limiters),
+            "filled": found.filled,
+            "coalesced": found.coalesced,
+            "waves": found.waves,
+            "reasons": list(found.reasons),
+            "alike": [list(block) for block in found.alike],
+        }
+    )
+
+
+def _sides(sides: tuple[int, int, int]) -> str:
+    """Return `32 x 8`, without sides of 1 at the end."""
+    shown = list(sides)
+    while len(shown) > 1 and shown[-1] == 1:
+        shown.pop()
+    return " x ".join(f"{side:,}" for side in shown)

@@ -19,6 +19,7 @@ from itertools import product
 
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.facts.gpu_specs import (
+    MAX_REGISTERS_PER_THREAD,
     MAX_THREADS_PER_BLOCK,
     WARP_THREADS,
     Architecture,
@@ -94,10 +95,17 @@ class Problem:
     """What blocks are judged for."""
 
     sm: Architecture
-    sm_count: int | None
+    sm_counts: tuple[int, ...]
+    """SMs that the GPU may have: one number where they are known, several where products of one
+    name differ, none where nothing tells."""
     resources: Resources
     shape: Sides
     element_bytes: int
+
+    @property
+    def sm_count(self) -> int | None:
+        """SMs of the GPU; None where they are not known."""
+        return self.sm_counts[0] if len(self.sm_counts) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -133,8 +141,9 @@ def choose(problem: Problem) -> BlockSuggestion:
     candidates = [each for block in _blocks(problem) if (each := _judged(problem, block))]
     if not candidates:
         raise UsageError(
-            f"no block of this kernel can be launched on {problem.sm.name} for {problem.shape}: it "
-            "takes more registers or shared memory than an SM has, or needs too large a grid"
+            f"no block of this kernel can be launched on {problem.sm.name} for "
+            f"{' x '.join(map(str, problem.shape[::-1]))} elements: it takes more registers or "
+            "shared memory than an SM has, or needs too large a grid"
         )
     best = max(each.score for each in candidates)
     alike = sorted(
@@ -160,6 +169,16 @@ def _check(problem: Problem) -> None:
         raise UsageError(f"a shape has one to three sides from 1 on, not {shape}")
     if problem.element_bytes < 1:
         raise UsageError(f"an element has at least 1 byte, not {problem.element_bytes}")
+    registers, threads = problem.resources.registers_per_thread, problem.resources.most_threads
+    if registers > MAX_REGISTERS_PER_THREAD:
+        raise UsageError(
+            f"a thread has at most {MAX_REGISTERS_PER_THREAD} registers, not {registers}"
+        )
+    if threads < WARP_THREADS:
+        raise UsageError(
+            f"blocks of at most {threads} threads are less than a warp of {WARP_THREADS}: none is "
+            "suggested"
+        )
 
 
 def _blocks(problem: Problem) -> Iterator[Sides]:
@@ -191,17 +210,19 @@ def _judged(problem: Problem, block: Sides) -> _Candidate | None:
     if fitted.impossible is not None:
         return None
     blocks = math.prod(grid)
-    balance, warps = 1.0, fitted.warps
+    filled = math.prod(problem.shape) / (blocks * threads)
+    balance, warps = 1.0, float(fitted.warps)
     if problem.sm_count:
         per_sm = -(-blocks // problem.sm_count)
         balance = blocks / (problem.sm_count * per_sm)
-        warps = min(warps, per_sm * fitted.warps_per_block)
+        # Warps without an element hide nothing: a block of 256 is no better for 7 elements.
+        warps = min(warps, per_sm * fitted.warps_per_block * filled)
     coalesced, lines = _coalescing(problem, block)
     return _Candidate(
         block,
         grid,
         fitted,
-        math.prod(problem.shape) / (blocks * threads),
+        filled,
         coalesced,
         lines,
         max(0, (problem.sm_count or 0) - blocks),
@@ -251,7 +272,7 @@ def _reasons(problem: Problem, of: _Candidate, others: list[_Candidate]) -> Iter
     if problem.sm_count:
         yield _of_tail(problem.sm_count, of)
     else:
-        yield "how blocks fall on the SMs was not looked at: how many there are is not known"
+        yield f"how blocks fall on the SMs was not looked at: {_unknown_sms(problem.sm_counts)}"
 
 
 def _of_threads(problem: Problem, of: _Candidate) -> str:
@@ -260,8 +281,10 @@ def _of_threads(problem: Problem, of: _Candidate) -> str:
     known = "" if problem.resources.registers_per_thread else "; its registers are not known"
     enough = " (half of them hide most latency)" if now.fraction >= ENOUGH_OCCUPANCY else ""
     return (
-        f"{threads} threads are {now.warps_per_block} warps, and an SM holds {now.blocks} such "
-        f"blocks: {now.warps} of {now.max_warps} warps{enough}, limited by {limited}{known}"
+        f"{'1 thread is' if threads == 1 else f'{threads} threads are'} "
+        f"{'1 warp' if now.warps_per_block == 1 else f'{now.warps_per_block} warps'}, and an SM "
+        f"holds {now.blocks} such blocks: {now.warps} of {now.max_warps} warps{enough}, limited by "
+        f"{limited}{known}"
     )
 
 
@@ -279,11 +302,21 @@ def _of_shape(of: _Candidate, others: list[_Candidate]) -> str:
     return f"{of.filled:.1%} of the threads have an element{beside}"
 
 
+def _unknown_sms(counts: tuple[int, ...]) -> str:
+    if not counts:
+        return "how many there are is not known (--sms, or sm_count=, says it)"
+    return (
+        f"products of this name have {' or '.join(map(str, counts))} (the whole name, --sms, or "
+        "sm_count=, says how many)"
+    )
+
+
 def _of_tail(sm_count: int, of: _Candidate) -> str:
     blocks = math.prod(of.grid)
     if blocks < sm_count:
         idle = sm_count - blocks
-        return f"{blocks:,} blocks leave {idle} of {sm_count} SMs idle: the problem is small"
+        leave = "1 block leaves" if blocks == 1 else f"{blocks:,} blocks leave"
+        return f"{leave} {idle} of {sm_count} SMs idle: the problem is small"
     waves = blocks / (sm_count * of.fitted.blocks)
     rest = waves - math.floor(waves)
     last = f", the last one {rest:.0%} full" if rest else ""

@@ -247,7 +247,19 @@ def gpu_spec(name: str) -> GpuSpec | None:
     """Return what is known of a GPU of this name; None for a part of one (MIG), or an unknown."""
     if "MIG" in name:
         return None
-    return next((each for each in GPU_SPECS if re.search(each.pattern, name)), None)
+    return next((each for each in GPU_SPECS if re.search(each.pattern, name, re.IGNORECASE)), None)
+
+
+def sm_counts(name: str) -> tuple[int, ...]:
+    """Return the SMs of the products that a name, such as `H200` or `h100`, may stand for, the
+    fewest first; empty where none of them is known.
+    """
+    spec, words = gpu_spec(name), " ".join(name.upper().split())
+    if spec is not None:
+        return (spec.sm_count,)
+    if not words or "MIG" in words:
+        return ()
+    return tuple(sorted({each.sm_count for each in GPU_SPECS if words in each.pattern.upper()}))
 
 
 def halves_tensor_cores(name: str) -> bool:

@@ -13,7 +13,7 @@ from gpuadvisor.rules.facts.gpu_specs import (
     MAX_THREADS_PER_BLOCK,
     architecture,
     capability,
-    gpu_spec,
+    sm_counts,
 )
 
 _FIELDS = tuple(Resources.__dataclass_fields__)
@@ -46,10 +46,9 @@ def suggest_block(
     """
     sides = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
     found, name = _gpu(gpu)
-    if sm_count is None and (spec := gpu_spec(name)) is not None:
-        sm_count = spec.sm_count
+    counts = sm_counts(name) if sm_count is None else (sm_count,)
     resources = resources_of(kernel)
-    return choose(Problem(architecture(found), sm_count, resources, sides[::-1], element_bytes))
+    return choose(Problem(architecture(found), counts, resources, sides[::-1], element_bytes))
 
 
 def _gpu(gpu: str | None) -> tuple[tuple[int, int] | str, str]:
@@ -65,7 +64,8 @@ def _gpu(gpu: str | None) -> tuple[tuple[int, int] | str, str]:
     found = capability(gpu)
     if found is None:
         raise UsageError(
-            f"the GPU {gpu!r} is not known by name: give its compute capability, as 9.0"
+            f"the GPU {gpu!r} is not known by name: write it as H100 SXM or RTX 4090, or give its "
+            "compute capability, as 9.0"
         )
     return found, gpu
 

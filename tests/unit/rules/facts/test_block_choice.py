@@ -44,10 +44,22 @@ def test_a_small_problem_is_spread_over_the_sms():
 def test_what_is_not_known_of_the_gpu_is_said():
     found = gpuadvisor.suggest_block(None, 2000, gpu="9.0")
     assert found.waves is None
-    assert "how blocks fall on the SMs was not looked at: how many there are is not known" in (
+    unseen = "how blocks fall on the SMs was not looked at: "
+    assert f"{unseen}how many there are is not known (--sms, or sm_count=, says it)" in (
         found.reasons
     )
     assert "its registers are not known" in found.reasons[0]
+    several = gpuadvisor.suggest_block(None, 2000, gpu="h100")
+    assert any(each.startswith(f"{unseen}products of this name have 114 or 132") for each in
+               several.reasons)  # fmt: skip
+
+
+@pytest.mark.parametrize("gpu, sms", [("h200", 132), ("H100 pcie", 114), ("V100", 80)])
+def test_a_name_of_products_alike_tells_the_sms(gpu, sms):
+    found = gpuadvisor.suggest_block(None, 7, gpu=gpu)
+    assert (found.block, found.grid) == ((32, 1, 1), (1, 1, 1))
+    assert f"1 block leaves {sms - 1} of {sms} SMs idle: the problem is small" in found.reasons
+    assert found.reasons[0].startswith("32 threads are 1 warp, and")
 
 
 def test_registers_and_shared_memory_make_blocks_smaller():
@@ -123,8 +135,10 @@ def test_a_compiled_kernel_tells_what_it_takes(kernel, most):
             {"shared_bytes_per_block": 1 << 20},
             100,
             "H100",
-            "no block of this kernel can be launched",
+            "no block of this kernel can be launched on Hopper for 100 elements",
         ),
+        ({"registers_per_thread": 300}, 100, "H100", "at most 255 registers, not 300"),
+        ({"most_threads": 16}, 100, "H100", "at most 16 threads are less than a warp"),
     ],
 )
 def test_what_cannot_be_is_said(kernel, shape, gpu, said):
@@ -143,7 +157,17 @@ def test_the_command_says_the_same(capsys):
     assert all(reason in page for reason in found["reasons"])
 
 
-@pytest.mark.parametrize("words", [["1x2x3x4"], ["many"], ["100", "--smem", "lots"], ["0"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["1x2x3x4"],
+        ["many"],
+        ["100", "--smem", "lots"],
+        ["0"],
+        ["100", "--sms", "0"],
+        ["100", "--regs", "-1"],
+    ],
+)
 def test_a_command_line_that_makes_no_sense(words, capsys):
     assert main(["suggest-block", "--gpu", "H100", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
