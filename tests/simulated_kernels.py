@@ -61,7 +61,8 @@ def answer(request):
     if what == "open":
         gpu = request["gpu"]
         return dict(device=SETTINGS["devices"][gpu], capability="90", uuid=None, torch="2.9",
-                    resources=dict(registers=32), repeats=True, bytes=SETTINGS["bytes"], flops=None)
+                    resources=dict(registers=32), repeats=True, bytes=SETTINGS["bytes"],
+                    flops=SETTINGS["flops"])
     if what == "compile":
         time.sleep(SETTINGS["compile_s"])
         log("compile", point, began)
@@ -115,6 +116,7 @@ def python(folder, **changes):
         "sizes": [8],
         "devices": ["NVIDIA H200"] * 2,
         "bytes": None,
+        "flops": None,
         "compile_s": 0.0,
         "compiler_fails": False,
         "measure_s": 0.0,

@@ -57,10 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stop-at",
-        metavar="PERCENT",
-        type=float,
-        help="end the search once a point reaches this share of the memory bandwidth of the GPU's"
-        " data sheet; needs the kernel's bytes=",
+        metavar="PERCENT|RATE",
+        help="end the search once a point reaches this percentage of the roofline by the GPU's data"
+        " sheet, or a rate, as 2.5TB/s or 40TFLOP/s; needs the kernel's bytes= or flops=",
     )
     parser.add_argument(
         "--kernel",
@@ -124,11 +123,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    check_positive(args, "--seeds", "--timeout", "--stop-at")
+    check_positive(args, "--seeds", "--timeout")
     if args.jobs is not None and args.jobs < 0:
         raise UsageError(f"--jobs {args.jobs}: give 0 for none, or a number of processes")
     if (args.file is None) == (args.replay is None):
         raise UsageError("name one file: a kernel file, or a recorded space with --replay")
+    if args.replay is not None and args.stop_at is not None:
+        raise UsageError("--stop-at needs bytes= or flops= of a kernel file: a replay has neither")
     # Before numpy is loaded: its threads take longer to meet than the model's small matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return _replay(args) if args.replay is not None else _tune(args)
@@ -141,7 +142,7 @@ def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.reports import kernel_outcome, kernels_document, strict_json
     from gpuadvisor.storage.kernel_caches import write_t4
     from gpuadvisor.tuning.budget import BudgetLimit
-    from gpuadvisor.tuning.kernels.options import OBJECTIVES, KernelOptions
+    from gpuadvisor.tuning.kernels.options import OBJECTIVES, Goal, KernelOptions
     from gpuadvisor.tuning.kernels.study import check_evaluated, tune_kernels
 
     options = KernelOptions(
@@ -158,7 +159,7 @@ def _tune(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         l2=args.l2,
         objective=OBJECTIVES[args.objective],
-        stop_at=None if args.stop_at is None else args.stop_at / 100,
+        stop_at=None if args.stop_at is None else Goal.parse(args.stop_at),
     )
     with stoppable() as stop:
         results = tune_kernels(options, _progress(), stop.requested)

@@ -9,15 +9,10 @@ from typing import Any
 from gpuadvisor.domain.kernel_records import KernelResult
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.reports import figures, kernels_document
-from gpuadvisor.rules.facts.ceilings import Ceilings, Peak
+from gpuadvisor.rules.facts.ceilings import OF_DTYPE, Ceilings, Peak
 from gpuadvisor.rules.facts.roofline import MEMORY, Bound, Position, position
 from gpuadvisor.tuners.parameter_importance import Importance, importances, unexplained
 
-PRECISIONS = {
-    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8",
-    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
-}  # fmt: skip
-"""torch's names of types to the precisions of ceilings."""
 _ON_TENSOR_CORES = {"fp32": "tf32", "fp64": "fp64_tensor"}
 """Ceiling of what is faster than its precision's own can be: it computes on tensor cores."""
 _SHOWN = 3
@@ -62,7 +57,7 @@ def outcome(result: KernelResult, ceilings: Ceilings) -> KernelOutcome:
 
 
 def _precision(result: KernelResult, ceilings: Ceilings) -> str:
-    precision = PRECISIONS.get(result.dtype, "")
+    precision = OF_DTYPE.get(result.dtype, "")
     peak, times_ms = ceilings.get(precision), filter(None, (result.best_ms, result.default_ms))
     fastest_ms = min(times_ms, default=None)
     if peak is None or fastest_ms is None or result.useful_flops is None:

@@ -27,6 +27,12 @@ DRAM = "dram"
 """Bytes read and written a second; measured by a copy within the device."""
 DRAM_ADD = "dram_add"
 """Bytes read and written a second, measured by adding two buffers."""
+OF_DTYPE = {
+    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8",
+    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+}  # fmt: skip
+"""torch's names of types to the ceilings of their arithmetic; `fp32` is that without tensor
+cores."""
 BYTES_PER_S = "bytes/s"
 TRANSFERS_PER_CLOCK = 2
 

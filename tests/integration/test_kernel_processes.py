@@ -126,11 +126,49 @@ def test_compilers_that_fail_by_themselves_refuse_nothing(tune):
     assert sum(found["states"].values()) == len(of(log, "measure")) == 9
 
 
-def test_a_search_ends_at_the_share_of_the_bandwidth_that_is_asked_for(tune):
-    # 4.8 TB/s: the default of 1.4375 ms moves 3.45 GB at half of it.
-    (found,), _ = tune("--jobs", "0", "--stop-at", "50", bytes=3.45e9)
-    assert sum(found["states"].values()) == 1
-    assert any("good enough" in each for each in found["remarks"])
+@pytest.mark.parametrize(
+    "goal, work, ends",
+    [
+        # 4.8 TB/s: the default of 1.4375 ms moves 3.45 GB at half of it.
+        ("50", {"bytes": 3.45e9}, True),
+        ("2.4TB/s", {"bytes": 3.45e9}, True),
+        # 66.9 TFLOP/s of float32: 48.1e9 operations take half of the roofline's time.
+        ("50%", {"flops": 48.2e9}, True),
+        ("33 TFLOP/s", {"flops": 48.2e9}, True),
+        # What is limited by its memory is not judged by its arithmetic, nor the other way round.
+        ("50", {"bytes": 3.45e9, "flops": 1e6}, True),
+        ("50", {"bytes": 1e3, "flops": 48.2e9}, True),
+        ("99", {"bytes": 1.7e9, "flops": 24e9}, False),
+    ],
+)
+def test_a_search_ends_at_the_share_of_the_roofline_that_is_asked_for(tune, goal, work, ends):
+    (found,), _ = tune("--jobs", "0", "--stop-at", goal, **work)
+    assert (sum(found["states"].values()) == 1) is ends
+    assert any("good enough" in each for each in found["remarks"]) is ends
+
+
+@pytest.mark.parametrize(
+    "goal, changes, said",
+    [
+        ("fast", {}, "--stop-at fast: give a percentage of the roofline or a rate above zero"),
+        ("0", {}, "--stop-at 0: give a percentage of the roofline or a rate above zero"),
+        ("50", {}, "--stop-at: kernel simulated has neither bytes= nor flops="),
+        ("2TB/s", {"flops": 1e9}, "--stop-at: kernel simulated has no bytes="),
+        ("2TFLOP/s", {"bytes": 1e9}, "--stop-at: kernel simulated has no flops="),
+        (
+            "50",
+            {"bytes": 1e9, "devices": ["NVIDIA Q9"]},
+            "the memory bandwidth of NVIDIA Q9 is not known: give a rate, as 2TB/s",
+        ),
+    ],
+)
+def test_a_goal_that_nothing_can_be_measured_by_is_refused(tmp_path, capsys, goal, changes, said):
+    python, _ = simulated_kernels.python(tmp_path, **changes)
+    file = tmp_path / "kernels.py"
+    file.touch()
+    command = ["tune-kernel", str(file), "--python", str(python), "--jobs", "0"]
+    assert main([*command, "--stop-at", goal]) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_model_without_progress_ends_where_little_effort_is_asked_for(tune):

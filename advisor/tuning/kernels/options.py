@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from gpuadvisor.collectors.devices import cores
 from gpuadvisor.collectors.kernels.runner import ANSWER_S
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Objective
+from gpuadvisor.errors import UsageError
+from gpuadvisor.rules.facts.ceilings import DRAM, OF_DTYPE, theoretical
 from gpuadvisor.tuning.budget import BudgetLimit
 
 
@@ -31,6 +36,77 @@ OBJECTIVES = {"time": Objective.LATENCY, "energy": Objective.ENERGY}
 MOST_COMPILERS = 4
 """Processes that compile ahead, unless --jobs says otherwise: a point that takes 0.4 s to compile
 is checked and timed in about 0.1 s. Each proposes before it knows what came of the ones before."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one launch of a kernel has to do, as its file declares it."""
+
+    kernel: str
+    useful_bytes: float | None
+    useful_flops: float | None
+    dtype: str
+    """Type of the first array, as torch names it; empty where it is not known."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is good enough to end a search: a share of the roofline, or a rate."""
+
+    amount: float
+    """Percent, bytes a second, or floating-point operations a second."""
+    unit: str = "%"
+    """`%`, `B/s` or `FLOP/s`."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the goal of `90`, `90%`, `2.5TB/s` or `40TFLOP/s`; UsageError for others."""
+        wanted = r"(\d+(?:\.\d+)?)\s*(%|([kMGTP]?)(B/s|FLOP/s))?"
+        found = re.fullmatch(wanted, text.strip(), re.IGNORECASE)
+        if found is None or not float(found[1]):
+            raise UsageError(
+                f"--stop-at {text}: give a percentage of the roofline or a rate above zero, as 90, "
+                "2.5TB/s or 40TFLOP/s"
+            )
+        scale = 1000 ** " kmgtp".index((found[3] or " ").lower())
+        unit = {"b/s": "B/s", "flop/s": "FLOP/s"}.get((found[4] or "").lower(), "%")
+        return cls(float(found[1]) * scale, unit)
+
+    def limit_ms(self, work: Work, device: DeviceLimits) -> float:
+        """Return the time of a launch that reaches the goal on a GPU; UsageError where nothing says
+        how long that is.
+
+        The roofline's time is the larger of what bytes and operations take at the rates of the
+        GPU's data sheet, the operations at that of `work.dtype` (float32 without tensor cores).
+        Where one of the rates is not known, the other's time stands for it: no search ends too
+        early for that.
+        """
+        declared = {"B/s": work.useful_bytes, "FLOP/s": work.useful_flops}
+        if self.unit in declared:
+            amount = declared[self.unit]
+            if amount is None:
+                missing = "bytes=" if self.unit == "B/s" else "flops="
+                raise UsageError(f"--stop-at: kernel {work.kernel} has no {missing}")
+            return 1e3 * amount / self.amount
+        if work.useful_bytes is None and work.useful_flops is None:
+            raise UsageError(f"--stop-at: kernel {work.kernel} has neither bytes= nor flops=")
+        can, kind = theoretical(device), OF_DTYPE.get(work.dtype, "")
+        least_s = [
+            amount / peak.value
+            for amount, peak in (
+                (work.useful_bytes, can.get(DRAM)),
+                (work.useful_flops, can.get(kind)),
+            )
+            if amount is not None and peak is not None
+        ]
+        if not least_s:
+            of = f"the arithmetic rate of {work.dtype or 'its arguments'}"
+            what = "the memory bandwidth" if work.useful_flops is None else of
+            raise UsageError(
+                f"--stop-at: {what} of {device.name} is not known: give a rate, as 2TB/s or "
+                "40TFLOP/s"
+            )
+        return 1e3 * max(least_s) / (self.amount / 100)
 
 
 @dataclass(frozen=True)
@@ -57,8 +133,8 @@ class KernelOptions:
     """Whether the L2 cache is overwritten before each timed launch (`cold`) or left (`warm`)."""
     objective: Objective = Objective.LATENCY
     """`LATENCY` or `ENERGY` of a launch."""
-    stop_at: float | None = None
-    """Share of the memory bandwidth of the GPU's data sheet that ends the search; None for none."""
+    stop_at: Goal | None = None
+    """What a point has to reach to end the search; None for nothing."""
     known_as: Path | None = None
     """File by which the store knows the kernels, where the kernel file is a passing one."""
     record: Path | None = None

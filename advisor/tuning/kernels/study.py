@@ -10,16 +10,16 @@ from typing import Any
 from gpuadvisor.collectors.kernels.runner import Answer
 from gpuadvisor.domain.kernel_records import Evaluation, KernelResult, Record
 from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Trial, TrialState, Verdict
 from gpuadvisor.errors import AdvisorError, UsageError
-from gpuadvisor.rules.facts.gpu_specs import gpu_spec
 from gpuadvisor.storage import kernel_caches, kernel_studies
 from gpuadvisor.tuners.point_search import PointSearch
 from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.space import Parameter
 from gpuadvisor.tuning.kernels.evaluator import PointEvaluator, trial_of
 from gpuadvisor.tuning.kernels.fleet import Fleet
-from gpuadvisor.tuning.kernels.options import EFFORTS, KernelOptions, Progress
+from gpuadvisor.tuning.kernels.options import EFFORTS, KernelOptions, Progress, Work
 from gpuadvisor.tuning.kernels.proof import Proof, finalists, prove
 from gpuadvisor.tuning.kernels.remarks import remarks
 from gpuadvisor.tuning.kernels.warm_start import similar_best
@@ -155,17 +155,16 @@ class _Tuning:
         return search.ended
 
     def _enough(self, evaluator: PointEvaluator, opened: Answer) -> Callable[[Trial], bool]:
-        """Return what says whether a point reaches the share of the bandwidth that was asked for;
-        UsageError where nothing says how much that is.
+        """Return what says whether a point reaches what was asked for; UsageError where nothing
+        says how much that is.
         """
-        share = self._options.stop_at
-        if share is None:
+        goal = self._options.stop_at
+        if goal is None:
             return lambda trial: False
-        spec = gpu_spec(opened["device"])
-        if opened["bytes"] is None or spec is None:
-            missing = "bytes=" if opened["bytes"] is None else f"data sheet of {opened['device']}"
-            raise UsageError(f"--stop-at: kernel {self._kernel['name']} has no {missing}")
-        limit_ms = 1e3 * opened["bytes"] / (share * spec.memory_gb_per_s * 1e9)
+        kernel = self._kernel
+        work = Work(kernel["name"], opened["bytes"], opened["flops"], kernel["dtype"])
+        device = DeviceLimits(0, opened["device"], compute_capability=_capability(opened))
+        limit_ms = goal.limit_ms(work, device)
 
         def reached(trial: Trial) -> bool:
             if trial.number < 0:  # of an earlier study
@@ -209,7 +208,7 @@ class _Tuning:
             dtype=self._kernel["dtype"],
             parameters=self._parameters,
             size_restrictions=_tuple_or_none(self._kernel["size_restrictions"]),
-            compute_capability=(int(opened["capability"][:-1]), int(opened["capability"][-1])),
+            compute_capability=_capability(opened),
             uuid=opened["uuid"] or "",
             **rest,
         )
@@ -240,6 +239,10 @@ def _found_wrong(evaluations: Sequence[Evaluation], proof: Proof) -> list[Evalua
         for each in evaluations
         if dict(each.point) == dict(point)
     ]
+
+
+def _capability(opened: Answer) -> tuple[int, int]:
+    return int(opened["capability"][:-1]), int(opened["capability"][-1])
 
 
 def _tuple_or_none(texts: Sequence[str] | None) -> tuple[str, ...] | None:
