@@ -88,7 +88,9 @@ def best(
     `file` is one that gpuadvisor wrote; else `$GPUADVISOR_BEST`, else what `gpuadvisor tune-kernel`
     keeps in gpuadvisor's folder. `gpu` is a name (`NVIDIA H100 80GB HBM3`) or a compute capability
     (`9.0`); else torch's current GPU once torch uses one, else the first that the process may see.
-    `default` takes the place of the kernel's own, and of the error where there is no such kernel.
+    `default` takes the place of the kernel's own, and of the error where there is no such kernel. A
+    point that breaks a restriction of the kernel, as in a file that was changed by hand or after
+    the restrictions were, is not taken.
 
     File and GPU are looked at once a process, or after `gpuadvisor.best_points.forget()`; asked
     again, it takes some microseconds. UsageError
@@ -284,6 +286,13 @@ def _select(entry: TunedKernel, asked: Point, gpu: Gpu, strict: bool) -> _Chosen
         return _fallback(entry, asked, why)
     exact = next((each for each in here if dict(each.problem) == asked), None)
     if exact is not None:
+        broken = _broken(entry, exact.point, asked, unknown=False)
+        if broken is not None:
+            why = (
+                f"what the file holds as tuned for {_shown(asked) or 'it'} breaks the kernel's own "
+                f"restriction {broken}: tune it anew, or write the file anew"
+            )
+            return _fallback(entry, asked, why)
         found, of = ("nearest_gpu" if is_near else "tuned"), exact
     else:
         near = None if strict else _nearest(entry, here, asked)
@@ -330,13 +339,13 @@ def _distance(tuned: Point, asked: Point) -> float | None:
     return total
 
 
-def _broken(entry: TunedKernel, point: Point, asked: Point) -> str | None:
-    """Return the first restriction that does not hold, or cannot be computed."""
+def _broken(entry: TunedKernel, point: Point, asked: Point, *, unknown: bool = True) -> str | None:
+    """Return the first restriction that does not hold, or with `unknown` cannot be computed."""
     for text in entry.restrictions or ():
         try:
             holds = expression(text)({**asked, **point})
         except (ArithmeticError, KeyError, TypeError, ValueError):
-            holds = False
+            holds = not unknown
         if not holds:
             return text
     return None

@@ -231,7 +231,7 @@ class Call:
 
     def _value(self, rule: Any, point: Point) -> Any:
         """Return a number, or what an expression or a function of all parameters comes to."""
-        from gpuadvisor.domain.kernels import FUNCTIONS
+        from gpuadvisor.domain.kernel_rules import FUNCTIONS
 
         if callable(rule):
             return rule(point)

@@ -24,7 +24,8 @@ class KernelProgress(Progress):
 
     def begin(self, kernel: str, problem: Mapping[str, Value], points: int) -> None:
         self._best, self._count = 0.0, 0
-        self._say(f"{kernel} {figures.settings(problem) if problem else ''}: {points:,} points")
+        sizes = f" {figures.settings(problem)}" if problem else ""
+        self._say(f"{kernel}{sizes}: {figures.count(points, 'point')}")
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self._count += 1
@@ -36,7 +37,9 @@ class KernelProgress(Progress):
             self._say(f"  {self._count:>4}  {time}  {figures.ratio(gain)}  {point}")
 
     def proving(self, points: int) -> None:
-        self._say(f"  after {self._count} evaluations the best {points} are timed again in turns")
+        best = "best is" if points == 1 else f"best {points} are"
+        evaluations = figures.count(self._count, "evaluation")
+        self._say(f"  after {evaluations} the {best} timed again in turns")
 
     def _say(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)

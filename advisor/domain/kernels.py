@@ -25,20 +25,27 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from functools import cache, partial
+from functools import partial
+from itertools import islice, product
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
+from gpuadvisor.domain.kernel_rules import (
+    FUNCTIONS,
+    Names,
+    Rule,
+    call,
+    evaluated,
+    instead,
+    shown,
+    text_of,
+    wanted,
+)
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.errors import UsageError
 
-Rule = int | float | str | Callable[..., Any]
-"""A number, an expression such as `"ceil_div(n, block_x)"`, or a function of some of the names."""
-Names = Mapping[str, Value]
-"""Parameters and the problem's sizes by name, for rules."""
 _CUDA_KERNEL = re.compile(
     r"__global__\s[^;{}()]*?(?:__launch_bounds__\s*\([^)]*\)\s*[^;{}()]*?)?\b(\w+)\s*\(([^)]*)\)"
 )
@@ -49,22 +56,13 @@ capability 12.1 (CUDA C++ Programming Guide, "Technical Specifications per Compu
 MOST_POINTS = 1_000_000
 """Points beyond which a space is refused: each takes some 100 bytes."""
 
-
-def ceil_div(number: int, by: int) -> int:
-    """Return the least whole number of parts of size `by` that hold `number`."""
-    return -(-number // by)
-
-
-def next_power_of_2(number: int) -> int:
-    """Return the least power of two that is not below `number`."""
-    return 1 << max(0, number - 1).bit_length()
-
-
-FUNCTIONS: Mapping[str, Any] = {
-    "abs": abs, "ceil_div": ceil_div, "log2": math.log2, "max": max, "min": min,
-    "next_power_of_2": next_power_of_2, "round": round, "int": int,
-}  # fmt: skip
-"""What an expression may call."""
+_FORMS: tuple[tuple[str, Any, str], ...] = (
+    ("parameters", Mapping, '{"block": [64, 128]}'),
+    ("default", Mapping, '{"block": 64}'),
+    ("restrictions", Sequence, '["block <= n"]'),
+    ("problems", Sequence, '[{"n": 4096}]'),
+)
+"""Fields with what they are and how they are written."""
 
 
 @dataclass(frozen=True)
@@ -171,10 +169,10 @@ class Kernel:
     def value(self, what: str, rule: Any, names: Names) -> Any:
         """Return what a rule comes to; UsageError, naming `what`, where it comes to nothing."""
         if isinstance(rule, str):
-            action = partial(_evaluated, rule, names)
-            return self._called(what, action, _text_of(rule), names)
+            action = partial(evaluated, rule, names)
+            return self._called(what, action, text_of(rule), names)
         if callable(rule):
-            return self._called(what, partial(_call, rule, names), _text_of(rule), names)
+            return self._called(what, partial(call, rule, names), text_of(rule), names)
         return rule
 
     def sides(self, what: str, rules: Rule | Sequence[Rule], names: Names) -> tuple[int, ...]:
@@ -187,8 +185,7 @@ class Kernel:
         whole = all(isinstance(each, int) and not isinstance(each, bool) for each in found)
         if not 1 <= len(found) <= 3 or not whole or any(each < 1 for each in found):
             raise self._error(
-                f"{what} must be one to three whole numbers from 1 on, not {found} "
-                f"({_shown(names)})"
+                f"{what} must be one to three whole numbers from 1 on, not {found} ({shown(names)})"
             )
         return tuple(found)
 
@@ -196,7 +193,7 @@ class Kernel:
         """Return the first restriction that the names do not meet, as text; None for none."""
         for rule in self.restrictions:
             if not self.value("a restriction", rule, names):
-                return _text_of(rule)
+                return text_of(rule)
         return None
 
     def points(self, problem: Names) -> Iterator[tuple[Value, ...]]:
@@ -218,7 +215,7 @@ class Kernel:
         left = list(self.restrictions)
         for name in names:
             known.add(name)
-            now = [rule for rule in left if _wanted(rule, names) <= known]
+            now = [rule for rule in left if wanted(rule, names) <= known]
             left = [rule for rule in left if rule not in now]
             due.append(now)
         due[-1].extend(left)
@@ -245,15 +242,25 @@ class Kernel:
                 raise self._error(
                     f"it has more than {MOST_POINTS:,} points: give fewer values, or restrictions"
                 )
-        where = f" for {_shown(problem)}" if problem else ""
+        where = f" for {shown(problem)}" if problem else ""
         if not found:
-            raise self._error(f"its restrictions leave no point{where}")
+            raise self._error(f"its restrictions leave no point{where}: {self._culprit(problem)}")
         broken = self.violated({**problem, **self.start})
         if broken is not None:
             raise self._error(
-                f"its default ({_shown(self.start)}) violates the restriction {broken}{where}"
+                f"its default ({shown(self.start)}) violates the restriction {broken}{where}"
             )
         return found
+
+    def _culprit(self, problem: Names) -> str:
+        """Name a restriction that no values meet, if there is one, and what can be done."""
+        grid = list(islice(product(*self.parameters.values()), MOST_POINTS + 1))
+        points = [{**problem, **dict(zip(self.parameters, each, strict=True))} for each in grid]
+        with suppress(UsageError):  # it may need others to hold
+            for rule in self.restrictions if len(grid) <= MOST_POINTS else ():
+                if not any(self.value("a restriction", rule, point) for point in points):
+                    return f"no values meet {text_of(rule)}; loosen it, or give others"
+        return "loosen them, or give more values"
 
     def launchable(
         self, problem: Names, points: Sequence[tuple[Value, ...]]
@@ -269,7 +276,7 @@ class Kernel:
         ]
         why = self.unlaunchable({**problem, **self.start})
         if why is not None:
-            raise self._error(f"its default ({_shown(self.start)}) cannot be launched: {why}")
+            raise self._error(f"its default ({shown(self.start)}) cannot be launched: {why}")
         return found
 
     def unlaunchable(self, names: Names) -> str | None:
@@ -296,7 +303,7 @@ class Kernel:
         for each in () if callable(given) else given:
             rules.extend(each.shape if isinstance(each, Array) else (each,))
         parameters = list(self.parameters)
-        return any(_wanted(rule, parameters) & self.parameters.keys() for rule in rules
+        return any(wanted(rule, parameters) & self.parameters.keys() for rule in rules
                    if isinstance(rule, str) or callable(rule))  # fmt: skip
 
     @property
@@ -321,7 +328,7 @@ class Kernel:
         """
         sizes = {name for problem in self.problems for name in problem}
         depend = [
-            rule for rule in self.restrictions if _wanted(rule, [*self.parameters, *sizes]) & sizes
+            rule for rule in self.restrictions if wanted(rule, [*self.parameters, *sizes]) & sizes
         ]
         texts = [rule.strip() for rule in depend if isinstance(rule, str)]
         return texts if len(texts) == len(depend) else None
@@ -371,13 +378,17 @@ class Kernel:
     def _check(self) -> None:
         if not self.name:
             raise self._error("it needs a name=, as it cannot be read from the source")
+        for name, form, example in _FORMS:
+            value = getattr(self, name)
+            if not isinstance(value, form) or isinstance(value, str):
+                raise self._error(f"{name} is written as {example}, not {value!r}")
         if not self.parameters:
             raise self._error("it has no parameters: there is nothing to tune")
         for name, values in self.parameters.items():
             self._check_values(name, values)
         for name in self.default:
             if name not in self.parameters:
-                raise self._error(f"its default sets {name}, {_instead(name, self.parameters)}")
+                raise self._error(f"its default sets {name}, but {instead(name, self.parameters)}")
         for name, value in self.start.items():
             if value not in self.parameters[name]:
                 raise self._error(
@@ -406,13 +417,13 @@ class Kernel:
             return action()
         except NameError as error:
             raise self._error(
-                f"{what}, {text}: {_instead(error.name or '?', names, FUNCTIONS)}"
+                f"{what}, {text}: {instead(error.name or '?', names, FUNCTIONS)}"
             ) from None
         except UsageError:
             raise
         except Exception as error:
             raise self._error(
-                f"{what}, {text}, fails for {_shown(names)}: {type(error).__name__}: {error}"
+                f"{what}, {text}, fails for {shown(names)}: {type(error).__name__}: {error}"
             ) from error
 
 
@@ -429,61 +440,3 @@ def declared() -> list[Kernel]:
 
 def _name_of(source: Any) -> str:
     return str(getattr(source, "__name__", "") or getattr(source, "name", ""))
-
-
-@cache
-def _compiled(text: str) -> CodeType:
-    try:
-        return compile(text.strip(), "<rule>", "eval")
-    except SyntaxError as error:
-        raise ValueError(f"it is no Python expression ({error.msg})") from None
-
-
-def _evaluated(text: str, names: Names) -> Any:
-    return eval(_compiled(text), {"__builtins__": {}, **FUNCTIONS, **names})
-
-
-def _takes_mapping(rule: Callable[..., Any]) -> bool:
-    """Say whether a function is of Kernel Tuner's kind, which takes all names as one mapping."""
-    parameters = list(inspect.signature(rule).parameters.values())
-    return len(parameters) == 1 and parameters[0].name in ("p", "params", "config", "names")
-
-
-def _call(rule: Callable[..., Any], names: Names) -> Any:
-    if _takes_mapping(rule):
-        return rule(names)
-    wanted = inspect.signature(rule).parameters
-    for name, parameter in wanted.items():
-        if name not in names and parameter.default is inspect.Parameter.empty:
-            raise NameError(name, name=name)
-    return rule(**{name: names[name] for name in wanted if name in names})
-
-
-def _wanted(rule: Rule, parameters: Sequence[str]) -> set[str]:
-    """Return the names that a rule uses; all parameters where that cannot be known."""
-    if isinstance(rule, str):
-        try:
-            return set(_compiled(rule).co_names) - FUNCTIONS.keys()
-        except ValueError:
-            return set()  # it fails at once, with a sentence
-    if callable(rule) and not _takes_mapping(rule):
-        return set(inspect.signature(rule).parameters)
-    return set(parameters)
-
-
-def _text_of(rule: Any) -> str:
-    if isinstance(rule, str):
-        return f'"{rule.strip()}"'
-    code = getattr(rule, "__code__", None)
-    where = f" in line {code.co_firstlineno}" if code else ""
-    return f"{getattr(rule, '__name__', repr(rule)).replace('<lambda>', 'the lambda')}{where}"
-
-
-def _instead(name: str, known: Mapping[str, Any], beside: Mapping[str, Any] | None = None) -> str:
-    close = get_close_matches(name, [*known, *(beside or ())], n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-    return f"there is no {name}: {hint}"
-
-
-def _shown(names: Names) -> str:
-    return ", ".join(f"{name}={value}" for name, value in names.items())

@@ -184,6 +184,7 @@ def test_a_search_begins_with_what_was_best_for_another_size(tune):
     assert DEFAULT in began[:1]
     assert {"block": 128, "tile": 4} in began[1:3]
     assert any("best for another size" in each for each in large["remarks"])
+    assert "what was best for n=8 takes 1.00 times the best one's time" in large["remarks"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -77,6 +77,14 @@ def test_a_recorded_space_is_searched_without_a_gpu(tmp_path, capsys):
         ("import nosuchlibrary", "needs nosuchlibrary, which"),
         ("x = 1", "declares no kernel"),
         ("\n1 / 0", "line 3: ZeroDivisionError"),
+        (
+            "Kernel('f.cu', parameter={'a': [1]})",
+            "line 2: a Kernel has no parameter=: did you mean",
+        ),
+        (
+            "Kernel('f.cu', zzz={'a': [1]})",
+            "a Kernel has no zzz=: it takes source, parameters,",
+        ),
         ("Kernel('f.cu', parameters={'a': [1]}, grid=1, arguments=[])", "f.cu cannot be read"),
         ("import os\nos.abort()", "cannot be loaded: signal SIGABRT"),
     ],
@@ -95,6 +103,8 @@ def test_one_file_is_named(capsys):
     assert main(["tune-kernel"]) == 2
     assert main(["tune-kernel", "nosuchfile.py"]) == 2
     assert "there is no file nosuchfile.py" in capsys.readouterr().err
+    assert main(["tune-kernel", str(EXAMPLES)]) == 2
+    assert "kernels is a folder: name the file in it with the kernels" in capsys.readouterr().err
 
 
 ONE = r'''

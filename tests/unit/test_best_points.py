@@ -11,7 +11,7 @@ import pytest
 
 import gpuadvisor
 from gpuadvisor import best_points
-from gpuadvisor.domain import kernels
+from gpuadvisor.domain import kernel_rules
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.home import readable_home
 
@@ -74,6 +74,25 @@ def written(path, known, version=1):
 )
 def test_the_nearest_point_that_may_be_launched_else_the_default(file, gpu, n, tile, found, said):
     point = gpuadvisor.best("matmul", file=file, gpu=gpu, n=n)
+    assert (point, point.found) == ({"tile": tile}, found)
+    assert said in point.why
+
+
+@pytest.mark.parametrize(
+    "restriction, tile, found, said",
+    [
+        ("n % tile == 0", 16, "default", "breaks the kernel's own restriction n % tile == 0"),
+        ("n % nobody == 0", 96, "tuned", "tuned on NVIDIA H200 for n=1024"),  # nobody knows
+        (None, 96, "tuned", "tuned on NVIDIA H200 for n=1024"),
+    ],
+)
+def test_a_tuned_point_that_breaks_its_own_restriction_is_not_taken(
+    tmp_path, restriction, tile, found, said
+):
+    restrictions = None if restriction is None else [restriction]
+    known = {**KERNEL, "restrictions": restrictions, "tuned": [tuned(1024, 96)]}
+    file = written(tmp_path / "best.json", {"matmul": known})
+    point = gpuadvisor.best("matmul", file=file, gpu=H200, n=1024)
     assert (point, point.found) == ({"tile": tile}, found)
     assert said in point.why
 
@@ -209,10 +228,10 @@ def test_no_restriction_computes_for_ever():
 
 
 def test_a_restriction_may_call_what_a_rule_may():
-    assert best_points.FUNCTIONS.keys() == kernels.FUNCTIONS.keys()
+    assert best_points.FUNCTIONS.keys() == kernel_rules.FUNCTIONS.keys()
     for name, function in best_points.FUNCTIONS.items():
         arguments = (7, 2) if name in ("ceil_div", "max", "min") else (7,)
-        assert function(*arguments) == kernels.FUNCTIONS[name](*arguments)
+        assert function(*arguments) == kernel_rules.FUNCTIONS[name](*arguments)
 
 
 def test_a_copy_of_the_file_alone_serves_without_gpuadvisor(file, tmp_path):

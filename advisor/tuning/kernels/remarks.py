@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.kernel_records import Evaluation
+from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuners.space import Point
 from gpuadvisor.tuning.kernels.options import KernelOptions
 
 UNSTEADY = 0.03
@@ -18,17 +20,20 @@ def remarks(
     options: KernelOptions,
     evaluations: Sequence[Evaluation],
     unlaunchable: int,
-    began_with: int,
+    began_with: Sequence[tuple[Point, str]],
     ended: str,
 ) -> Iterator[str]:
-    """Yield sentences: what was left out, what the search began with, why it ended, and the state
-    of caches and clocks.
+    """Yield sentences: what was left out, what the search began with (points, and what each was
+    best for) and how that did, why it ended, and the state of caches and clocks.
     """
     if unlaunchable:
         points = "1 point was" if unlaunchable == 1 else f"{unlaunchable:,} points were"
         yield f"{points} left out: no GPU launches such a block"
     if began_with:
-        yield f"it began with {began_with} points that were best for another size or GPU"
+        several = len(began_with) > 1
+        began = f"{len(began_with)} points that were" if several else "1 point that was"
+        yield f"it began with {began} best for another size or GPU"
+        yield from _carried(evaluations, began_with)
     if ended:
         yield f"the search ended before its budget: {ended}"
     if len(options.gpus) > 1:
@@ -38,6 +43,26 @@ def remarks(
     else:
         yield "launches were timed with the L2 cache as the one before left it"
     yield from _clocks(evaluations)
+
+
+def _carried(
+    evaluations: Sequence[Evaluation], best_for: Sequence[tuple[Point, str]]
+) -> Iterator[str]:
+    """Yield how the best point of each other size or GPU does here beside the best that was found:
+    what a program loses where it takes that for want of a study of this size.
+    """
+    gains = {
+        tuple(sorted(each.point.items())): each.gain
+        for each in evaluations
+        if each.state is TrialState.COMPLETE and each.gain
+    }
+    best = max(gains.values(), default=None)
+    told: set[str] = set()
+    for point, origin in best_for:
+        gain = gains.get(tuple(sorted(point.items())))
+        if best and gain and origin not in told:
+            told.add(origin)
+            yield f"what was best for {origin} takes {best / gain:.2f} times the best one's time"
 
 
 def _clocks(evaluations: Sequence[Evaluation]) -> Iterator[str]:

@@ -35,6 +35,8 @@ def tune_kernels(
     UsageError where the file cannot be tuned at all; what fails at single points is a result.
     """
     if not options.file.is_file():
+        if options.file.is_dir():
+            raise UsageError(f"{options.file} is a folder: name the file in it with the kernels")
         raise UsageError(f"there is no file {options.file}")
     results = []
     with Fleet(options) as fleet:
@@ -90,7 +92,7 @@ class _Tuning:
         restarts = self._fleet.restarts
         opened = self._fleet.open(self._number, self._place, self._options.seed)
         cache = self._cache(opened["device"])
-        similar: list[int] = []
+        similar: dict[int, str] = {}
         if self._options.record is None:
             similar = similar_best(cache.record, self._points, cache.path)
 
@@ -104,7 +106,7 @@ class _Tuning:
                 pipeline, self._options.limit, self._cancelled, keep, spent=len(cache.earlier)
             )
             searching_s = time.monotonic()
-            ended = self._search(evaluator, opened, cache.earlier, similar)
+            ended = self._search(evaluator, opened, cache.earlier, list(similar))
             choosing_s = time.monotonic() - searching_s - evaluator.waiting_s
         if not self._cancelled():
             pipeline.join()
@@ -116,7 +118,8 @@ class _Tuning:
                 wrong if each.point == wrong.point else each for each in evaluations
             )
         cache.finish()
-        said = remarks(self._options, evaluations, self._unlaunchable, len(similar), ended)
+        began_with = [(self._points.point(row), origin) for row, origin in similar.items()]
+        said = remarks(self._options, evaluations, self._unlaunchable, began_with, ended)
         return self._result(
             opened,
             evaluations,

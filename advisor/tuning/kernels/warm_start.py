@@ -20,9 +20,10 @@ OTHER_GPU = 4.0
 """How unlike another GPU is, in doublings of all sizes together. [own]"""
 
 
-def similar_best(record: Record, points: Points, path: Path) -> list[int]:
+def similar_best(record: Record, points: Points, path: Path) -> dict[int, str]:
     """Return rows of points that were best in records beside `path` of the same kernel and
-    parameters, the most promising first; none where there are no such records.
+    parameters, the most promising first, with what each was best for: sizes and a GPU, in words.
+    None where there are no such records.
     """
     found = []
     for other in sorted(path.parent.glob("*.json")):
@@ -34,10 +35,17 @@ def similar_best(record: Record, points: Points, path: Path) -> list[int]:
             continue
         if known.kernel == record.kernel and known.parameters.keys() == record.parameters.keys():
             found.append((_unlikeness(record, known), str(other), known))
-    rows: list[int] = []
+    rows: dict[int, str] = {}
     for _, _, known in sorted(found, key=lambda each: each[:2])[:RECORDS]:
-        rows.extend(_best(known, points))
-    return list(dict.fromkeys(rows))
+        for row in _best(known, points):
+            rows.setdefault(row, _origin(known, record))
+    return rows
+
+
+def _origin(known: Record, here: Record) -> str:
+    sizes = ", ".join(f"{name}={size}" for name, size in _sizes(known.problem).items())
+    there = "" if known.device == here.device else f"on {known.device}"
+    return " ".join(filter(None, (sizes, there))) or "another file"
 
 
 def _best(record: Record, points: Points) -> list[int]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import runpy
 import sys
 import time
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from gpuadvisor.collectors.kernels.child.arguments import Arguments, difference
@@ -64,7 +66,10 @@ class Session:
                 "a Python that has it with --python"
             ) from None
         if not torch.cuda.is_available():
-            raise UsageError(f"torch {torch.__version__} of {sys.executable} finds no GPU")
+            raise UsageError(
+                f"torch {torch.__version__} of {sys.executable} finds no GPU: check it with "
+                "`gpuadvisor doctor`, or give a Python whose torch finds one with --python"
+            )
         torch.cuda.set_device(request["gpu"])
         # One with a handle: that of torch's default stream is 0, which some take for none.
         torch.cuda.set_stream(torch.cuda.Stream())
@@ -261,6 +266,14 @@ def _place(file: str, error: BaseException) -> str:
         trace = trace.tb_next
     if isinstance(error, SyntaxError) and error.lineno:
         line = f"line {error.lineno}: "
+    wrong = re.search(
+        r"Kernel\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error)
+    )
+    if wrong:
+        fields = list(Kernel.__dataclass_fields__)
+        near = get_close_matches(wrong[1], fields, 1)
+        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(fields)}"
+        return f"{line}a Kernel has no {wrong[1]}=: {hint}"
     return f"{line}{type(error).__name__}: {error}"
 
 

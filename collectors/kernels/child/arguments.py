@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gpuadvisor.domain.kernels import Array, Kernel, Names
+from gpuadvisor.domain.kernel_rules import Names
+from gpuadvisor.domain.kernels import Array, Kernel
 from gpuadvisor.errors import UsageError
 
 GUARD = 1024

@@ -58,7 +58,10 @@ def test_the_name_and_the_macros_come_from_the_source():
         ({"parameters": {}}, "has no parameters"),
         ({"parameters": {"block": 32}}, "needs a list of values, not 32"),
         ({"parameters": {"block": [1, 1]}}, "block has a value twice"),
-        ({"default": {"blok": 32}}, "there is no blok: did you mean block?"),
+        ({"default": {"blok": 32}}, "its default sets blok, but there is no blok: did you mean"),
+        ({"parameters": ["block"]}, """parameters is written as {"block": [64, 128]}, not ["""),
+        ({"restrictions": "n > 1"}, """restrictions is written as ["block <= n"], not 'n > 1'"""),
+        ({"problems": {"n": 1}}, """problems is written as [{"n": 4096}], not {"""),
         ({"default": {"block": 33}}, "block=33 is none of the values"),
         ({"problems": [{"block": 1}]}, "block is both a parameter and a size"),
         ({"source": "nothing"}, "nothing cannot be read"),
@@ -77,7 +80,7 @@ def test_a_declaration_that_makes_no_sense_is_refused(changes, said):
         ("blok > 3", "there is no blok: did you mean block?"),
         ("block >", "it is no Python expression"),
         ("block // (tile - 1) > 0", "fails for n=128, block=32, tile=1: ZeroDivisionError"),
-        ("block > 1000", "leave no point for n=128"),
+        ("block > 1000", 'leave no point for n=128: no values meet "block > 1000"; loosen it'),
         ("block > 32", 'default (block=32, tile=1) violates the restriction "block > 32"'),
     ],
 )
@@ -85,6 +88,13 @@ def test_a_restriction_that_makes_no_sense_is_named(restriction, said):
     with pytest.raises(UsageError) as refused:
         kernel(restrictions=[restriction]).checked_points({"n": 128})
     assert said in str(refused.value)
+
+
+def test_restrictions_that_leave_nothing_together_are_said_to():
+    made = kernel(restrictions=["block > 64", "block // (tile - 1) > 64 if tile > 1 else False",
+                                "block * tile < 256"])  # fmt: skip
+    with pytest.raises(UsageError, match="leave no point for n=128: loosen them, or give more"):
+        made.checked_points({"n": 128})
 
 
 @pytest.mark.parametrize("grid", ["n / 3", "0", [1, 2, 3, 4], "n > 3"])

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-from gpuadvisor.domain.kernels import Kernel, Names
+from gpuadvisor.domain.kernel_rules import Names
+from gpuadvisor.domain.kernels import Kernel
 from gpuadvisor.errors import UsageError
 
 TARGET_MODULES = ("*",)

@@ -18,7 +18,8 @@ from gpuadvisor.collectors.kernels.child.backends import (
     cubin,
     threads,
 )
-from gpuadvisor.domain.kernels import Kernel, Names
+from gpuadvisor.domain.kernel_rules import Names
+from gpuadvisor.domain.kernels import Kernel
 from gpuadvisor.errors import UsageError
 
 STATIC_SHARED_BYTES = 48 * 1024

@@ -13,7 +13,8 @@ from gpuadvisor.collectors.kernels.child.backends import (
     is_from,
     threads,
 )
-from gpuadvisor.domain.kernels import Kernel, Names
+from gpuadvisor.domain.kernel_rules import Names
+from gpuadvisor.domain.kernels import Kernel
 
 
 def takes(source: Any) -> bool:

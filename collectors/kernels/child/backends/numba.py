@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, Target, threads
-from gpuadvisor.domain.kernels import Kernel, Names
+from gpuadvisor.domain.kernel_rules import Names
+from gpuadvisor.domain.kernels import Kernel
 
 
 def takes(source: Any) -> bool:

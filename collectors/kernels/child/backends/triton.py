@@ -12,7 +12,8 @@ from gpuadvisor.collectors.kernels.child.backends import (
     cubin,
     is_from,
 )
-from gpuadvisor.domain.kernels import Array, Kernel, Names
+from gpuadvisor.domain.kernel_rules import Names
+from gpuadvisor.domain.kernels import Array, Kernel
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """Parameters that are the compiler's and not the kernel's (`triton.Config`)."""
