@@ -24,7 +24,11 @@ BRUTE_FORCE = 300
 """Points up to which all are evaluated: a search needs about a hundred anyway (replays of published
 spaces), and the importance of parameters is exact then."""
 _FIRST = 10
-"""Points drawn by chance before there is a model."""
+"""Points before there is a model: away from each other, so that it sees all of the space."""
+_DRAWN = 20
+"""Points drawn by chance, of which the one farthest from all before is the next of the first: the
+best candidate of Mitchell (Spectrally optimal sampling for distribution ray tracing, 1991). With
+more of them it is the corners of the space that are looked at first."""
 _REFIT_SHARE, _REFIT_LEAST = 10, 4
 """The model's lengths are found anew after a tenth of the evaluations, but at least four."""
 _CANDIDATES = 3000
@@ -109,7 +113,10 @@ class ModelSearch:
 
     def _promising(self) -> int:
         costs = np.array(self._costs)
-        if len(costs) + len(self._awaited) < _FIRST or not np.isfinite(costs).any():
+        taken = [*self._rows, *self._awaited]
+        if taken and len(taken) < _FIRST:
+            return self._farthest(taken)
+        if not taken or not np.isfinite(costs).any():
             return next(int(row) for row in self._order if self._open[row])
         values = _levelled(costs)
         known = self._points.features[self._rows]
@@ -128,6 +135,15 @@ class ModelSearch:
         rows = self._candidates(int(np.nanargmin(costs)))
         mean, deviation = self._model.predict(known, values, self._points.features[rows])
         return int(rows[np.argmax(_expected_improvement(best, mean, deviation))])
+
+    def _farthest(self, taken: Sequence[int]) -> int:
+        """Return the row, of some drawn by chance, that is farthest from the nearest taken one."""
+        rows = np.flatnonzero(self._open)
+        if len(rows) > _DRAWN:
+            rows = self._random.choice(rows, _DRAWN, replace=False)
+        features = self._points.features
+        squares = (features[rows][:, None] - features[list(taken)][None]) ** 2
+        return int(rows[np.argmax(squares.sum(2).min(1))])
 
     def _candidates(self, best: int) -> NDArray[np.intp]:
         rows = np.flatnonzero(self._open)

@@ -1,6 +1,8 @@
 """Searches over feasible points, on spaces whose best is known."""
 
 import math
+from itertools import combinations
+from statistics import median
 
 import pytest
 
@@ -63,6 +65,20 @@ def test_the_model_proposes_other_points_while_some_are_on_their_way():
     assert best.settings == {"x": 128, "y": 4, "mode": "vector"}
     visited = [tuple(trial.settings.values()) for trial in made.trials]
     assert len(set(visited)) == len(visited) == 40
+
+
+def nearest_two(strategy, seed):
+    """The distance of the two nearest of the first ten points."""
+    made = evaluator(10)
+    PointSearch(made, POINTS, seed, strategy).run()
+    features = POINTS.features[[POINTS.find(trial.settings) for trial in made.trials]]
+    return min(math.dist(one, other) for one, other in combinations(features, 2))
+
+
+def test_the_first_points_of_the_model_lie_away_from_each_other():
+    seeds = range(20)
+    apart = median(nearest_two("model", seed) for seed in seeds)
+    assert apart > 1.5 * median(nearest_two("random", seed) for seed in seeds)
 
 
 @pytest.mark.parametrize(
