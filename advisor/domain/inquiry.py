@@ -6,6 +6,7 @@ gpuadvisor and gives them. Orders and answers are JSON objects.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,15 +22,19 @@ Launch = Callable[[], object]
 class Clock(Protocol):
     """Times what runs on the script's device."""
 
+    @abstractmethod
     def mark(self) -> Any:
         """Return a mark of the device's present place in its work, without waiting for it."""
 
+    @abstractmethod
     def between_ms(self, begin: Any, end: Any) -> float:
         """Return the time between two marks that the device has passed, in milliseconds."""
 
+    @abstractmethod
     def synchronize(self) -> None:
         """Wait until the device has done all that it was given."""
 
+    @abstractmethod
     def against(
         self,
         default: Launch,

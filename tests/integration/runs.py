@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import gettempdir
 
+from gpuadvisor.collectors.script.inquiry import ScriptWitness, patient
 from gpuadvisor.collectors.script.request import Command, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script, start_common_template
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.inquiry import Found
+from gpuadvisor.tuners.knobs import load_knobs
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 CPU = Device("cpu", 0, "cpu")
@@ -42,6 +45,15 @@ def request(
     }
     environment = {**always, **environment}
     return RunRequest(command, Specification(seed=1, schedule=schedule), CPU, limits, environment)
+
+
+def triton_kernels_of(wanted: RunRequest, seconds: float) -> Found:
+    """What the knob `triton_kernels` finds in a script that runs, asked for so long at most."""
+    knob = load_knobs()["triton_kernels"]
+    place = f"{type(knob).__module__}:KNOB"
+    wanted = replace(wanted, limits=patient(wanted.limits, seconds))
+    with ScriptWitness(wanted, place, seconds) as witness:
+        return knob.find(witness)
 
 
 @contextmanager

@@ -22,11 +22,10 @@ from gpuadvisor.domain.inquiry import Ended, Found
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan
 from gpuadvisor.errors import Interrupted
-from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.knobs._triton import parse_lines
 from gpuadvisor.tuning.plans import read_plan, write_plan
 from tests.integration import program
-from tests.integration.runs import PATIENT, QUICK, request
+from tests.integration.runs import PATIENT, QUICK, request, triton_kernels_of
 
 FAKE = f"{Path(__file__).parents[1] / 'fake_triton'}:{program.CLOCK}"
 KNOB = "gpuadvisor.tuners.knobs.triton_kernels:KNOB"
@@ -37,9 +36,7 @@ SHAPE = ("cpu", "4", "256")
 
 def find(script: str, *args: str, seconds: float = 70.0) -> Found:
     command = Command(sys.executable, script, args, folder=str(program.SCRIPTS))
-    wanted = request(command, QUICK, patient(PATIENT, seconds), **TIMED)
-    with ScriptWitness(wanted, KNOB, seconds) as witness:
-        return load_knobs()["triton_kernels"].find(witness)
+    return triton_kernels_of(request(command, QUICK, **TIMED), seconds)
 
 
 @pytest.fixture(scope="module")
@@ -197,10 +194,8 @@ def test_a_script_without_triton_has_nothing_to_be_found(tmp_path):
         "while True:\n    m(torch.ones(2)).sum().backward()\n"
     )
     command = Command(sys.executable, "plain.py", folder=str(tmp_path))
-    wanted = request(command, QUICK, patient(PATIENT, 30))
-    with ScriptWitness(wanted, KNOB, 30) as witness:
-        found = load_knobs()["triton_kernels"].find(witness)
-        assert found.why == "the script imports no Triton"
+    found = triton_kernels_of(request(command, QUICK), 30)
+    assert found.why == "the script imports no Triton"
 
 
 def test_a_script_without_steps_cannot_be_asked(tmp_path):
@@ -278,9 +273,7 @@ while True:
 def test_the_real_triton_launches_as_is_expected_in_its_interpreter(tmp_path):
     (tmp_path / "interpreted.py").write_text(INTERPRETED)
     command = Command(sys.executable, "interpreted.py", folder=str(tmp_path))
-    wanted = request(command, QUICK, patient(PATIENT, 90), TRITON_INTERPRET="1")
-    with ScriptWitness(wanted, KNOB, 90) as witness:
-        found = load_knobs()["triton_kernels"].find(witness)
+    found = triton_kernels_of(request(command, QUICK, TRITON_INTERPRET="1"), 90)
     assert found.value is not None, found
     lines = {line.kernel.partition("@")[0]: line for line in parse_lines(found.value)}
     assert lines["__main__.scale_kernel"].values["BLOCK"] > 16

@@ -12,19 +12,17 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.collectors.devices import list_gpus
-from gpuadvisor.collectors.script.inquiry import ScriptWitness, patient
 from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.inquiry import Found
-from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.plans import read_plan
+from tests.integration.runs import triton_kernels_of
 
 pytestmark = pytest.mark.gpu
 
 pytest.importorskip("triton")
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-KNOB = "gpuadvisor.tuners.knobs.triton_kernels:KNOB"
 LAYERS = ("cuda", "65536", "512")
 """128 MiB a tensor; its column sum has 8 blocks of 64 columns for more than 100 multiprocessors."""
 
@@ -134,10 +132,9 @@ def find(folder: Path, text: str, seconds: float = 120.0) -> Found:
         Command(sys.executable, "script.py", folder=str(folder)),
         Specification(seed=0, schedule=Schedule()),
         device,
-        patient(Limits(startup_s=180.0), seconds),
+        Limits(startup_s=180.0),
     )
-    with ScriptWitness(wanted, KNOB, seconds) as witness:
-        return load_knobs()["triton_kernels"].find(witness)
+    return triton_kernels_of(wanted, seconds)
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-Launch = Callable[[], object]
+from gpuadvisor.domain.inquiry import Clock, Launch
 
 WARM_UP = 2
 """Launches that are not counted: the first one may load code."""
@@ -29,20 +29,8 @@ QUEUED_S, MOST_QUEUED = 0.05, 1000
 """Time of launches that are queued at once, and their number (CUDA's queue holds 1,024)."""
 
 
-class Clock(ABC):
+class TurnsClock(Clock):
     """Times launches in turns."""
-
-    @abstractmethod
-    def mark(self) -> Any:
-        """Return a mark of the device's present place in its work, without waiting for it."""
-
-    @abstractmethod
-    def between_ms(self, begin: Any, end: Any) -> float:
-        """Return the time between two marks that the device has passed, in milliseconds."""
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Wait until the device has done all that it was given."""
 
     @abstractmethod
     def lead(self) -> None:
@@ -99,7 +87,7 @@ class Clock(ABC):
         return both[0] + more[0], both[1] + more[1], False
 
 
-class GpuClock(Clock):
+class GpuClock(TurnsClock):
     """Times launches on the current GPU."""
 
     def __init__(self, is_cold: bool = True) -> None:
@@ -150,7 +138,7 @@ class GpuClock(Clock):
         return launches
 
 
-class HostClock(Clock):
+class HostClock(TurnsClock):
     """Times launches that are over when they return, as those of a CPU are."""
 
     def mark(self) -> Any:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuadvisor.collectors.kernels.child.arguments import difference, rounding
-from gpuadvisor.collectors.kernels.child.timing import Clock, GpuClock, HostClock
+from gpuadvisor.collectors.kernels.child.timing import GpuClock, HostClock
 from gpuadvisor.collectors.script.child.channel import leave
+from gpuadvisor.domain.inquiry import Clock
 from gpuadvisor.domain.target import Target
 
 NAME = "inquiry"
