@@ -7,16 +7,14 @@ through ablation, rehearsal and proof as anything else; what is worthless beside
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.collectors.script.live import run_live
 from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Specification
-from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.loader_supply import LoaderSupply
-from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
@@ -29,9 +27,9 @@ from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.arguments import applied
 from gpuadvisor.tuning.budget import Budget, schedule_for
 from gpuadvisor.tuning.loader_supply import SupplyTimer, narrowed
-from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Progress, Silent, limits_for
+from gpuadvisor.tuning.trial_runner import limits_for
 from gpuadvisor.tuning.turning import is_live
+from gpuadvisor.tuning.value_finding import InOneScript
 
 COSTLY_S = 20.0
 """Time that a knob adds to its first steps from which it is screened after those that add less:
@@ -48,18 +46,8 @@ CEILING_TIMES = 3
 CACHED_PLACE = "gpuadvisor.collectors.script.child.cached_batch:CACHED"
 
 
-@dataclass(frozen=True)
-class Screener:
+class Screener(InOneScript):
     """Screens the knobs of one study, on its first device."""
-
-    options: TuneOptions
-    device: Device
-    knobs: Mapping[str, Knob]
-    baseline: Measurement
-    cores: tuple[int, ...] = ()
-    """CPU cores to keep to; empty for all."""
-    cancelled: Callable[[], bool] = lambda: False
-    progress: Progress = field(default_factory=Silent)
 
     def screening(
         self,

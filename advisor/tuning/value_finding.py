@@ -29,8 +29,8 @@ Triton kernel take as long."""
 
 
 @dataclass(frozen=True)
-class ValueFinder:
-    """Finds values of one study's knobs, on its first device."""
+class InOneScript:
+    """What a study needs that asks one running script, on its first device."""
 
     options: TuneOptions
     device: Device
@@ -40,6 +40,10 @@ class ValueFinder:
     """CPU cores to keep to; empty for all."""
     cancelled: Callable[[], bool] = lambda: False
     progress: Progress = field(default_factory=Silent)
+
+
+class ValueFinder(InOneScript):
+    """Finds values of one study's knobs."""
 
     def found(
         self,
