@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any
 
 from gpuadvisor.collectors.devices import inventory
@@ -44,11 +45,26 @@ def suggest_block(
     >>> suggest_block({"registers_per_thread": 40}, (4096, 4096), gpu="H100").block
     (32, 8, 1)
     """
-    sides = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
+    sides = _sides(shape)
+    if sm_count is not None and sm_count < 1:
+        raise UsageError(f"sm_count is a number of SMs from 1 on, not {sm_count}")
     found, name = _gpu(gpu)
     counts = sm_counts(name) if sm_count is None else (sm_count,)
     resources = resources_of(kernel)
     return choose(Problem(architecture(found), counts, resources, sides[::-1], element_bytes))
+
+
+def _sides(shape: Any) -> tuple[int, ...]:
+    try:
+        return (index(shape),)
+    except TypeError:
+        pass
+    try:
+        return tuple(map(index, shape))
+    except TypeError:
+        raise UsageError(
+            f"a shape is one to three whole numbers, as 1000 or (1080, 1920), not {shape!r}"
+        ) from None
 
 
 def _gpu(gpu: str | None) -> tuple[tuple[int, int] | str, str]:

@@ -126,6 +126,9 @@ def test_a_compiled_kernel_tells_what_it_takes(kernel, most):
     [
         (None, (), "H100", "one to three sides"),
         (None, (4, 0), "H100", "one to three sides"),
+        (None, "abc", "H100", "as 1000 or (1080, 1920), not 'abc'"),
+        (None, (3, "x"), "H100", "a shape is one to three whole numbers"),
+        (None, 100.5, "H100", "a shape is one to three whole numbers"),
         (None, 100, "Voodoo 2", "is not known by name"),
         (None, 100, "1.0", "is not known: give one of"),
         ({"regs": 3}, 100, "H100", "a kernel has no regs"),
