@@ -162,7 +162,9 @@ def main() -> None:
             ).replayed
             replayed.append(replace(late, strategy=f"model, {args.ahead} ahead"))
         space = KnownSpace([each.time_ms or math.inf for each in record.evaluations])
-        print(f"\n{path.name}: {space.points:,} points; random, exactly: {found.random}\n")
+        first, end = space.compared
+        print(f"\n{path.name}: {space.points:,} points; random, exactly: {found.random}; the score "
+              f"compares evaluations {first:,} to {end - 1:,}\n")  # fmt: skip
         print("| strategy | score | within 5 % | within 2 % | within 1 % | CPU ms a point |")
         print("| --- | --- | --- | --- | --- | --- |")
         for each in replayed:

@@ -52,12 +52,19 @@ class KnownSpace:
                 return drawn + 1
         return self.points
 
+    @property
+    def compared(self) -> tuple[int, int]:
+        """The first evaluation that the score compares, and the one after the last: few where the
+        median is far from the best, as a random search has soon gone most of that way.
+        """
+        first = max(1, self._evaluations_to(START))
+        return first, max(self._evaluations_to(CUT_OFF), first + 3)
+
     def score(self, searches: Sequence[Sequence[float]]) -> float:
         """Return the performance score of searches with different seeds: the costs of each in the
         order of evaluation.
         """
-        first = max(1, self._evaluations_to(START))
-        counts = np.arange(first, max(self._evaluations_to(CUT_OFF), first + 3), dtype=np.int64)
+        counts = np.arange(*self.compared, dtype=np.int64)
         expected = self._random_curve(counts)
         reached = self.valid[np.round(self._mean_rank(searches, counts)).astype(int)]
         left = expected - self.best

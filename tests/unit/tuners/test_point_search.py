@@ -139,4 +139,7 @@ def test_scores_tell_random_from_good():
     assert space.score(draws) == pytest.approx(0, abs=0.15)
     assert space.score([[1.0]]) == pytest.approx(1)
     assert space.random_evaluations_within(0.001) == 500
+    assert space.compared == (2, 38)
+    # From a median that is far away, a few draws go most of the way to the best.
+    assert KnownSpace([1 + number / 2 for number in range(999)] + [1e6] * 1500).compared == (2, 5)
     assert space.evaluations_within([math.inf, 1.5, 1.0], 0.01) == 3
