@@ -172,7 +172,7 @@ class Lane:
     def __post_init__(self) -> None:
         home = {"GPUADVISOR_HOME": str(self.folder / "home")}
         cache = {"XDG_CACHE_HOME": str(self.folder / "cache")}
-        visible = {"CUDA_VISIBLE_DEVICES": str(self.number) if self.device == "cuda" else ""}
+        visible = {"CUDA_VISIBLE_DEVICES": gpu_of(self.number) if self.device == "cuda" else ""}
         self._environment = {**os.environ, **home, **cache, **visible}
         if paths := os.environ.get("PYTHONPATH"):  # a lane has a folder of its own
             absolute = [str(Path(each).resolve()) for each in paths.split(os.pathsep)]
@@ -314,6 +314,15 @@ class Lane:
             return None, "", error
 
 
+def gpu_of(lane: int) -> str:
+    """Return the GPU of a lane, one of those that are visible; ValueError if there are fewer."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = visible.split(",") if visible else [str(lane)] * (lane + 1)
+    if lane >= len(gpus):
+        raise ValueError(f"{lane + 1} lanes want a GPU each: visible are {visible}")
+    return gpus[lane]
+
+
 def tasks(gates: str, device: str, has_neighbour: bool) -> list[Task]:
     """Return the gates that are asked for, all kinds in step."""
     wanted = []
@@ -398,6 +407,11 @@ def main() -> None:
         here = sorted(os.sched_getaffinity(0))
         if chosen.lanes * chosen.cores > len(here):
             parser.error(f"{chosen.lanes} lanes of {chosen.cores} cores: here are {len(here)}")
+        if chosen.device == "cuda":
+            try:
+                gpu_of(chosen.lanes - 1)
+            except ValueError as error:
+                parser.error(str(error))
         session(table, table.missing(wanted, chosen.seconds), chosen, here)
     print("\n".join(shown(table.lines())))
 

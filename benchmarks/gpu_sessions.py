@@ -1,14 +1,19 @@
 """Run what still has to be measured on GPUs, packed for a machine that is had for minutes.
 
+    python benchmarks/gpu_sessions.py smoke --seconds 120 && \\
     python benchmarks/gpu_sessions.py NAME [--set script=vae] --kept /tmp/kept [--seconds 560]
     python benchmarks/gpu_sessions.py --list
 
-`gpu_sessions.toml` names the sessions. The jobs of one run side by side, each on GPUs and cores of
-its own, and append what they measure to files in the folder that is kept, so that the same command
-goes on where it was cut off. Each job's output is a file in `--out`, beside a copy of what was
-kept; the last lines of each are printed. Jobs that are not done when the time is up are told to
-end, as Ctrl-C would. Where one command may not last as long as a session, start it with `setsid`
-and look at its output in later ones.
+`gpu_sessions.toml` names the sessions; `smoke` says first whether anything would fail at once. The
+jobs of one run side by side, each on GPUs and cores of its own, and append what they measure to
+files in the folder that is kept, so that the same command goes on where it was cut off. Each job's
+output is a file in `--out`, and `NAME.tar.gz` there, in parts of 15 MB, all that was kept but
+stores, caches and data; the last lines of each job are printed. On another machine put the parts
+together and unpack them into the folder that is kept, to go on there.
+
+Jobs that are not done when the time is up are told to end, as Ctrl-C would. Status 1 if a job ended
+by itself with another status than 0. Where one command may not last as long as a session, start it
+with `setsid` and look at its output in later ones: `--pack NAME` packs what is there so far.
 """
 
 from __future__ import annotations
@@ -19,11 +24,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -33,7 +40,11 @@ SESSIONS = Path(__file__).with_suffix(".toml")
 PATIENCE_S = 25.0
 """Time that a job has to end when it is told to: a gate removes its folders and children first."""
 LAST_LINES = 12
-"""Of each job's output, printed when a session ends."""
+"""Of each job's output, printed when a session ends, where its table names no other number."""
+PART_BYTES = 15_000_000
+"""Of an archive: who fetches files may be limited in how large one is."""
+LEFT_BEHIND = ("home*", "public", "cache*")
+"""Of what was kept, not packed: stores, caches, and code and data that can be had again."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,8 @@ class Job:
     gpus: tuple[int, ...] = ()
     seconds: float | None = None
     """Longest time, where that is less than the session's."""
+    lines: int = LAST_LINES
+    """Of its output, printed in the end."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +161,9 @@ def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
-def run(session: Session, kept: Path, out: Path, seconds: float, given: Mapping[str, str]) -> None:
-    """Run a session's jobs side by side until all are done or the time is up.
+def run(session: Session, kept: Path, out: Path, seconds: float, given: Mapping[str, str]) -> int:
+    """Run a session's jobs side by side until all are done or the time is up; return how many of
+    them failed by themselves.
 
     What is `given` stands in commands for its name in braces, as do the folder and the time.
     """
@@ -161,14 +175,14 @@ def run(session: Session, kept: Path, out: Path, seconds: float, given: Mapping[
             shutil.copy(ROOT / name, kept)
     cores_of = shares(session.jobs, sorted(os.sched_getaffinity(0)))
     running: dict[Job, subprocess.Popen[bytes]] = {}
-    limits = {}
+    limits, failed = {}, 0
     try:
         for job, cores in zip(session.jobs, cores_of, strict=True):
             longest = min(job.seconds or seconds, seconds)
             limits[job] = time.monotonic() + longest
             places = {
                 "kept": str(kept.absolute()),
-                "seconds": str(int(longest - PATIENCE_S)),
+                "seconds": str(max(1, int(longest - PATIENCE_S))),
                 **given,
             }
             running[job] = start(job, cores, places, out)
@@ -176,26 +190,52 @@ def run(session: Session, kept: Path, out: Path, seconds: float, given: Mapping[
             over = [p for job, p in running.items() if time.monotonic() > limits[job]]
             end([process for process in over if process.poll() is None])
             time.sleep(0.2)
+        failed = sum(bool(process.poll()) for process in running.values())
     finally:
         end(list(running.values()))
-        _report(running, kept, out)
+        _report(running, out)
+        pack(session.name, kept, out)
+    return failed
 
 
-def _report(running: Mapping[Job, subprocess.Popen[bytes]], kept: Path, out: Path) -> None:
+def _report(running: Mapping[Job, subprocess.Popen[bytes]], out: Path) -> None:
     for job, process in running.items():
         lines = (out / f"{job.name}.log").read_text("utf-8", "replace").splitlines()
         print(f"\n== {job.name}: status {process.returncode}")
-        print("\n".join(lines[-LAST_LINES:]))
-    for path in kept.iterdir():
-        if path.is_file():
-            shutil.copy(path, out)
+        print("\n".join(lines[-job.lines :]))
 
 
-def main() -> None:
-    """List the sessions, or run one."""
+def pack(name: str, kept: Path, out: Path) -> None:
+    """Pack what was kept into `NAME.tar.gz.00` and so on in another folder; nothing if there is
+    nothing. `cat NAME.tar.gz.* | tar xz -C KEPT` unpacks it.
+    """
+    for old in out.glob(f"{name}.tar.gz.*"):
+        old.unlink()
+    found = sorted(each for each in kept.iterdir() if each.resolve() != out.resolve())
+    if not any(map(_is_packed, found)):
+        return
+    whole = out / f"{name}.tar.gz"
+    with tarfile.open(whole, "w:gz", compresslevel=6) as archive:
+        for each in found:
+            archive.add(each, each.name, filter=lambda about: about if _is_packed(about) else None)
+    with whole.open("rb") as file:
+        parts = iter(lambda: file.read(PART_BYTES), b"")
+        for number, part in enumerate(parts):
+            (out / f"{whole.name}.{number:02}").write_bytes(part)
+    whole.unlink()
+
+
+def _is_packed(file: Path | tarfile.TarInfo) -> bool:
+    name = Path(file.name).name
+    return not any(fnmatch(name, pattern) for pattern in LEFT_BEHIND)
+
+
+def main() -> int:
+    """List the sessions, or run one; 1 where one of its jobs failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", nargs="?", choices=list(sessions()))
     parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--pack", action="store_true", help="only pack what was kept so far")
     parser.add_argument("--kept", type=Path, default=Path("/tmp/kept"), help="goes on from there")
     parser.add_argument(
         "--out", type=Path, help="logs and results (default: the kept folder's out)"
@@ -207,15 +247,20 @@ def main() -> None:
     if chosen.list or chosen.name is None:
         for session in sessions().values():
             print(f"{session.name}: {session.gpus} GPUs, {session.cores} cores\n  {session.about}")
-        return
+        return 0
     session = sessions()[chosen.name]
+    out = chosen.out or chosen.kept / "out"
+    if chosen.pack:
+        out.mkdir(parents=True, exist_ok=True)
+        pack(session.name, chosen.kept, out)
+        return 0
     given = {"python": chosen.python, **dict(each.split("=", 1) for each in chosen.set)}
     if lacking := sorted(session.asks - given.keys()):
         parser.error(
             f"{session.name} asks for --set " + " ".join(f"{each}=..." for each in lacking)
         )
-    run(session, chosen.kept, chosen.out or chosen.kept / "out", chosen.seconds, given)
+    return int(run(session, chosen.kept, out, chosen.seconds, given) > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

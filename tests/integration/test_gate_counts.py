@@ -1,6 +1,7 @@
 """What a gate counts in the steps of real scripts."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -156,7 +157,7 @@ def test_on_a_gpu_one_more_is_named(tmp_path, base, head, metric, named):
         subprocess.run([*git, *words], check=True)
     script.write_text(GATED.replace("MORE", head))
     options = ("--only", ",".join({"kernels", metric or "kernels"}), "--json")
-    visible = {"CUDA_VISIBLE_DEVICES": "0"}
+    visible = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
     answer = program.run(tmp_path, "gate", "--base", "HEAD", *options, "train.py", folder=repo,
                          **visible)  # fmt: skip
     assert answer.status in (0, 4), answer.err

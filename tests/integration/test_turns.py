@@ -8,10 +8,11 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from gpuadvisor.collectors.devices import list_gpus
 from gpuadvisor.collectors.script.request import Command, Limits
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule
-from gpuadvisor.collectors.script.turns import LEAST_BLOCKS, Turns
+from gpuadvisor.collectors.script.turns import BLOCK_S, BUSY, LEAST_BLOCKS, Turns
 from gpuadvisor.domain.study import TrialState
 from tests.integration import runs
 
@@ -42,6 +43,40 @@ def both(tmp_path):
         return turns, outcomes
 
     return both
+
+
+TRAINING = """
+import torch
+weights = torch.randn(1024, 1024, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([weights], lr=1e-9)
+while True:
+    optimizer.zero_grad()
+    (weights @ weights).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.gpu
+def test_two_contexts_of_one_gpu_work_one_at_a_time(tmp_path):
+    (tmp_path / "train.py").write_text(TRAINING)
+    device = list_gpus()[0]
+    command = Command(sys.executable, "train.py", folder=str(tmp_path))
+    schedule = Schedule(measure_s=1.0, window_s=BLOCK_S)
+    turns = Turns(schedule.measure_s, 20, 60.0, "seed")
+
+    def run(seat):
+        request = replace(runs.request(command, schedule, PATIENT), device=device, seat=seat)
+        try:
+            return run_script(request)
+        finally:
+            seat.leave()
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(run, turns.seats))
+    assert [each.state for each in outcomes] == [TrialState.COMPLETE] * 2, outcomes
+    assert {each.measurement.facts.device for each in outcomes} == {"cuda"}
+    assert len(turns.blocks_ms[0]) >= LEAST_BLOCKS
+    assert max(seat.busy for seat in turns.seats) < BUSY  # it waits without a core, and idle
 
 
 def steps_of(path):

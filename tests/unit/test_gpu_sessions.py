@@ -3,6 +3,7 @@
 import importlib.util
 import shlex
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def test_what_a_session_runs_is_there(session):
     named = [word for word in words if word.startswith(("benchmarks/", "tests"))]
     assert named
     for name in (*named, *session.starts_from):
-        assert (ROOT / name.removesuffix(";")).exists(), name
+        assert (ROOT / name.removesuffix(";").partition("::")[0]).exists(), name
 
 
 @pytest.mark.parametrize("session", sessions().values(), ids=lambda each: each.name)
@@ -50,15 +51,37 @@ def test_jobs_go_on_where_they_were(tmp_path, capsys):
     line = "echo $CUDA_VISIBLE_DEVICES {word} >> {kept}/done; echo said"
     session = Session("made", "", (Job("one", line, 1, (1,)), Job("two", line, 1, (0,))))
     for _ in range(2):
-        run(session, kept, out, 60.0, {"word": "x"})
-    assert sorted((out / "done").read_text().split("\n")) == ["", "0 x", "0 x", "1 x", "1 x"]
+        assert run(session, kept, out, 60.0, {"word": "x"}) == 0
+    assert sorted((kept / "done").read_text().split("\n")) == ["", "0 x", "0 x", "1 x", "1 x"]
     assert "== two: status 0\nsaid\nsaid" in capsys.readouterr().out
+
+
+def test_what_was_kept_is_packed_in_parts_without_stores(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PART_BYTES", 100)
+    kept, out = tmp_path / "kept", tmp_path / "kept" / "out"
+    line = (
+        "mkdir -p {kept}/home-x {kept}/a/home {kept}/a/b; echo 1 | tee {kept}/a/b/c {kept}/home-x/d"
+    )
+    run(Session("made", "", (Job("one", line, 1),)), kept, out, 60.0, {})
+    parts = sorted(out.glob("made.tar.gz.*"))
+    assert len(parts) > 1
+    whole = tmp_path / "whole"
+    whole.write_bytes(b"".join(each.read_bytes() for each in parts))
+    with tarfile.open(whole) as archive:
+        assert archive.getnames() == ["a", "a/b", "a/b/c"]
+
+
+def test_a_job_that_fails_is_counted_and_told(tmp_path, capsys):
+    jobs = Job("bad", "echo because; exit 3", 1), Job("good", "true", 1)
+    assert run(Session("made", "", jobs), tmp_path / "kept", tmp_path / "out", 60.0, {}) == 1
+    assert "== bad: status 3\nbecause" in capsys.readouterr().out
+    assert not list((tmp_path / "out").glob("*.gz*"))  # nothing was kept
 
 
 def test_what_is_not_done_ends_with_the_time_and_its_children_too(tmp_path):
     session = Session("made", "", (Job("slow", "sleep 60 & echo $! > {kept}/child; wait", 1),))
     run(session, tmp_path / "kept", tmp_path, 3.0, {})
-    child = int((tmp_path / "child").read_text())
+    child = int((tmp_path / "kept" / "child").read_text())
     until_s = time.monotonic() + 60.0  # it was killed: the kernel takes it down when it comes to it
     while is_running(child) and time.monotonic() < until_s:
         time.sleep(0.02)

@@ -56,6 +56,18 @@ class Target:
         torch.cuda.set_device(self.gpu)
 
 
+class TorchStream:
+    """torch's current stream, as other libraries take one (`__cuda_stream__`, CUDA's protocol)."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.handle = int(torch.cuda.current_stream().cuda_stream)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
 class Backend(Protocol):
     """A module of this folder."""
 

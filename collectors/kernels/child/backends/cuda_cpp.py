@@ -15,6 +15,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
     CannotBuild,
     Launchable,
     Target,
+    TorchStream,
     cubin,
     threads,
 )
@@ -45,7 +46,7 @@ def build(kernel: Kernel, source: str, names: Names, target: Target) -> Launchab
     configuration = core.LaunchConfig(grid=grid, block=block, shmem_size=shared)
     device = core.Device(torch.cuda.current_device())
     device.set_current()
-    stream = device.create_stream(_TorchStream(torch.cuda.current_stream().cuda_stream))
+    stream = device.create_stream(TorchStream())
     sizes = _sizes(compiled)
 
     def launch(arguments: Sequence[Any]) -> object:
@@ -105,16 +106,6 @@ def _core() -> Any:
     if not hasattr(core, "Program"):  # before 0.5
         from cuda.core import experimental as core
     return core
-
-
-class _TorchStream:
-    """A stream of torch as other libraries take one."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self._handle
 
 
 def _flags(kernel: Kernel) -> dict[str, Any]:

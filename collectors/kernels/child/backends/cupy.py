@@ -10,6 +10,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
     CannotBuild,
     Launchable,
     Target,
+    TorchStream,
     is_from,
     threads,
 )
@@ -25,7 +26,6 @@ def takes(source: Any) -> bool:
 def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchable:
     """Compile through CuPy for the current GPU."""
     import cupy
-    import torch
 
     block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
     compiled = _compiled(kernel, source, names)
@@ -38,8 +38,7 @@ def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchab
 
     def launch(arguments: Sequence[Any]) -> object:
         values = [_argument(cupy, each) for each in arguments]
-        stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
-        with stream:
+        with stream_of(cupy, TorchStream()):
             return compiled(grid, block, tuple(values), shared_mem=shared)
 
     return Launchable(launch, lambda: _resources(compiled))
@@ -64,6 +63,14 @@ def _compiled(kernel: Kernel, source: Any, names: Names) -> Any:
     except Exception as error:
         raise CannotBuild(f"it does not compile: {' '.join(str(error).split())[:400]}") from None
     return compiled
+
+
+def stream_of(cupy: Any, stream: TorchStream) -> Any:
+    """Return a stream as CuPy has one, which is a context."""
+    from_external = getattr(cupy.cuda.Stream, "from_external", None)
+    if from_external is not None:  # from CuPy 14 on, which warns of the other
+        return from_external(stream)
+    return cupy.cuda.ExternalStream(stream.handle)
 
 
 def _argument(cupy: Any, value: Any) -> Any:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Launchable, Target, threads
+from gpuadvisor.collectors.kernels.child.backends import (
+    CannotBuild,
+    Launchable,
+    Target,
+    TorchStream,
+    threads,
+)
 from gpuadvisor.domain.kernel_rules import Names
 from gpuadvisor.domain.kernels import Kernel
 
@@ -17,12 +23,11 @@ def takes(source: Any) -> bool:
 
 def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchable:
     """Return a launch; Numba compiles with the first one."""
-    import torch
     from numba import cuda
 
     block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
     shared = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
-    stream = cuda.external_stream(torch.cuda.current_stream().cuda_stream)
+    stream = cuda.external_stream(TorchStream().handle)
     configured = source[grid, block, stream, shared]
 
     def launch(arguments: Sequence[Any]) -> object:
