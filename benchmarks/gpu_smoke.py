@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -132,9 +133,13 @@ PACKAGES = ("torch", "triton", "cupy-cuda13x", "numba", "numba-cuda", "cuda-core
             "numpy", "nvidia-ml-py", "pytest", "gpuadvisor")  # fmt: skip
 
 
+PROGRAMS = ("bash", "cc", "git", "taskset", "unshare")
+"""Triton compiles its launchers with a C compiler; gates make work trees and pin processes."""
+
+
 def imports() -> int:
     """Import all that other steps need, and say which versions these are."""
-    failed = []
+    failed = [f"no program {each}" for each in PROGRAMS if shutil.which(each) is None]
     for name in MODULES:
         try:
             import_module(name)
