@@ -24,8 +24,12 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+try:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+except ModuleNotFoundError:
+    from pip._vendor.packaging.requirements import Requirement
+    from pip._vendor.packaging.utils import canonicalize_name
 
 pyproject = tomllib.loads((Path(sys.argv[1]) / "pyproject.toml").read_text("utf-8"))
 groups = pyproject["dependency-groups"]
@@ -52,7 +56,7 @@ while wanted:
         extras = [{"extra": extra} for extra in ("", *each.extras)]
         if need.marker is None or any(map(need.marker.evaluate, extras)):
             wanted.append(need)
-sys.exit("\n".join(sorted(missing)) or None)
+sys.exit("\n".join(sorted(set(missing))) or None)
 END
 }
 
@@ -65,10 +69,14 @@ case "${1:-} $#" in
     du -ch "$2"/*.whl | tail -n 1
     ;;
 "install "[23])
-    python=${3:-python3}
+    python=${3:-python3} wheels=()
+    compgen -G "$2/*.whl" >/dev/null || { echo "$2 has no wheels: download them first" >&2; exit 2; }
     quietly=(install --quiet --no-index --no-deps --no-compile --root-user-action ignore)
-    "$python" -m pip "${quietly[@]}" "$2"/*.whl
-    "$python" -m pip "${quietly[@]}" --no-build-isolation --editable "$root"
+    for wheel in "$2"/*.whl; do  # setuptools is for the build alone: torch asks for older ones
+        case $wheel in */setuptools-*) ;; *) wheels+=("$wheel") ;; esac
+    done
+    "$python" -m pip "${quietly[@]}" "${wheels[@]}"
+    "$python" -m pip "${quietly[@]}" --find-links "$2" --editable "$root"
     tell_missing "$python"
     ;;
 *)
