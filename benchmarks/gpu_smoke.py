@@ -30,7 +30,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LANES, LANE_CORES = 8, 2
+LANES, LANE_CORES = 12, 2
 """Steps side by side at most, and cores for each: most of it is the start of Python and torch."""
 LAST_LINES = 12
 """Of the output of a step that failed."""
@@ -116,7 +116,7 @@ STEPS = (
          ("{python}", "benchmarks/defects/record.py", "{folder}/rows.jsonl", "--seconds", "30",
           "--lanes", "1", "--only", "values_read-0"), wrong="[1-9] of them failed|^0 recorded"),
     Step("jobs", ("{python}", "benchmarks/jobs_on_gpu.py", "--seconds", "20", "--jobs", "launches"),
-         110.0, wrong="failed|not seen|Traceback", statuses=(0, 1)),
+         110.0, wrong="^launches: (failed|not seen)|^gpuadvisor[: ]|Traceback", statuses=(0, 1)),
     Step("the harness's cost", ("{python}", "benchmarks/harness_overhead.py", "--pairs", "4")),
 )  # fmt: skip
 
@@ -310,10 +310,7 @@ def failures(ended: Sequence[Ended], steps: Sequence[Step]) -> Iterator[str]:
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs as `CUDA_VISIBLE_DEVICES` names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named:
-        return named.split(",")
+    """Return those GPUs in `CUDA_VISIBLE_DEVICES` that are there, as that names them."""
     from gpuadvisor.collectors.devices import list_gpus
 
     return [str(each.index) for each in list_gpus()]
