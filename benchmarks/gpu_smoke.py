@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LANES, LANE_CORES = 12, 2
 """Steps side by side at most, and cores for each: most of it is the start of Python and torch."""
-LAST_LINES = 12
+LAST_LINES = 20
 """Of the output of a step that failed."""
 PATIENCE_S = 5.0
 """Time that a step has to end when it is told to."""
@@ -40,10 +40,10 @@ WIDTH = 220
 """Characters of a line that is printed: an assertion of pytest may have thousands."""
 PYTEST = ("{python}", "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "-p",
           "no:benchmark", "--tb=short")  # fmt: skip
-TUNE = ("{python}", "-m", "gpuadvisor", "tune-kernel", "--jobs", "2", "--json")
+TUNE = ("{python}", "-m", "gpuadvisor", "tune-kernel", "--jobs", "2")
 SKIPPED = r"\d skipped"
-NOT_COMPLETE = r'"(crashed|hung|wrong|out_of_memory)": [1-9]'
-"""States of points in the answer of `tune-kernel`; what does not fit on a GPU is `unsupported`."""
+NOT_COMPLETE = r"^  \d+ (crashed|hung|gave wrong results|ran out of memory).*"
+"""What `tune-kernel` says of points that failed; those that do not fit on a GPU are no failure."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Ended:
             return f"status {self.status}"
         wrong = self.step.wrong
         found = re.search(wrong, self.output, re.MULTILINE) if wrong else None
-        return f"it says {found[0]!r}" if found else ""
+        return f"it says {found[0].strip()[:WIDTH]!r}" if found else ""
 
 
 class Smoke:

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuadvisor.domain.kernel_records import Evaluation, KernelResult
+from gpuadvisor.domain.study import TrialState, Verdict
+from gpuadvisor.reports import kernels_document
+
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "benchmarks" / "gpu_smoke.py"
 LOADED = importlib.util.spec_from_file_location("gpu_smoke", FILE)
@@ -57,6 +61,23 @@ def test_what_fails_is_told_with_its_last_lines_in_the_order_of_steps(tmp_path):
     assert status.splitlines()[1].startswith("-- status: status 3, after")
     assert status.splitlines()[2:] == ["begun", "why"]
     assert "-- skipped: it says '1 skipped'" in skipped
+
+
+@pytest.mark.parametrize(
+    ("state", "is_fault"),
+    [(TrialState.CRASHED, True), (TrialState.HUNG, True), (TrialState.WRONG, True),
+     (TrialState.OUT_OF_MEMORY, True), (TrialState.UNSUPPORTED, False)],
+)  # fmt: skip
+def test_points_that_fail_are_a_fault_unless_no_gpu_could_run_them(state, is_fault):
+    point = {"block": 32}
+    evaluations = (
+        Evaluation(point, TrialState.COMPLETE, times_ms=(1.0,), default_ms=(1.0,)),
+        Evaluation({"block": 64}, state, "why"),
+    )
+    result = KernelResult("add", {}, "H100", 2, point, Verdict.NOT_TRIED, evaluations=evaluations)
+    said = "\n".join(kernels_document.lines(result))
+    ended = module.Ended(module.kernels("transpose"), 0, 1.0, said)
+    assert bool(ended.fault) == is_fault, said
 
 
 def test_a_step_that_wants_a_gpu_alone_has_the_last_one(tmp_path):
