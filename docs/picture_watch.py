@@ -53,7 +53,7 @@ ALL = (
     Picture("watch", 12),
     Picture("watch-processes", 14, ("2",), "benchmarks"),
     Picture("watch-charts", 26, ("3",), "Events of this time"),
-    Picture("watch-jobs", 12, ("7",), "measured for less", has_store=True),
+    Picture("watch-jobs", 12, ("6",), "measured for less", has_store=True),
 )
 
 

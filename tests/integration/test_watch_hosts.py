@@ -109,7 +109,7 @@ def test_on_a_terminal_by_keys(watching, machines, tmp_path):
     try:
         terminal.until(b"3 hosts")
         terminal.until(b"never heard")
-        terminal.until(b"7 jobs")
+        terminal.until(b"6 jobs")
         terminal.press(b"\x1b[B")
         terminal.press(b"\r")
         terminal.until(b"[1 GPUs]")

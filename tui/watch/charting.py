@@ -86,6 +86,16 @@ def answered(past: Past, question: Question) -> Chart:
     return Chart(tuple(timelines), tuple(events), span and span[0], span and span[1], names)
 
 
+def known_since(chart: Chart, question: Question) -> float | None:
+    """Return the Unix time of the first column with a value, as exactly as columns are long; where
+    none has one, from when on anything is known. None where nothing is, before the span's end."""
+    if chart.begins_s is None or chart.begins_s >= question.until_s:
+        return None
+    timeline, begins_s = chart.timelines[0], max(chart.begins_s, question.since_s)
+    place = next((n for n, column in enumerate(timeline.columns) if column is not None), 0)
+    return max(timeline.begin_s + place * timeline.step_s, begins_s)
+
+
 def of_device(events: Iterable[Event], device: str) -> list[Event]:
     """Return the events of a GPU and of the machine; of HOST all, as it has all GPUs."""
     return [each for each in events if device == HOST or each.gpu in (None, device)]

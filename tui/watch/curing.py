@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ENDING_S = 0.2
 """How long the page that ends waits for a profile to be given up: it looks 20 times a second."""
-STUDIES, PROFILES = "5", "6"
+STUDIES, PROFILES = "4", "5"
 """The keys of the pages that show what comes of it."""
 MOST_VARIABLES, MOST_LINES = 6, 4
 """Variables of the environment that the question names, each on a line, and the most lines of its
@@ -114,7 +114,7 @@ class Curing(Page):
         from gpuadvisor.tui.watch.dialogs import Question
 
         if self._is_profiled(process.pid):
-            self._say(f"process {process.pid} is being profiled: page 6 shows it when it is done")
+            self._say(f"process {process.pid} is being profiled: page 5 shows it when it is done")
             return
         try:
             listening(process.pid)
@@ -172,7 +172,7 @@ class Curing(Page):
             self.watched.made = PROFILES, name
             if self.app.current_mode == where:
                 self._watch.action_open(PROFILES)
-            said = "; ".join([f"profile {name} of process {process.pid} is stored: page 6", *notes])
+            said = "; ".join([f"profile {name} of process {process.pid} is stored: page 5", *notes])
             self._say(said)
 
         return show
@@ -245,7 +245,7 @@ class Curing(Page):
         problem = started.ended()
         if problem is None:
             return lambda: self._say(
-                f"the study of process {started.process.pid} has ended: page 5"
+                f"the study of process {started.process.pid} has ended: page 4"
             )
         return lambda: self._say(f"the study ended: {problem.rstrip('.')} ({started.log})")
 

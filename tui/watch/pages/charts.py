@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from gpuadvisor.domain.moment import Moment
 
 STORED_S, LIVE_S = DAY_S, 10 * MINUTE_S
-"""What is shown at first: of a store, and without one."""
+"""The most that is shown at first: of a store, and without one."""
+SHOWN_SHARE = 0.9
+"""Share of what is known that a first look must have: it is known to the minute only. [own]"""
 LEAST_CHART, CHART_SHARE, TWO_SHARE = 5, 0.55, 0.7
 """Lines of the charts, and the share of the page that one has, and two, where it is higher."""
 RENEWED_SHARE, LONGEST_OLD_S = 0.05, 60.0
@@ -108,6 +110,11 @@ class Charts(Page):
         super().__init__()
         self._metric = "gpu_utilization_pct"
         self._window: Window | None = None
+        """None until a key has changed it."""
+        self._known_s: float | None = None
+        """Unix time from which on something is known, within what was asked first."""
+        self._known_of: tuple[str, tuple[Series, ...]] | None = None
+        """The metric and devices of which that is told."""
         self._other: Series | None = None
         """What is compared: another device, or the same by so much earlier."""
         self._fits = False
@@ -175,18 +182,24 @@ class Charts(Page):
 
     @property
     def window(self) -> Window:
-        """What is shown, and where the cursor is; of a recording all, once it is known."""
-        if self._window is not None:
-            return self._window
-        chart, watched = self._charts.answer, self.watched
-        if watched.recording is None:
-            is_stored = watched.store is not None or watched.remote is not None
-            self._window = Window(STORED_S if is_stored else LIVE_S)
-            return self._window
-        if chart is None or chart.begins_s is None:
-            return Window(LIVE_S)
-        self._window = Window(shortest(self._now_s - chart.begins_s))
+        """What is shown, and where the cursor is: until a key changes it, what is known of the
+        longest span that a first look has."""
+        return self._window or Window(self._first_span_s)
+
+    def _moved(self) -> Window:
+        """Return the window for a key to change: from then on it stays as keys put it."""
+        self._window = self.window
         return self._window
+
+    @property
+    def _first_span_s(self) -> float:
+        watched = self.watched
+        is_stored = watched.store is not None or watched.remote is not None
+        most_s = STORED_S if is_stored else LIVE_S
+        if self._known_s is None:
+            return most_s
+        known_s = shortest(SHOWN_SHARE * (self._now_s - self._known_s))
+        return known_s if watched.recording is not None else min(known_s, most_s)
 
     @property
     def _device(self) -> str:
@@ -221,6 +234,7 @@ class Charts(Page):
     # -- what is drawn -------------------------------------------------------------------------
 
     def draw(self) -> None:
+        self._learn()
         width = self.size.width
         body = max(self.size.height - self._around, 1)
         count = len(self._series())
@@ -247,6 +261,20 @@ class Charts(Page):
             self._lines = charting.lines(chart, *drawn)
         self.query_one("#chart", Lines).show([head, *self._lines])
         self.query_one("#then", Lines).show(self._below(chart, width, body - height))
+
+    def _learn(self) -> None:
+        """Take from the answers since when something is known, of what was drawn first: the shorter
+        the span, the more exactly they tell. Of a recording all is known at once."""
+        chart, asked = self._charts.answer, self._charts.question
+        if chart is None or asked is None or self._window is not None:
+            return
+        drawn = asked.metric, asked.series
+        if self.watched.recording is not None:
+            self._known_s = chart.begins_s
+        elif self._known_s is None:
+            self._known_s, self._known_of = charting.known_since(chart, asked), drawn
+        elif drawn == self._known_of and asked.since_s <= self._known_s:
+            self._known_s = max(charting.known_since(chart, asked) or 0.0, self._known_s)
 
     def _instead(self) -> list[Line]:
         if self._charts.error is not None:
@@ -358,19 +386,19 @@ class Charts(Page):
             timeline, cursor_s = chart.timelines[0], self.window.cursor_s
             at = timeline.end_s if cursor_s is None else cursor_s
             place = math.floor((at - timeline.begin_s) / timeline.step_s) + by
-            self.window.move_to(timeline.begin_s + (place + 0.5) * timeline.step_s, self._now_s)
+            self._moved().move_to(timeline.begin_s + (place + 0.5) * timeline.step_s, self._now_s)
             self.draw()
 
     def action_step(self, way: int) -> None:
-        self.window.step(way, self._now_s)
+        self._moved().step(way, self._now_s)
         self.draw()
 
     def action_now(self) -> None:
-        self.window.follow()
+        self._moved().follow()
         self.draw()
 
     def action_span(self, by: int) -> None:
-        self.window.zoom(by, self._now_s)
+        self._moved().zoom(by, self._now_s)
         self.draw()
 
     def action_gpu(self, by: int) -> None:
@@ -407,7 +435,7 @@ class Charts(Page):
 
         def gone(time_s: float | None) -> None:
             if time_s is not None:
-                self.window.move_to(time_s, self._now_s, in_the_middle=True)
+                self._moved().move_to(time_s, self._now_s, in_the_middle=True)
                 self.draw()
 
         def read(text: str) -> float:
@@ -459,7 +487,7 @@ class Charts(Page):
         if found is None or self._jumps.error is not None:
             self._ways.clear()
             return
-        self.window.move_to(found.began_s, self._now_s)
+        self._moved().move_to(found.began_s, self._now_s)
         if found.gpu is not None and not charting.is_of_host(self._metric):
             if self._other is not None and self._other.device == found.gpu:
                 self._other = Series(self._device)

@@ -32,7 +32,7 @@ COLUMNS = (("job", 28), ("user", 12), ("GPUs", 12), ("GPU-h", 8), ("wasted", 8))
 class Jobs(Page):
     """A line a job."""
 
-    KEY = "7"
+    KEY = "6"
     NAME = "jobs"
     ABOUT = "Who used the GPUs for what, and how much of it was wasted: `gpuadvisor jobs`."
     DEFAULT_CSS = """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Profiles(Listed):
     """All profiles of this user, the newest first."""
 
-    KEY = "6"
+    KEY = "5"
     NAME = "profiles"
     ABOUT = "Stored profiles, and what the rules find in each."
     TITLES = ("Profile", "Stored", "Of", "Recorded by", "Took", "Rank")

@@ -23,7 +23,7 @@ TRIALS = 12
 class Studies(Listed):
     """All studies of this user, the newest first."""
 
-    KEY = "5"
+    KEY = "4"
     NAME = "studies"
     ABOUT = "What `gpuadvisor tune` tries, and what it found."
     TITLES = ("Study", "Started", "Script", "Device", "State", "Speed-up")

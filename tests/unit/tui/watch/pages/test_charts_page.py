@@ -1,6 +1,7 @@
 """Charts by their keys: what was on a GPU last night, out of a store, a recording and memory."""
 
 import asyncio
+import re
 import sqlite3
 import threading
 from dataclasses import replace
@@ -202,7 +203,7 @@ def test_spans_cursor_and_steps(store):
 
     tour(
         watch(store),
-        (("minus", "minus"), "30 d"),
+        (["minus"] * 5, "30 d"),
         (["plus"] * 8, "1 min"),
         (("left", "left"), "At Tue 14 Nov 22:23:1"),
         (("right",), "At Tue 14 Nov 22:23:1"),
@@ -210,10 +211,47 @@ def test_spans_cursor_and_steps(store):
     )
 
 
+@pytest.mark.parametrize(
+    ("since_s", "now_s", "span"),
+    [
+        (0, 50, "1 min"),
+        (0, 590, "10 min"),
+        (0, 1080, "1 h"),
+        (-20000, 590, "6 h"),
+        (-70000, 590, "1 d"),
+        (-200000, 590, "1 min"),
+    ],
+)
+def test_at_first_it_shows_the_shortest_span_with_all_that_is_known_of_a_day(
+    tmp_path, since_s, now_s, span
+):
+    early = [frame(since_s + second, sample()) for second in range(30)]
+    longer_ago = [frame(second - 3 * 86400, sample()) for second in range(30)]
+    late = [frame(now_s - 30 + second, sample()) for second in range(31)]
+    stored(tmp_path, *longer_ago, *early, *late)
+    page = tour(watch(tmp_path, Now(late[-1])), ("", "a column"))
+    assert re.search(rf"  {span}, .* a column", page), page
+
+
+def test_what_is_shown_at_first_grows_until_a_key_changes_it(tmp_path):
+    stored(tmp_path, *(frame(at, sample()) for at in range(50)))
+
+    async def grow(pilot):
+        state, page = pilot.app.state, pilot.app.screen
+        assert page.window.span_s == 60
+        state.update(frame(70, sample()))
+        assert page.window.span_s == 600
+        await pilot.press("plus")
+        state.update(frame(800, sample()))
+        assert page.window.span_s == 60
+
+    tour(watch(tmp_path, Now(frame(49, sample()))), ("", "1 min, "), then=grow)
+
+
 def test_a_metric_is_found_by_its_words(store):
     text = tour(
         watch(store),
-        (("m", "=power draw av", "enter"), "Power draw, averaged", "690.0 W"),
+        (("m", "=power draw av", "enter", *["minus"] * 3), "Power draw, averaged", "690.0 W"),
         (("m", "=energy", "enter"), "Energy used", "+"),
         (("m", *"held", "enter", "down"), "power cap", "█"),
         (("m", "=processes that run", "enter"), "Processes that run or"),
@@ -244,11 +282,11 @@ def test_two_gpus_and_two_times_are_compared_on_one_scale(store):
 
 
 def test_a_gap_is_blank_and_what_lasts_is_marked(store):
-    text = tour(watch(store), (["plus"] * 3, "10 min"))
+    text = tour(watch(store), ("", "10 min, "))
     axis = next(line for line in text.splitlines() if "───" in line and "┌" not in line)
     assert "  " in axis.strip()
     assert " E" in text
-    assert "W-" in tour(watch(store), (["plus"] * 3, "10 min"), (["down"], "GPU 1  "))
+    assert "W-" in tour(watch(store), ("", "10 min, "), (["down"], "GPU 1  "))
 
 
 def test_memory_shows_the_last_minutes_without_a_daemon():
@@ -318,7 +356,7 @@ def test_what_it_looks_like(snap_compare, store, theme, size):
         await pilot.press("3")
         await until(pilot, lambda: isinstance(app.screen, Charts))
         app.screen.query_one("#head").display = False  # it has the names of other pages
-        await pilot.press("minus", *["plus"] * 4, "c", *"gpu 1", "enter", "e")
+        await pilot.press("minus", "plus", "c", *"gpu 1", "enter", "e")
         await until(pilot, lambda: "python train.py" in screen_text(app))
         await until(pilot, lambda: "GPU 1  " in screen_text(app) and not app.screen._charts.is_busy)
 

@@ -106,7 +106,7 @@ async def test_a_process_that_listens_is_profiled_and_its_findings_open(begin):
         await pilot.press("n")
         await until(pilot, shows(app, "Nothing was profiled."))
         await pilot.press("p", "y")
-        await until(pilot, shows(app, "[6 profiles]", "Profile serve", "is stored"))
+        await until(pilot, shows(app, "[5 profiles]", "Profile serve", "is stored"))
         await until(pilot, lambda: app.watched.made is None)
         assert app.screen.chosen.key.startswith("serve")
         await until(pilot, lambda: not shows(app, "Reading ...")())
@@ -174,7 +174,7 @@ async def test_a_study_is_asked_for_and_lives_in_a_session_of_its_own(begin, bar
         await pilot.press("u")
         await until(pilot, shows(app, "Start a tuning study"))
         await pilot.press("y")
-        await until(pilot, shows(app, "[5 studies]", "Study begun as process"))
+        await until(pilot, shows(app, "[4 studies]", "Study begun as process"))
         (study,) = [each for each in psutil.Process().children() if "tune" in each.cmdline()]
         assert os.getsid(study.pid) == study.pid != os.getsid(0)
         assert study.cwd() == str(tmp_path)

@@ -31,7 +31,7 @@ def machines(monkeypatch):
 async def test_enter_opens_the_machine_that_is_chosen_and_0_returns(machines):
     watched = machines.trouble()
     async with WatchHosts(watched[0], hosts=watched).run_test(size=(110, 24)) as pilot:
-        await shown(pilot, "[0 hosts]", "3 hosts, 1 unreadable", "7 jobs", *SETTLED)
+        await shown(pilot, "[0 hosts]", "3 hosts, 1 unreadable", "6 jobs", *SETTLED)
         firsts = [line.partition(" ")[0] for line in screen_text(pilot.app).splitlines()[1:]]
         assert [each for each in firsts if each.isalpha()][:3] == ["gone", "broken", "quiet"]
         await pilot.press("enter")  # what is listed first, whatever was named first
@@ -48,14 +48,14 @@ async def test_one_machine_has_the_page_too(machines):
     watched = machines.trouble()[1:2]
     async with WatchHosts(watched[0], hosts=watched).run_test(size=(110, 24)) as pilot:
         await pilot.press("0")
-        await shown(pilot, "[0 hosts]", "1 host", "7 jobs")
+        await shown(pilot, "[0 hosts]", "1 host", "6 jobs")
         assert "1 hosts" not in screen_text(pilot.app)
 
 
 async def test_pages_of_a_machine_stay_as_they_were_left(machines):
     watched = machines.trouble()
     async with WatchHosts(watched[1], hosts=watched).run_test(size=(110, 24)) as pilot:
-        await shown(pilot, "7 jobs", *SETTLED)
+        await shown(pilot, "6 jobs", *SETTLED)
         await pilot.press("down", "2", "slash", *"ann", "enter")
         await shown(pilot, "with 'ann'")
         await pilot.press("0", "down", "2")
@@ -71,7 +71,7 @@ async def test_nothing_is_done_to_processes_of_another_machine(machines):
     made = frame(0.5, sample())
     machines.endpoints["node7"].take(type(made)(made.time_s, made.samples, processes=(python,)))
     async with Watch(there).run_test(size=(110, 24)) as pilot:
-        await shown(pilot, "7 jobs", "python")
+        await shown(pilot, "6 jobs", "python")
         for key, said in {
             "p": "Nothing is profiled: its processes are on node7, where `gpuadvisor watch` can",
             "u": "No study is started: its processes are on node7, where `gpuadvisor watch` can",
@@ -86,10 +86,10 @@ async def test_nothing_is_done_to_processes_of_another_machine(machines):
             await shown(pilot, "No signal is sent: its processes are on node7, where")
         await pilot.press("e")
         await shown(pilot, "node7 does not tell environments to other machines.")
-        for key, name in (("5", "studies"), ("6", "profiles")):
+        for key, name in (("4", "studies"), ("5", "profiles")):
             await pilot.press(key)
             await shown(pilot, f"node7 does not tell other machines of {name}")
-        await pilot.press("7")
+        await pilot.press("6")
         await shown(pilot, "node7 does not tell other machines who used it for what")
 
 
@@ -113,7 +113,7 @@ async def test_a_machine_that_goes_and_comes_back(machines, monkeypatch):
 async def test_the_clock_of_another_machine_is_said(machines):
     watched = [machines.add("node7", sample()), machines.add("node8", sample())]
     async with WatchHosts(watched[0], hosts=watched).run_test(size=(110, 24)) as pilot:
-        await shown(pilot, "node7   1 GPU", "7 jobs")
+        await shown(pilot, "node7   1 GPU", "6 jobs")
         watched[0].remote.ahead_s = 90.0  # until it is asked again
         pilot.app.draw()
         await shown(pilot, "The clock of node7 is 1 min 30 s ahead of this machine's")
@@ -126,7 +126,7 @@ async def test_charts_are_drawn_of_what_the_other_machine_has_stored(machines, t
     stored(tmp_path, *made, events=(xid,))
     there = machines.add("node7", sample(), folder=tmp_path)
     async with Watch(there).run_test(size=(110, 30)) as pilot:
-        await shown(pilot, "7 jobs")
+        await shown(pilot, "6 jobs")
         await pilot.press("3")
         await shown(pilot, "Time in which at least one kernel ran", "GPU 1 reported Xid 79")
         await pilot.press("e")

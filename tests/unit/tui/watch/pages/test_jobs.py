@@ -45,8 +45,8 @@ def watching(store):
 
 async def test_what_wastes_most_is_found_in_three_keys(store):
     async with watching(store).run_test(size=(110, 30)) as pilot:
-        await shown(pilot, "7 jobs")
-        await pilot.press("7")
+        await shown(pilot, "6 jobs")
+        await pilot.press("6")
         await shown(pilot, "-m ipykernel_launcher")
         await shown(pilot, "-m ipykernel_launcher, 0.67 GPU-hours: idle for 39 min")
         assert re.search(r"0\.6\d +idle \d+ %", screen_text(pilot.app))
@@ -59,6 +59,6 @@ async def test_what_wastes_most_is_found_in_three_keys(store):
 
 async def test_without_a_daemon_it_says_what_to_do():
     async with watching(None).run_test(size=(100, 20)) as pilot:
-        await shown(pilot, "7 jobs")
-        await pilot.press("7")
+        await shown(pilot, "6 jobs")
+        await pilot.press("6")
         await shown(pilot, "`gpuadvisor daemon start`")

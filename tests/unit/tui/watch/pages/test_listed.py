@@ -51,9 +51,9 @@ def begun(store, name, **changes):
 async def test_an_empty_store_says_how_to_get_something(app):
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: app.pages)
-        await pilot.press("5")
+        await pilot.press("4")
         await until(pilot, shows(app, "gpuadvisor tune script.py"))
-        await pilot.press("6")
+        await pilot.press("5")
         await until(pilot, shows(app, "gpuadvisor import FILE"))
 
 
@@ -67,7 +67,7 @@ async def test_a_finished_study_is_told_and_its_page_written(app, home):
         store.finish_study(result)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.pages)
-        await pilot.press("5")
+        await pilot.press("4")
         await until(pilot, shows(app, "done-1", f"{result.speedup.ratio:.2f}x"))
         await pilot.press("enter")
         await until(pilot, lambda: not app.screen.query_one("#listed").display)
@@ -86,7 +86,7 @@ async def test_a_study_that_runs_and_one_that_was_killed_are_told_apart(app):
         with store.lock_study("runs-1"):
             async with app.run_test(size=(140, 40)) as pilot:
                 await until(pilot, lambda: app.pages)
-                await pilot.press("5")
+                await pilot.press("4")
                 await until(pilot, shows(app, "runs, 9 min", "ended without a result"))
                 await until(pilot, shows(app, f"process {os.getpid()} works on it"))
                 await pilot.press("down")
@@ -99,7 +99,7 @@ async def test_a_run_that_gained_is_not_called_proven(app):
         begun(store, "runs-1", gain=1.5, settings={"tf32": True})
     async with app.run_test(size=(140, 40)) as pilot:
         await until(pilot, lambda: app.pages)
-        await pilot.press("5")
+        await pilot.press("4")
         await until(pilot, shows(app, "1.50x so far", "measured, not proven yet"))
 
 
@@ -108,5 +108,5 @@ async def test_a_damaged_store_is_a_sentence(app, home):
     (home / "gpuadvisor.db").write_bytes(b"no database at all" * 100)
     async with app.run_test(size=(120, 30)) as pilot:
         await until(pilot, lambda: app.pages)
-        await pilot.press("6")
+        await pilot.press("5")
         await until(pilot, shows(app, "gpuadvisor.db"))
