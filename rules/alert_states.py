@@ -153,6 +153,12 @@ class AlertStates:
             state.event = replace(state.event, message=text)
             yield state.event
 
+    def end(self, time_s: float, gpu: str | None, key: str = "") -> Iterator[Event]:
+        """End what lasts or is about to begin on a GPU, whatever is read; nothing where none is."""
+        state = self._states.get((gpu, key))
+        if state is not None:
+            yield from self._end((gpu, key), state, time_s)
+
     def forget_all_but(self, gpus: Iterable[Gpu], time_s: float) -> Iterator[Event]:
         """End what lasts on GPUs that are not listed any more."""
         listed = {gpu.uuid for gpu in gpus}

@@ -69,6 +69,9 @@ def told(frames):
 CAP = {"throttle_reasons": 0x4, "sm_clock_mhz": 1410}
 FULL = {"memory_used_bytes": 77 * GIB}
 HOT = {"temperature_c": 85}
+CUT, CUT_BY_DRIVER, CUT_BY_BOTH = (
+    {"throttle_reasons": mask, "sm_clock_mhz": 1410} for mask in (0x48, 0x20, 0x68)
+)
 LOW_LINK = {"pcie_generation": 1}
 IDLE = {"gpu_utilization_pct": 0}
 BROKEN = {"sm_active_pct": 0.0}
@@ -117,6 +120,41 @@ CASES = {
     "temperature begins 3 C below and ends 8 C below": (
         [(7, HOT), (3, {"temperature_c": 80}), (2, {"temperature_c": 78})],
         [("temperature", "", 0, None), ("temperature", "", 0, 10)],
+    ),
+    "heat that cuts the clocks ends what was said of it before": (
+        [(8, HOT), (4, {**HOT, **CUT}), (50, FINE)],
+        [
+            ("temperature", "", 0, None),
+            ("throttling", "hw_thermal_slowdown", 8, None),
+            ("temperature", "", 0, 10),
+        ],
+    ),
+    "it is one event, whoever cuts them": (
+        [(30, {**HOT, **CUT_BY_BOTH}), (20, {**HOT, **CUT_BY_DRIVER}), (70, FINE)],
+        [
+            ("throttling", "hw_thermal_slowdown", 0, None),
+            ("throttling", "hw_thermal_slowdown", 0, 89),
+        ],
+    ),
+    "the driver's cut becomes the hardware's": (
+        [(20, CUT_BY_DRIVER), (10, CUT_BY_BOTH)],
+        [
+            ("throttling", "sw_thermal_slowdown", 0, None),
+            ("throttling", "hw_thermal_slowdown", 20, None),
+            ("throttling", "sw_thermal_slowdown", 0, 22),
+        ],
+    ),
+    "what is left of it once the graver is over begins then": (
+        [(4, CUT), (110, {**HOT, **CUT_BY_DRIVER})],
+        [
+            ("throttling", "hw_thermal_slowdown", 0, None),
+            ("throttling", "hw_thermal_slowdown", 0, 63),
+            ("throttling", "sw_thermal_slowdown", 63, None),
+        ],
+    ),
+    "heat that is near the limit, and costs no speed": (
+        [(20, {**HOT, "throttle_reasons": 0x20})],
+        [("temperature", "", 0, None)],
     ),
     "a hot second": ([(3, FINE), (2, HOT), (9, FINE)], []),
     "a low link under load": (
