@@ -120,8 +120,11 @@ class _Device:
 class JobFold:
     """Frames in, uses out, a minute at a time; frames come in order of time."""
 
-    def __init__(self, since_s: float = float("-inf")) -> None:
-        """What was before `since_s` (Unix time, a whole minute) is seen and not counted.
+    def __init__(
+        self, since_s: float = float("-inf"), instances: Mapping[str, str] | None = None
+    ) -> None:
+        """What was before `since_s` (Unix time, a whole minute) is seen and not counted. The UUIDs
+        of the GPUs that MIG `instances` are parts of, by theirs, may be told as they become known.
 
         A second between two polls belongs to the minute of the later one, so that each is counted
         once, whoever goes on with the next minute.
@@ -131,7 +134,9 @@ class JobFold:
         self._slice_s = 0.0
         self._last_s = 0.0
         self._devices: dict[str, _Device] = {}
-        self._parents: set[str | None] = set()
+        self._told: Mapping[str, str] = {} if instances is None else instances
+        self._instances: dict[str, str] = {}
+        """The GPU of each MIG instance that a frame has listed."""
         self._listed: dict[str, list[list[GpuProcess]]] | None = None
         """Jobs of each GPU; None where they are not known."""
         self._listed_s = 0.0
@@ -145,16 +150,23 @@ class JobFold:
         if not frame.full:
             return []
         if frame.gpus is not None:
-            self._parents = {gpu.parent_uuid for gpu in frame.gpus}
+            self._instances |= {g.uuid: g.parent_uuid for g in frame.gpus if g.parent_uuid}
         folded = self._move_to(frame.time_s)
         if frame.processes is not None:
             self._list(frame.processes, frame.time_s)
+        parents = self._in_parts(frame)
         for uuid, sample in frame.samples.items():
             if uuid == HOST:
                 self._add_host(sample.values)
-            elif uuid not in self._parents:
+            elif uuid not in parents:
                 self._add(uuid, frame.time_s, sample.values)
         return folded
+
+    def _in_parts(self, frame: Frame) -> set[str]:
+        """Return the GPUs that are counted by their instances: those with one in this very frame,
+        as the list of a store is that of now, whenever the frame was."""
+        parents = (self._instances.get(each) or self._told.get(each) for each in frame.samples)
+        return {parent for parent in parents if parent is not None}
 
     def finish(self) -> list[Folded]:
         """Return what is left of the minute under way."""

@@ -76,7 +76,7 @@ class JobKeeper:
         folded_s = file.moment(FOLDED)
         since_s = 0.0 if folded_s is None else folded_s - WARM_UP_S
         self._frames = FrameReader(self._folder, since_s, processes=ProcessReader(self._folder))
-        self._fold = JobFold(folded_s or 0.0)
+        self._fold = JobFold(folded_s or 0.0, self._frames.instances)
         return file
 
     def _catch_up(self, file: JobsFile) -> None:

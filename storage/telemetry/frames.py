@@ -34,6 +34,7 @@ from gpuadvisor.storage.telemetry.schema import (
     EVENT_COLUMNS,
     GPU_FAST,
     INDEX,
+    INSTANCES,
     LISTED_GPUS,
     event_of,
     gpu_of,
@@ -71,6 +72,9 @@ class FrameReader:
         the events from `events_since_s` (Unix time) on."""
         self.since_s = since_s
         """Unix time from which `read` goes on."""
+        self.instances: dict[str, str] = {}
+        """The UUID of the GPU of each MIG instance, by its own: of all that were read, as frames
+        list the GPUs that were there last."""
         self._folder = folder
         self._processes = processes
         self._context = _Context(since_s, with_all_events, events_since_s)
@@ -84,7 +88,7 @@ class FrameReader:
             begin_s = max(self.since_s, begin_of_path(path))
             end_s = min(until_s, begin_of_path(path) + DAY_S)
             while (found := _next(path, begin_s, end_s)) is not None:
-                gpus, polls, counts = _chunk(path, found, min(found + CHUNK_S, end_s))
+                gpus, polls, counts = self._chunk(path, found, min(found + CHUNK_S, end_s))
                 if listings is not None:
                     listings.add(counts, polls, end_s)
                 self._context.read(self._folder)  # after the rows: it has all of their states
@@ -92,6 +96,33 @@ class FrameReader:
                     self.since_s = math.nextafter(time_s, math.inf)
                     yield self._frame(time_s, polls[time_s], gpus)
                 begin_s = self.since_s  # more may have come into this minute
+
+    def _chunk(
+        self, path: Path, begin_s: float, end_s: float
+    ) -> tuple[tuple[Gpu, ...], dict[float, _Poll], dict[float, int]]:
+        """Return the GPUs as the day's file lists them, the polls of the span by their time, and
+        how many processes each of those listed that did."""
+        polls: dict[float, _Poll] = {}
+        span = (begin_s, end_s)
+        with reading(path) as connection:
+            if connection is None:
+                return (), {}, {}
+            connection.execute("BEGIN")  # else a frame that is written meanwhile is read in part
+            names = device_names(connection)
+            gpus = tuple(gpu_of(row) for row in connection.execute(LISTED_GPUS))
+            self.instances |= dict(connection.execute(INSTANCES).fetchall())
+            for table in DAY_TABLES:
+                metrics, query = raw_values(connection, table)
+                for time_s, gpu, *values in connection.execute(query, span):
+                    poll = polls.setdefault(time_s, _Poll())
+                    poll.full |= table is not GPU_FAST
+                    pairs = zip(metrics, values, strict=True)
+                    poll.values[names[gpu]] = {name: v for name, v in pairs if v is not None}
+            listings = connection.execute("SELECT * FROM listings WHERE ts >= ? AND ts < ?", span)
+            counts = dict(listings.fetchall())
+        for time_s in counts:
+            polls.setdefault(time_s, _Poll()).full = True
+        return gpus, polls, counts
 
     def _frame(self, time_s: float, poll: _Poll, listed: tuple[Gpu, ...]) -> Frame:
         context = self._context
@@ -120,33 +151,6 @@ def _next(path: Path, begin_s: float, end_s: float) -> float | None:
         tables = (*DAY_NAMES, "listings")
         span = "WHERE ts >= ? AND ts < ?"
         return min(times(connection, "MIN", tables, span, (begin_s, end_s)), default=None)
-
-
-def _chunk(
-    path: Path, begin_s: float, end_s: float
-) -> tuple[tuple[Gpu, ...], dict[float, _Poll], dict[float, int]]:
-    """Return the GPUs as the day's file lists them, the polls of the span by their time, and how
-    many processes each of those listed that did."""
-    polls: dict[float, _Poll] = {}
-    span = (begin_s, end_s)
-    with reading(path) as connection:
-        if connection is None:
-            return (), {}, {}
-        connection.execute("BEGIN")  # else a frame that is written meanwhile is read in part
-        names = device_names(connection)
-        gpus = tuple(gpu_of(row) for row in connection.execute(LISTED_GPUS))
-        for table in DAY_TABLES:
-            metrics, query = raw_values(connection, table)
-            for time_s, gpu, *values in connection.execute(query, span):
-                poll = polls.setdefault(time_s, _Poll())
-                poll.full |= table is not GPU_FAST
-                pairs = zip(metrics, values, strict=True)
-                poll.values[names[gpu]] = {name: v for name, v in pairs if v is not None}
-        listings = connection.execute("SELECT * FROM listings WHERE ts >= ? AND ts < ?", span)
-        counts = dict(listings.fetchall())
-    for time_s in counts:
-        polls.setdefault(time_s, _Poll()).full = True
-    return gpus, polls, counts
 
 
 class _Listings:

@@ -310,6 +310,9 @@ ALL_GPUS = f"SELECT {GPU_COLUMNS} FROM gpus"
 LISTED_GPUS = f"SELECT {GPU_COLUMNS} FROM gpus WHERE place IS NOT NULL ORDER BY place"
 """The query for the GPUs that the writer saw last, in the driver's order."""
 
+INSTANCES = "SELECT uuid, parent_uuid FROM gpus WHERE parent_uuid IS NOT NULL"
+"""The query for the MIG instances, present or not, with the GPU that each is a part of."""
+
 
 def gpu_row(gpu: Gpu, place: int | None) -> Row:
     """Return the columns of GPU_COLUMNS. `place` is that in the list; None: not present."""

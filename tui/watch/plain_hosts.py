@@ -81,15 +81,23 @@ def once(watched: Sequence[Watched]) -> bool:
 
 
 def lines(watched: Sequence[Watched], width: int) -> Iterator[str]:
-    """Yield a line for each machine, those in trouble first, and then all of each."""
+    """Yield a line for each machine, those in trouble first, and then all of each; of one that was
+    never heard a sentence alone, and once."""
     listed = hosts.ordered(watched)
+    told: list[str] = []
     if len(listed) > 1:
         name_width = max(len(each.state.host) for each in listed)
-        for each in listed:
-            yield table.text_of(hosts.line(each, width, name_width))
+        told = [table.text_of(hosts.line(each, width, name_width)) for each in listed]
+        yield from told
     for each in listed:
+        problem = None if each.state.gpus else hosts.problem(each)
+        if problem is not None and any(problem in line for line in told):
+            continue
         if len(listed) > 1:
             yield ""
+        if problem is not None:
+            yield f"{each.state.host}: {problem}"
+            continue
         if each.remote and each.remote.remark:
             yield each.remote.remark
         yield from plain.table(each.state, width)

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.daemon.jobs import JobKeeper, WithJobs
+from gpuadvisor.domain.telemetry import Frame, GpuProcess, Sample
 from gpuadvisor.rules.job_ledger import ledger
 from gpuadvisor.rules.job_use import JobFold
 from gpuadvisor.storage.telemetry.jobs import FOLDED, JOBS, JobsFile, JobsReader
 from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.simulated_jobs import BEGIN_S, night
+from tests.telemetry import GIB, h100
 from tests.telemetry_store import Clock
 
 LENGTH_S = 1000.0
@@ -69,6 +71,41 @@ def test_kills_lose_nothing_and_count_nothing_twice(tmp_path, frames, kills):
     book, folded_s = stored(tmp_path)
     assert folded_s > END_S - 120
     assert_same(book, from_frames(frames, folded_s))
+
+
+PARTS = tuple(replace(h100(0), uuid=f"MIG-{n}", parent_uuid="GPU-0") for n in (1, 2))
+
+
+def in_and_out_of_mig_mode():
+    """A GPU for 15 minutes, in parts for the five in the middle; a job on it, and on one part."""
+    before = ()
+    for at in range(900):
+        is_parted = 300 <= at < 600
+        gpus = (h100(0), *PARTS) if is_parted else (h100(0),)
+        samples = {"GPU-0": Sample({"gpu_utilization_pct": 50, "power_w": 300.0})}
+        samples |= {each.uuid: Sample({"memory_used_bytes": GIB}) for each in gpus[1:]}
+        gpu, pid = ("MIG-1", 71) if is_parted else ("GPU-0", 70)
+        job = GpuProcess(gpu, pid, "compute", GIB, "python", "ann", f"{pid}.py", started_s=BEGIN_S)
+        listed = (job,) if at % 5 == 0 else None
+        yield Frame(BEGIN_S + at, samples, gpus=None if gpus == before else gpus, processes=listed)
+        before = gpus
+
+
+@pytest.mark.parametrize("is_anew", [False, True], ids=["as it comes", "made anew"])
+def test_a_gpu_in_mig_mode_is_counted_by_its_instances_also_when_it_has_none_any_more(
+    tmp_path, is_anew
+):
+    keep(tmp_path, list(in_and_out_of_mig_mode()))
+    if is_anew:
+        for path in tmp_path.glob(f"{JOBS}*"):
+            path.unlink()
+        keep(tmp_path, [Frame(BEGIN_S + 901, gpus=(h100(0),))])
+    seconds: dict[str, float] = {}
+    reader = JobsReader(tmp_path)
+    for use in reader.read(0, END_S):
+        seconds[use.gpu] = seconds.get(use.gpu, 0.0) + use.amounts.seconds
+    whole_s = reader.folded_s - BEGIN_S - 300
+    assert seconds == pytest.approx({"GPU-0": whole_s, "MIG-1": 300, "MIG-2": 300}, abs=3)
 
 
 def test_what_is_removed_of_raw_rows_stays_in_jobs(tmp_path, frames):

@@ -58,10 +58,20 @@ def test_those_in_trouble_stand_first(machines):
     assert re.fullmatch(r"     0 █+▍  97%   71G    1 █+▍  97%   71G", its_gpus)
     assert re.fullmatch(r"quiet   2 GPUs +0% +0/160 GiB  (idle|answers)", quiet)
     assert (page.cursor, page.hosts[1] is page.hosts[2] is watched[1]) == (3, True)
-    _, of_gone, *_ = "\n".join(plain_hosts.lines(watched, 100)).split("\n\n")
-    heading, problem = of_gone.splitlines()  # and no head of an empty table
-    assert heading.startswith("gpuadvisor watch  gone")
-    assert problem.startswith("Nothing listens on 127.0.0.1:")
+
+
+def test_of_a_machine_that_was_never_heard_once_prints_its_sentence_and_that_once(machines):
+    gone = machines.add("gone")
+    assert plain_hosts.once([gone]) is False
+    (sentence,) = plain_hosts.lines([gone], 80)
+    assert sentence.startswith("gone: Nothing listens on 127.0.0.1:")
+    quiet = machines.add("quiet", IDLE)
+    plain_hosts.once([gone, quiet])
+    printed = list(plain_hosts.lines([gone, quiet], 400))
+    assert sum("Nothing listens" in line for line in printed) == 1
+    assert sum("gpuadvisor watch" in line for line in printed) == 1
+    narrow = list(plain_hosts.lines([gone, quiet], 80))  # where its line has no room for all of it
+    assert sentence in narrow
 
 
 @pytest.mark.parametrize("width", [1, 10, 30, 80, 300])
@@ -177,7 +187,7 @@ def test_as_text(machines):
     lines = [*plain_hosts.lines(watched, 120)]
     assert [line.split()[0] for line in lines[:3]] == ["gone", "broken", "quiet"]
     heads = [line for line in lines if line.startswith("gpuadvisor watch")]
-    assert [line.split()[2] for line in heads] == ["gone", "broken", "quiet"]
+    assert [line.split()[2] for line in heads] == ["broken", "quiet"]
     assert any("quiet" in line or "does not tell its processes" in line for line in lines)
 
 
