@@ -128,7 +128,7 @@ def summary(ledger: Ledger, unmeasured_s: float) -> str:
     if total.energy_s:
         known_h = f" in the {_hours(total.energy_s / 3600)} of which power was measured"
         is_whole = total.energy_s >= 0.999 * total.seconds
-        said += f" All took {total.energy_j / 3.6e6:.1f} kWh{'' if is_whole else known_h}."
+        said += f" All took {_kwh(total)} kWh{'' if is_whole else known_h}."
     if any(uuid.startswith(MIG) for job in ledger.jobs for uuid in job.gpus):
         said += " Each MIG instance counts as a GPU; the driver tells no power of one."
     if unmeasured_s > 0.001 * total.seconds:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from string import digits
 from typing import Any, ClassVar
 
 from textual import events
@@ -258,6 +259,11 @@ class Watch(App[int]):
         """Show the page of that key."""
         self.switch_mode(self._mode(key, self.watched))
 
+    def action_no_page(self, key: str) -> None:
+        """Say that no page has that key."""
+        first, last = self.pages[0].KEY, self.pages[-1].KEY
+        self.say(f"There is no page {key}: {first} to {last} are there.")
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Let `q` be a letter where one types."""
         return not (action == "quit" and isinstance(self.focused, Input))
@@ -356,6 +362,8 @@ class Watch(App[int]):
                 if mode not in self._modes:  # what is shown first does not wait for the others
                     self.add_mode(mode, partial(_made, page, host))
             self.bind(page.KEY, f"open('{page.KEY}')", description=page.NAME, show=False)
+        for key in set(digits) - {page.KEY for page in self.pages}:
+            self.bind(key, f"no_page('{key}')", show=False)
         self.draw()
 
     def _mode(self, key: str, host: Watched) -> str:

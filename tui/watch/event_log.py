@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -101,13 +101,15 @@ class EventLog:
         *,
         most: int | None = None,
         height: int | None = None,
+        is_seen: Callable[[Event], bool] = lambda _: True,
     ) -> list[tuple[str, Severity]]:
         """Return what is recent as lines of `width` characters, `most` of it and no more than
-        `height` lines; where that is not all, the last line counts the rest."""
+        `height` lines; where that is not all, the last line counts the rest. `is_seen` tells of an
+        event without an end whether it is known to last."""
         told = self.told(labels, now_s)
         shown = told[:most]
         made = [
-            [(text, each.events[0].severity) for text in _wrapped(each, width, now_s)]
+            [(text, each.events[0].severity) for text in _wrapped(each, width, now_s, is_seen)]
             for each in shown
         ]
         left = len(told) - len(shown)
@@ -160,12 +162,14 @@ def _when(time_s: float, now_s: float) -> str:
     return began.strftime("%H:%M:%S" if began.date() == now.date() else "%a %H:%M")
 
 
-def _wrapped(told: Told, width: int, now_s: float) -> list[str]:
+def _wrapped(told: Told, width: int, now_s: float, is_seen: Callable[[Event], bool]) -> list[str]:
     event = told.events[0]
     when = _when(event.began_s, now_s)
     head = f"{when} {event.severity:<7} {told.where:<7}"
     lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
-    how_long = "(lasts)" if lasted_s is None else f"({cells.age(lasted_s)})" if lasted_s > 0 else ""
+    how_long = f"({cells.age(lasted_s)})" if lasted_s else ""
+    if lasted_s is None:
+        how_long = "(lasts)" if is_seen(event) else "(lasted when it was read last)"
     message = f"{told.message} {how_long}".rstrip()
     if width >= WIDE:
         room = textwrap.wrap(message, max(width - len(head) - 1, 1)) or [""]

@@ -297,8 +297,12 @@ def _event_lines(state: WatchState, width: int, height: int) -> list[Line]:
     most = max(height, 0)
 
     def made() -> list[Line]:
-        lines = state.log.lines(state.labels, width, state.now_s, height=most)
+        lines = state.log.lines(
+            state.labels, width, state.now_s, height=most, is_seen=state.is_seen
+        )
         return [[(text, SEVERITY_STYLES[severity])] for text, severity in lines]
 
     hour = state.now_s // AGED_S  # what is of the day before goes
-    return state.kept("events", (state.log.changes, state.gpus, width, most, hour), made)
+    readable = state.is_silent, state.latest.problem is None
+    of = (state.log.changes, state.gpus, width, most, hour, readable)
+    return state.kept("events", of, made)

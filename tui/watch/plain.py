@@ -133,7 +133,9 @@ def table(state: WatchState, width: int) -> Iterator[str]:
     if rows or notes:
         lined = processes.lines(rows, state, width) if rows else []
         yield from ("", *notes, *(text_of(line) for line in lined))
-    told = state.log.lines(state.labels, width, state.now_s, most=SHOWN_EVENTS)
+    told = state.log.lines(
+        state.labels, width, state.now_s, most=SHOWN_EVENTS, is_seen=state.is_seen
+    )
     lines = [line for line, _ in told]
     if lines:
         yield from ("", *lines)

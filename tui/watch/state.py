@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.conditions import Conditions
 
 T = TypeVar("T")
+DRIVER = "driver"
+"""The kind of the event that nothing can be read of any GPU."""
 SILENT_AFTER_S = 3.0
 """A source that says nothing for so long is said to; each gives a frame a second."""
 
@@ -166,11 +168,21 @@ class WatchState:
         self.sparkline = next((p for p in later if self.is_known(p.metric)), self.sparkline)
 
     @property
+    def is_silent(self) -> bool:
+        """Whether frames should have come and have not."""
+        return bool(self.frames) and self.silent_s >= SILENT_AFTER_S
+
+    def is_seen(self, event: Event) -> bool:
+        """Return whether what was read last tells that an event lasts that has not ended: where
+        nothing can be read, only that tells itself."""
+        return not self.is_silent and (self.latest.problem is None or event.kind == DRIVER)
+
+    @property
     def notice(self) -> str:
         """What is to be said of the source, in one sentence; empty where all is well."""
         if self.has_ended:
             return "This is the end of the recording." if self.frames else "There is no frame."
-        if self.frames and self.silent_s >= SILENT_AFTER_S:
+        if self.is_silent:
             return f"No values have come for {cells.age(self.silent_s)}."
         if not self.frames:
             return "The first values are awaited."

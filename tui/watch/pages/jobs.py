@@ -22,7 +22,8 @@ from gpuadvisor.tui.watch.watched import Watched
 if TYPE_CHECKING:
     from gpuadvisor.accounting.gathering import AdvisedJob, JobsReport
 
-SPANS = ("24h", "7d", "30d")
+SPANS = {"24h": "24 hours", "7d": "7 days", "30d": "30 days"}
+"""Times that one can choose, as `gpuadvisor jobs --since` takes them, and in words."""
 AGAIN_S = 60.0
 """Seconds after which jobs are read again: the daemon adds to them each minute."""
 COLUMNS = (("job", 28), ("user", 12), ("GPUs", 12), ("GPU-h", 8), ("wasted", 8))
@@ -50,7 +51,7 @@ class Jobs(Page):
 
     def __init__(self) -> None:
         super().__init__()
-        self._span = SPANS[1]
+        self._span = "7d"
         self._report: JobsReport | None = None
         self._problem = ""
         self._place = 0
@@ -130,9 +131,11 @@ class Jobs(Page):
         if self._problem:
             return _wrapped(self._problem, width, Style.WARNING)
         if self._report is None:
-            return [[(f"reading the jobs of the last {self._span} ...", Style.QUIET)]]
+            return [[(f"reading the jobs of the last {SPANS[self._span]} ...", Style.QUIET)]]
         said = summary(self._report.ledger, self._report.unmeasured_s)
-        return _wrapped(f"The last {self._span} (w: another time). {said}", width, Style.PLAIN)
+        return _wrapped(
+            f"The last {SPANS[self._span]} (w: another time). {said}", width, Style.PLAIN
+        )
 
     def _advice(self, width: int) -> list[Line]:
         """Return what is to be said of the chosen job."""
@@ -167,7 +170,8 @@ class Jobs(Page):
 
     def action_span(self) -> None:
         """Read the next longer time, and after the longest the shortest."""
-        self._span = SPANS[(SPANS.index(self._span) + 1) % len(SPANS)]
+        spans = list(SPANS)
+        self._span = spans[(spans.index(self._span) + 1) % len(spans)]
         self._report, self._asked_s = None, None
         self.draw()
 

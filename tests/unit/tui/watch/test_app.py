@@ -336,6 +336,8 @@ async def test_each_page_opens_by_its_key_and_is_in_the_head_and_help():
     async with app.run_test(size=(120, 40)) as pilot:
         await taken(1)(pilot)
         await until(pilot, lambda: app.pages)
+        await pilot.press("9")
+        await until(pilot, lambda: "There is no page 9: 1 to 6 are there." in screen_text(app))
         assert [each.KEY for each in app.pages] == [f"{n + 1}" for n in range(len(app.pages))]
         for each in [*app.pages, app.pages[0]]:
             await pilot.press(each.KEY)

@@ -414,3 +414,21 @@ def test_in_haste_the_first_values_are_there_at_once_and_no_event_is_missed():
         values = [state.latest.value("GPU-0", "power_w") for state in states]
         assert values[0] == values[1]
     assert states[0].log.newest() == states[1].log.newest()
+
+
+def test_while_nothing_can_be_read_no_event_is_said_to_last_but_that():
+    heat = Event("temperature", START_S, "GPU 0 is at 85 C.", Severity.WARNING, "GPU-0")
+    hung = Event("driver", START_S + 1, "It does not answer.", Severity.ERROR)
+    clock = [0.0]
+    state = WatchState("daemon", has_all_events=True, clock=lambda: clock[0])
+
+    def told():
+        lines = state.log.lines(state.labels, 300, state.now_s, is_seen=state.is_seen)
+        return [line.rpartition("(")[2] for line, _ in lines]
+
+    state.update(frame(0, sample(), events=(heat,)))
+    assert told() == ["lasts)"]
+    state.update(frame(1, events=(hung,), problem="It does not answer."))
+    assert told() == ["lasts)", "lasted when it was read last)"]
+    clock[0] = 60.0  # and now nobody says even that
+    assert told() == ["lasted when it was read last)"] * 2

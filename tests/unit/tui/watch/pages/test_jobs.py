@@ -54,7 +54,7 @@ async def test_what_wastes_most_is_found_in_three_keys(store):
         await shown(pilot, "All of the time in which it held the GPU and ran nothing.")
         assert re.search(r" \d+ %  idle", screen_text(pilot.app))
         await pilot.press("escape", "w")
-        await shown(pilot, "The last 30d")
+        await shown(pilot, "The last 30 days")
 
 
 async def test_without_a_daemon_it_says_what_to_do():
