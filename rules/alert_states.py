@@ -32,8 +32,8 @@ class Condition(Protocol):
     """What the factories in `EVENTS` of a file in `health` make."""
 
     @property
-    def kind(self) -> str:
-        """The kind of its events; several conditions may share one and have keys of their own."""
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of its events; conditions may share one and have keys of their own."""
 
     def observe(self, frame: Frame, latest: Latest) -> Iterable[Event]:
         """Return what began, and what ended with its `ended_s`; `latest` has this frame in it."""
@@ -196,6 +196,11 @@ class GpuCondition:
     """For how long it must be over to be forgotten before an event began; None: as long."""
     in_fast_frames: ClassVar[bool] = False
     """Whether it also looks between the full frames."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The one kind of its events."""
+        return (self.kind,)
 
     def __init__(self) -> None:
         self.states = AlertStates(self.kind, self.begin_after_s, self.end_after_s, self.break_s)

@@ -37,7 +37,7 @@ class Conditions:
     def __init__(self) -> None:
         self.latest = Latest()
         conditions: list[Condition] = [*load_events(), Findings()]
-        self._conditions = sorted(conditions, key=lambda each: each.kind)
+        self._conditions = sorted(conditions, key=lambda each: each.kinds)
         self._open: dict[tuple[str, str | None, str, float], Event] = {}
 
     @property

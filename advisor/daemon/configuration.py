@@ -34,7 +34,7 @@ DEFAULT_ADDRESS = f"{DEFAULT_HOST}:9465"
 and node-exporter 9100."""
 
 KINDS = (
-    *sorted({Findings.kind, *(each.kind for each in load_events())}),
+    *sorted({Findings.kind, *(kind for each in load_events() for kind in each.kinds)}),
     "sampler",
     "store",
     "xid",

@@ -19,6 +19,7 @@ class Driver:
     """
 
     kind: ClassVar[str] = "driver"
+    kinds = (kind,)
 
     def __init__(self) -> None:
         self._states = AlertStates(self.kind)

@@ -22,6 +22,7 @@ class Gap:
     """
 
     kind: ClassVar[str] = "gap"
+    kinds = (kind,)
 
     def __init__(self) -> None:
         self._last_s: float | None = None

@@ -21,7 +21,7 @@ class GpuList:
     """The event that the list of GPUs has one more than the one before it, or lacks one."""
 
     def __init__(self, kind: str) -> None:
-        self.kind = kind
+        self.kind, self.kinds = kind, (kind,)
         self._listed: tuple[Gpu, ...] = ()
         self._has_begun = False
         """Whether any GPU was listed so far: the first list adds none."""

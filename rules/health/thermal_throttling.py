@@ -86,7 +86,7 @@ class Heat:
     what is lesser begins by its own rule where nothing graver lasts or is about to begin.
     """
 
-    kind = "throttling"
+    kinds = (Throttling.kind, Temperature.kind)
 
     def __init__(self) -> None:
         self._gravest_first: tuple[GpuCondition, ...] = (
