@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuadvisor.domain.finding import Diagnosis, ScopeKind
-from gpuadvisor.domain.severity import Severity
+from gpuadvisor.domain.finding import Diagnosis, Finding, ScopeKind
+from gpuadvisor.domain.profile import Direction
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.profile_wording import PARTS
+from gpuadvisor.reports.diagnosis_report import matters
+from gpuadvisor.reports.profile_wording import PARTS, copy_words
 from gpuadvisor.rules.engine import SEVERITIES
 from gpuadvisor.rules.facts.account import Account, Entry, EntryKind
-from gpuadvisor.rules.facts.idle import Alike, IdleGap
+from gpuadvisor.rules.facts.copies import CopyTime
+from gpuadvisor.rules.facts.idle import IdleGap
 from gpuadvisor.rules.facts.kernel_families import Family, bare_name, kind_of, short_name
 from gpuadvisor.rules.facts.roofline import ATTENTION, Bound, OperatorPosition
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
@@ -35,45 +37,6 @@ COPIES = "copy/exposed"
 IDLE, KERNEL = "idle/", "kernel/"
 """How findings name the idle time that they are about, followed by its category, and kernels,
 followed by their names."""
-OF_EACH_RANK = "of each rank or "
-"""What would explain idle time where there is a trace of one rank only."""
-WOULD_TELL = {
-    TimeCategory.LAUNCHING: "`gpuadvisor profile SCRIPT` records the operators that launch",
-    TimeCategory.WAITING_FOR_DATA: "`py-spy record` of a worker shows what loading does",
-    TimeCategory.SYNCHRONIZING: "`gpuadvisor profile --stacks SCRIPT` names the line that waits",
-    TimeCategory.ALLOCATING: "`gpuadvisor profile --stacks SCRIPT` names the line that allocates",
-    TimeCategory.OTHER_HOST: "`gpuadvisor profile --stacks SCRIPT` shows what the CPU does then",
-    TimeCategory.STARTING: "`gpuadvisor profile SCRIPT` records steps after the start",
-    TimeCategory.PROFILER: "a recording of fewer things (no stacks, shapes or memory) is quicker",
-    TimeCategory.MIGRATING: "no call launches what moves when it is touched; Nsight Systems' page"
-    " faults (`nsys profile --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true`) tell"
-    " where that is, and `cudaMemPrefetchAsync` moves it before",
-    TimeCategory.BETWEEN_KERNELS: "hardware counters (`gpuadvisor profile --ncu SCRIPT`) of the"
-    " kernels around tell more",
-    TimeCategory.FINISHED: "a trace of every process that uses the GPUs tells who works then",
-    TimeCategory.NOT_RECORDED: "`gpuadvisor profile SCRIPT` records operators and Python",
-    TimeCategory.DEVICE: "kernels may be missing in the trace (profilers lose some of CUDA graphs),"
-    f" or another GPU was waited for: a trace {OF_EACH_RANK}of Nsight Systems would tell",
-    TimeCategory.UNKNOWN: "a recording that begins some steps earlier has the launches",
-}
-"""What would explain idle time that no finding claims."""
-LINES_THAT_LAUNCH = "`gpuadvisor profile --stacks SCRIPT` names the lines that launch"
-"""What would explain idle time in which the CPU launches, where the operators are recorded."""
-
-CPU_OF_PROGRAM = (
-    "`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM` records what the CPU does"
-    " then, and its page in Nsight Systems shows that"
-)
-LINES_OF_PROGRAM = "`nsys profile --cudabacktrace=all PROGRAM` names the lines of these calls"
-WOULD_TELL_OF_PROGRAM = {
-    **dict.fromkeys((TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED), CPU_OF_PROGRAM),
-    **dict.fromkeys(
-        (TimeCategory.LAUNCHING, TimeCategory.SYNCHRONIZING, TimeCategory.ALLOCATING),
-        LINES_OF_PROGRAM,
-    ),
-    TimeCategory.STARTING: "a recording of a longer run has more than its start",
-}
-"""What would explain idle time of a program that Nsight Systems recorded, without a script."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +55,7 @@ def claims(diagnosis: Diagnosis | None) -> Mapping[TimeCategory, str]:
     """Return which finding, of those to fix, is about which idle time; the most severe of each."""
     found: dict[TimeCategory, str] = {}
     for each in diagnosis.shown if diagnosis is not None else ():
-        if each.severity.rank < Severity.NOTICE.rank:
+        if not matters(each):
             continue
         for part in each.parts:
             name = part.removeprefix(IDLE)
@@ -166,21 +129,119 @@ def work_without_finding(
     return WorkWithoutFinding(account.share_of(time_ns), family, kernel, is_one)
 
 
-def mostly_copies(account: Account, diagnosis: Diagnosis | None) -> Iterator[str]:
-    """Yield that copies are most of a GPU's work, where no finding to fix is about them."""
-    told = {part for each in (diagnosis.shown if diagnosis is not None else ())
-            if each.severity.rank >= Severity.NOTICE.rank for part in each.parts}  # fmt: skip
+def mostly_moves(
+    account: Account, diagnosis: Diagnosis | None, copies: Callable[[], Iterable[CopyTime]] = tuple
+) -> Iterator[str]:
+    """Yield that copies, or setting memory, are most of a GPU's work, where no finding to fix is
+    about them; `copies` tell which ones."""
     useful = {each: each.time_ns for each in account.entries if each.kind is EntryKind.USEFUL}
-    busy = sum(useful.values())
-    copying = sum(ns for each, ns in useful.items() if each.part is TimeCategory.COPYING)
-    if not busy or copying <= MOST * busy or COPIES in told:
-        return
-    kernels = busy - copying
-    beside = f"its kernels take {figures.nanoseconds(kernels)}" if kernels else "no kernel ran"
-    yield (
-        f"For {_percent(copying / busy)} of the time in which the GPU works it only copies"
-        f" ({figures.nanoseconds(copying)}); {beside}."
-    )
+    busy, gpus = sum(useful.values()), max(len(account.devices), 1)
+    each_gpu = "" if gpus == 1 else f" on each of {gpus} GPUs, on average"
+    for part, does in ((TimeCategory.COPYING, "copies"), (TimeCategory.FILLING, "sets memory")):
+        time_ns = sum(ns for each, ns in useful.items() if each.part is part)
+        if not busy or time_ns <= MOST * busy or _about(diagnosis, COPIES):
+            continue
+        is_fill = part is TimeCategory.FILLING
+        kinds = [each for each in copies() if (each.direction is Direction.MEMSET) is is_fill]
+        mostly = max(kinds, key=lambda each: each.exposed_ns, default=None)
+        kernels = (busy - time_ns) / gpus
+        beside = f"the rest of its work takes {figures.nanoseconds(kernels)}"
+        yield (
+            f"For {_percent(time_ns / busy)} of the time in which the GPU works it only {does}"
+            f" ({figures.nanoseconds(time_ns / gpus)}{each_gpu}{_which(mostly)});"
+            f" {beside if kernels else 'no kernel ran'}."
+        )
+        if account.share_of(time_ns) > MOST:
+            yield SHORTER_FILLS if is_fill else SHORTER_COPIES
+
+
+SHORTER_COPIES = (
+    "Data that come again and again could stay on the GPU; fewer bytes shorten the rest, or work"
+    " that goes on meanwhile."
+)
+SHORTER_FILLS = "Setting less memory, or less often, shortens that."
+"""What shortens a run that mostly moves data, whatever it does besides."""
+
+
+def _which(mostly: CopyTime | None) -> str:
+    """Return `, mostly host to device, pinned to device: 12 times, 3.1 GiB at 25 GB/s`."""
+    if mostly is None:
+        return ""
+    often = f"{mostly.count:,} time{'' if mostly.count == 1 else 's'}"
+    size = f", {figures.memory(mostly.bytes)}" if mostly.bytes > 0 else ""
+    if mostly.bandwidth_bytes_per_s:
+        size += f" at {figures.rate(mostly.bandwidth_bytes_per_s, 'B/s')}"
+    return f", mostly {copy_words(mostly)}: {often}{size}"
+
+
+def _about(diagnosis: Diagnosis | None, part: str) -> int | None:
+    """Return the number (from 1) of the first finding to fix that is about a part of the run, as
+    `copy/exposed`; None where none is."""
+    shown = (each for each in (diagnosis.shown if diagnosis is not None else ()) if matters(each))
+    return next((number for number, each in enumerate(shown, 1) if part in each.parts), None)
+
+
+def headline(account: Account, diagnosis: Diagnosis | None, with_idle: bool = True) -> str | None:
+    """Return the largest part of a run in a sentence, and which finding is about it, if any; None
+    where the first finding is about it or is worth a good part of it, or where it is idle time and
+    that is not wanted."""
+    if not account.span_ns or not account.entries:
+        return None
+    largest = max(account.entries, key=lambda each: each.time_ns)
+    share, words = account.share(largest), _as_part(largest)
+    if largest.kind is not EntryKind.USEFUL and not with_idle:
+        return None
+    which = (each for each in (diagnosis.shown if diagnosis is not None else ()) if matters(each))
+    findings = tuple(which)
+    worth = findings[0].improvement_pct if findings else None
+    if worth is not None and worth.middle >= MOST * 100 * share:
+        return None
+    if largest.part is TimeCategory.COMPUTING:
+        words, share, about = _largest_kernels(account, diagnosis, largest)
+    else:
+        about = _about(diagnosis, _NAMES.get(largest.part, f"{IDLE}{largest.part}"))
+    if about == 1:
+        return None
+    told = f"; finding {about} is about it" if about else ""
+    if findings and not about:
+        told = "; no finding to fix is about it"
+    return f"The largest part of the run, {_percent(share)}, is {words}{told}."
+
+
+def _as_part(entry: Entry) -> str:
+    """Return `idle time (CPU synchronizes)` or `copying only`."""
+    words, _, why = PARTS[entry.part].partition(": ")
+    if not why:
+        return words
+    return f"{'' if words == 'idle' else f'{words} '}idle time ({why})"
+
+
+_NAMES = {TimeCategory.COPYING: COPIES, TimeCategory.COMMUNICATING: "communication/exposed"}
+"""How findings name parts of a run that are no idle time."""
+
+
+def _largest_kernels(
+    account: Account, diagnosis: Diagnosis | None, entry: Entry
+) -> tuple[str, float, int | None]:
+    """Return the words for the kernels of a kind, or for the one that is most of them, their share
+    of the run, and the finding that is about most of their time."""
+    mine = {
+        each: ns for each, ns in account.kernels_ns.items() if kind_of(each).family == entry.family
+    }
+    first = max(mine, key=mine.__getitem__)
+    kind = "" if kind_of(first).family is Family.OTHER else f" ({entry.family})"
+    if mine[first] > MOST * entry.time_ns:
+        mine, words = {first: mine[first]}, f"one kernel, {_short(first)}{kind}"
+    elif kind:
+        words = f"kernels of the kind {entry.family}, {_short(first)} first"
+    else:
+        words = f"kernels whose names do not tell what they do, {_short(first)} first"
+    time_ns = sum(mine.values())
+    shown = (each for each in (diagnosis.shown if diagnosis is not None else ()) if matters(each))
+    for number, each in enumerate(shown, 1):
+        if sum(mine.get(name, 0) for name in _kernels_of(each)) > MOST * time_ns:
+            return words, account.share_of(time_ns), number
+    return words, account.share_of(time_ns), None
 
 
 PRODUCTS = (Family.GEMM, Family.CONVOLUTION, Family.ATTENTION)
@@ -199,11 +260,15 @@ def _kernels_told(diagnosis: Diagnosis | None) -> set[str]:
     """Return the names of the kernels that a finding to fix is about, be it another's symptom."""
     found: set[str] = set()
     for each in diagnosis.findings if diagnosis is not None else ():
-        if each.severity.rank >= Severity.NOTICE.rank or each.hidden_by is not None:
-            found |= {part.removeprefix(KERNEL) for part in each.parts if part.startswith(KERNEL)}
-            if each.scope.kind is ScopeKind.KERNEL:
-                found.add(each.scope.name)
+        if matters(each) or each.hidden_by is not None:
+            found |= _kernels_of(each)
     return found
+
+
+def _kernels_of(finding: Finding) -> set[str]:
+    """Return the names of the kernels that a finding is about."""
+    found = {part.removeprefix(KERNEL) for part in finding.parts if part.startswith(KERNEL)}
+    return found | ({finding.scope.name} if finding.scope.kind is ScopeKind.KERNEL else set())
 
 
 def name(entry: Entry) -> str:
@@ -259,46 +324,6 @@ def counting(kernel: str, script: str | None) -> str:
         f"`ncu --set full -k {shlex.quote(bare_name(kernel))} -c 3 -o counted PROGRAM` reads its"
         " hardware counters, and `gpuadvisor diagnose counted.ncu-rep` judges them"
     )
-
-
-def sentences(
-    found: IdleWithoutFinding,
-    how: str,
-    doing: str = "",
-    steps: int = 0,
-    calls_within: float | None = None,
-) -> Iterator[str]:
-    """Yield what no finding is about, where most of it lies, and what would explain it; `doing`
-    says what the CPU does then, of so many steps one may have such a gap each, and for this share
-    of the longest gap calls into CUDA lasted."""
-    yield (
-        f"No finding to fix is about {_percent(found.share)} of the run, in which the GPU was idle;"
-        f" the largest part is {_percent(found.largest_share)},"
-        f" {PARTS[found.largest.part].removeprefix('idle: ')}{f' ({doing})' if doing else ''}."
-    )
-    if found.gap is not None:
-        at_once = found.gap.cause_ns > MOST * found.largest.time_ns
-        again = "" if at_once else _again(found.gap.alike, found.largest.time_ns, steps)
-        where = "Most of it at once" if at_once else "Its longest gap"
-        yield f"{where}: {place(found.gap)}{again}."
-        if calls_within is not None and calls_within <= 1 - FILLED:
-            yield (
-                "The CPU is in no call into CUDA then: it computes, reads, or waits for something"
-                " else."
-            )
-    if how:
-        yield f"{how[:1].upper()}{how[1:]}."
-
-
-def _again(alike: Alike | None, of_ns: int, steps: int) -> str:
-    """Return that the same gap comes again and again, where that is most of an idle time."""
-    if alike is None or alike.cause_ns <= MOST * of_ns:
-        return ""
-    least, most = figures.nanoseconds(alike.shortest_ns), figures.nanoseconds(alike.longest_ns)
-    often = ", once a step" if alike.count == steps else ""
-    share = _percent(min(alike.cause_ns / of_ns, 1.0))
-    lasts = f"{least} to {most}" if least != most else most
-    return f"; the same gap comes {alike.count:,} times{often} ({lasts} each, {share} of it)"
 
 
 def place(gap: IdleGap) -> str:

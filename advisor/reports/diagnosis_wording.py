@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from gpuadvisor.domain.finding import (
     Diagnosis,
@@ -15,19 +18,22 @@ from gpuadvisor.domain.finding import (
     Span,
 )
 from gpuadvisor.domain.profile import CallKind
-from gpuadvisor.reports import account_wording, counted_wording, figures, profile_wording
-from gpuadvisor.reports.account_wording import IdleWithoutFinding
+from gpuadvisor.reports import (
+    account_wording,
+    counted_wording,
+    figures,
+    idle_wording,
+    profile_wording,
+)
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.engine import SEVERITIES, too_wide
 from gpuadvisor.rules.facts import roofline
-from gpuadvisor.rules.facts.account import Entry
 from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.steps import StepSource
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 
 UPPER_BOUND = "At most"
@@ -36,8 +42,6 @@ LEAST_SAID = 0.05
 """Percent below which a gain is none."""
 LEAST_GAIN = SEVERITIES[-1][0]
 """Percent from which on a gain is worth a notice."""
-ALL = 0.995
-"""Share of the captured time from which on a kernel's own time is as good as all of it."""
 LEAST_NAMED = 0.2
 """Share of a finding from which on an operator is named beside its line: of one with less the name
 tells where a fifth is at most. [own]"""
@@ -56,7 +60,8 @@ def subject(report: DiagnosisReport) -> str:
     header = report.profile.facts.profile.header
     parts = [_amount(report.profile)]
     if devices := profile_wording.devices(report.profile):
-        parts.append(f"on {devices}" if devices != "no GPU" else "without a GPU")
+        without = "" if _operator_of_gpus(report.profile.facts) else "without a GPU"
+        parts.append(f"on {devices}" if devices != "no GPU" else without)
     tool = header.tool or SOURCES.get(header.source, header.source)
     return f"{report.name}: {' '.join(filter(None, parts))}, recorded with {tool}"
 
@@ -91,7 +96,20 @@ def outcome(report: DiagnosisReport) -> str:
         who = "The GPU was" if len(accounts) == 1 else "The GPUs were"
         share = report.profile.facts.window.busy_share
         busy = f"{who} busy {figures.percent(share)} of the run. "
-    return busy + found(report)
+    return busy + _headline(report) + found(report)
+
+
+def _headline(report: DiagnosisReport) -> str:
+    """Return the largest part of a run, which comes first, whether a finding is about it or not;
+    empty where the first finding is, or where it may be otherwise in a longer recording."""
+    if report.profile is None or not report.profile.facts.time_breakdowns:
+        return ""
+    facts = report.profile.facts
+    if facts.account.share_of(account_wording.near_bound_ns(facts.rooflines)) >= FILLED:
+        return ""
+    with_idle = facts.fitness.no_idle is None
+    told = account_wording.headline(facts.account, report.diagnosis, with_idle)
+    return f"{told} " if told else ""
 
 
 def found(report: DiagnosisReport) -> str:
@@ -165,7 +183,25 @@ def _without_work(report: DiagnosisReport) -> str:
         return f"{told}, though {made} launched some: they failed, or the recording lacks it"
     if calls := facts.profile.rows("calls"):
         return f"{told}, and none of {figures.count(calls, 'call')} of CUDA launched any"
+    if operator := _operator_of_gpus(facts):
+        return (
+            f"{told}, though {operator} ran, which does so on a GPU only: the profiler was not"
+            " asked for it (`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`), or could"
+            " not"
+        )
     return f"{told}, and no call that launches any"
+
+
+_OF_GPUS = re.compile(r"aten::_?(cudnn|miopen)_(?!is_acceptable)\w+")
+"""Names of PyTorch's operators that only a GPU runs. That cuDNN accepts something is asked on a CPU
+as well."""
+
+
+def _operator_of_gpus(facts: Facts) -> str:
+    """Return an operator that ran and that only a GPU runs; empty where there is none."""
+    named = np.unique(facts.profile.columns("operators", ("name",))["name"]).tolist()
+    texts = facts.profile.header.texts
+    return next((texts[name] for name in named if _OF_GPUS.fullmatch(texts[name])), "")
 
 
 def limits(report: DiagnosisReport) -> list[str]:
@@ -197,57 +233,16 @@ def account(report: DiagnosisReport) -> list[str]:
     is_short = _is_too_short(report)
     left = account_wording.idle_without_finding(whole, report.diagnosis)
     if left is not None and facts.fitness.no_idle is None and not is_short:
-        words.append(" ".join(_unclaimed(report, facts, left)))
-    words += account_wording.mostly_copies(whole, report.diagnosis)
+        ranks_known = report.profile.ranks is not None
+        told = idle_wording.sentences(left, facts, script(report), ranks_known)
+        words.append(" ".join(told))
+    words += account_wording.mostly_moves(whole, report.diagnosis, lambda: facts.copies)
     kernels = account_wording.work_without_finding(whole, report.diagnosis, facts.rooflines)
     if kernels is not None:
         of_script = script(report) if report.script or report.source == "kineto" else None
         how = "" if is_short else account_wording.counting(kernels.kernel, of_script)
         words.append(account_wording.work_sentence(kernels, how))
     return words
-
-
-def _unclaimed(report: DiagnosisReport, facts: Facts, left: IdleWithoutFinding) -> Iterator[str]:
-    """Yield sentences on idle time that no finding is about."""
-    how, doing, source = _would_tell(report, left.largest), "", None
-    if left.largest.part is TimeCategory.OTHER_HOST:
-        source, place = facts.places.of_parts((f"idle/{left.largest.part}",))
-        known = facts.host_doing
-        told = [f"{known.name} for {figures.percent(known.share)} of it"] if known else []
-        if source is not None:
-            function = f" in {place.function}" if place and place.function else ""
-            told.append(f"{source}{function}{_of_it(place.source_share) if place else ''}")
-        doing = "; ".join(told)
-        if source is not None:
-            how = ""  # stacks were recorded
-        elif known is not None and report.source != "nsys":
-            how = "`gpuadvisor profile --stacks SCRIPT` names the line that does that"
-    steps = len(facts.steps.steps) if facts.steps is not None else 0
-    how = how.replace("SCRIPT", script(report))
-    yield from account_wording.sentences(left, how, doing, steps, _calls_within(facts, left))
-
-
-def _calls_within(facts: Facts, left: IdleWithoutFinding) -> float | None:
-    """Return for which share of the longest gap of idle time calls into CUDA lasted, where nothing
-    else of the CPU was recorded; None where something was."""
-    is_unknown = left.largest.part is TimeCategory.NOT_RECORDED
-    if left.gap is None or not is_unknown or not len(facts.host):
-        return None
-    begin, lasts = left.gap.begin_ns, left.gap.duration_ns
-    return facts.host.share_within(begin, begin + lasts)
-
-
-def _would_tell(report: DiagnosisReport, entry: Entry) -> str:
-    """Return what would explain idle time that no finding is about."""
-    how = account_wording.WOULD_TELL[entry.part]
-    if report.profile and report.profile.ranks is not None:
-        how = how.replace(account_wording.OF_EACH_RANK, "")
-    is_launching = entry.part is TimeCategory.LAUNCHING
-    if is_launching and report.profile and report.profile.facts.profile.rows("operators"):
-        how = account_wording.LINES_THAT_LAUNCH
-    if report.source == "nsys" and not report.script:
-        how = account_wording.WOULD_TELL_OF_PROGRAM.get(entry.part, how)
-    return how.replace("SCRIPT", script(report))
 
 
 def _able(report: DiagnosisReport) -> str:
@@ -263,7 +258,9 @@ def first(report: DiagnosisReport) -> str:
 def most_important(report: DiagnosisReport) -> list[str]:
     """Return the first things to fix, each on a line; else a line that says there are none."""
     if not report.worth_fixing:
-        return [f"{(words := _nothing(report))[:1].lower()}{words[1:]} ({_able(report)})"]
+        told = [each.rstrip(" .") for each in (_nothing(report), _headline(report)) if each]
+        words = "; ".join(f"{each[:1].lower()}{each[1:]}" for each in told)
+        return [f"{words}; {_able(report)}" if len(told) > 1 else f"{words} ({_able(report)})"]
     lines = []
     for each in report.worth_fixing[:MOST_AT_TOP]:
         words = worth(each, report.diagnosis, is_of_kernel(report, each)).partition(", about")[0]
@@ -297,7 +294,7 @@ def _line(finding: Finding) -> str:
     """Return `train.py:12 in main (83 % of it)`."""
     place = finding.place or Place(source_share=1.0)
     function = f" in {place.function}" if place.function and place.function != "<module>" else ""
-    return f"{finding.source}{function}{_of_it(place.source_share)}"
+    return f"{finding.source}{function}{figures.of_it(place.source_share)}"
 
 
 def comes_from(finding: Finding) -> str:
@@ -307,20 +304,16 @@ def comes_from(finding: Finding) -> str:
     if place is None:
         return ""
     if place.module:
-        parts.append(f"module {place.module}{_of_it(place.module_share)}")
+        parts.append(f"module {place.module}{figures.of_it(place.module_share)}")
     if place.region:
         parts.append(f"range {place.region}")
     if place.operator and place.operator_share >= LEAST_NAMED:
         sizes = shapes(place.shapes)
         operator = f"{place.operator} of {sizes}" if sizes else place.operator
-        parts.append(f"{operator}{_of_it(place.operator_share)}")
+        parts.append(f"{operator}{figures.of_it(place.operator_share)}")
     if place.backward_share >= LEAST_NAMED:
-        parts.append(f"in the backward pass{_of_it(place.backward_share)}")
+        parts.append(f"in the backward pass{figures.of_it(place.backward_share)}")
     return "; ".join(each[:_LONGEST] for each in parts)
-
-
-def _of_it(share: float) -> str:
-    return "" if share >= ALL else f" ({figures.percent(share)} of it)"
 
 
 def shapes(told: str) -> str:
@@ -399,7 +392,7 @@ def shares_of_kernel(finding: Finding) -> str:
 def _of_all_captured(finding: Finding) -> str:
     """Return `, at most 0.05 % of all that was captured`; empty for all but a part of it."""
     captured, own = finding.captured_pct, finding.improvement_pct
-    if captured is None or own is None or captured.high >= ALL * own.high:
+    if captured is None or own is None or captured.high >= figures.ALL * own.high:
         return ""
     amount = f"at most {captured.high:.2g} %" if captured.high >= 0.01 else "less than 0.01 %"
     return f", {amount} of all that was captured"
@@ -436,6 +429,8 @@ def way(report: DiagnosisReport, how: str) -> str:
     """Return how to measure something, with the script's name where it is known."""
     command = how.replace("SCRIPT", script(report))
     if report.profile is None or report.profile.facts.time_breakdowns or report.source != "kineto":
+        return command
+    if _operator_of_gpus(report.profile.facts):
         return command
     # Where nothing ran on a GPU the same command would tell as little again.
     return f"on a machine with a GPU, {command}" if command.startswith("gpuadvisor ") else command

@@ -23,6 +23,10 @@ _PLAIN_FROM = 1e-4
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
+ALL = 0.995
+"""Share from which on a part is as good as all."""
+
+
 def is_figure(value: float | None) -> bool:
     """Say whether there is a finite number to show."""
     return value is not None and isfinite(value)
@@ -133,6 +137,11 @@ def percent(share: float | None) -> str:
     if share is None or not isfinite(share):
         return NOT_MEASURED
     return f"{number(share * 100)} %"
+
+
+def of_it(share: float) -> str:
+    """Return ` (83.1 % of it)`; nothing where it is as good as all."""
+    return "" if share >= ALL else f" ({percent(share)} of it)"
 
 
 def percent_range(low_pct: float | None, high_pct: float | None) -> str:

@@ -23,6 +23,9 @@ Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int16: TypeAlias = Annotated[int, Meta(ge=-(2**15), le=2**15 - 1)]
 Triple: TypeAlias = tuple[Int32, Int32, Int32]
+Sizes: TypeAlias = Triple | str
+"""A grid or a block: three numbers, or a text that has them, as some other writers of traces make
+of it (`[128, 1, 1]`)."""
 
 NOWHERE: Triple = (UNKNOWN, UNKNOWN, UNKNOWN)
 NO_JSON = Raw(b"")
@@ -79,8 +82,8 @@ class KernelArgs(_LinkedArgs, gc=False):
 
     registers: Int32 = msgspec.field(default=UNKNOWN, name="registers per thread")
     shared_bytes: Int32 = msgspec.field(default=UNKNOWN, name="shared memory")
-    grid: Triple = NOWHERE
-    block: Triple = NOWHERE
+    grid: Sizes = NOWHERE
+    block: Sizes = NOWHERE
     collective: str = msgspec.field(default="", name="Collective name")
     in_elements: Int64 = msgspec.field(default=UNKNOWN, name="In msg nelems")
     out_elements: Int64 = msgspec.field(default=UNKNOWN, name="Out msg nelems")
@@ -88,6 +91,17 @@ class KernelArgs(_LinkedArgs, gc=False):
     type: str = msgspec.field(default="", name="dtype")
     group: str = msgspec.field(default="", name="Process Group Name")
     sequence: Int64 = msgspec.field(default=UNKNOWN, name="Seq")
+
+
+def triple(sizes: Sizes) -> Triple:
+    """Return a grid or a block as three numbers; `NOWHERE` where a text has other than these."""
+    if not isinstance(sizes, str):
+        return sizes
+    try:
+        found: Triple = msgspec.json.decode(sizes, type=Triple)
+    except msgspec.DecodeError:
+        return NOWHERE
+    return found
 
 
 class CopyArgs(_LinkedArgs, gc=False):

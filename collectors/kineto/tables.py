@@ -19,8 +19,9 @@ from gpuadvisor.collectors.kineto.events import (
     KernelArgs,
     MemoryArgs,
     OperatorArgs,
+    Sizes,
     SynchronizationArgs,
-    Triple,
+    triple,
 )
 from gpuadvisor.collectors.kineto.names import (
     call_of,
@@ -209,7 +210,9 @@ def _links(output: Output, rows: EventRows, correlation: Column) -> None:
     output.add("links", columns)
 
 
-def _sizes(name: str, triples: list[Triple]) -> dict[str, Column]:
+def _sizes(name: str, triples: list[Sizes]) -> dict[str, Column]:
+    if str in set(map(type, triples)):
+        triples = list(map(triple, triples))
     sizes = np.fromiter(chain.from_iterable(triples), np.int32, 3 * len(triples)).reshape(-1, 3)
     return {f"{name}_{axis}": sizes[:, place].copy() for place, axis in enumerate("xyz")}
 

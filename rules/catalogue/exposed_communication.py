@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+
+import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.backward import is_backward
+from gpuadvisor.rules.facts.communication import collective_calls
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
@@ -15,6 +21,9 @@ run. PyTorch's TensorBoard plugin speaks from 10 % of communication on, hidden o
 SHORT_NS = 200_000
 """A mean duration below which collectives are many small ones: 8 GPUs with NVLink move 25 MB, the
 first size of DDP's buckets, in about 0.2 ms. [own]"""
+
+_SENDS = re.compile("send|recv|alltoall")
+"""Kinds of collectives in which no gradients of data-parallel training travel."""
 
 RULE = Rule(Category.COMMUNICATION, needs=(KERNELS, COMMUNICATION), knobs=("batch_size",))
 
@@ -36,17 +45,19 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     mean_ns = sum(each.time_ns for each in most.collectives) / max(calls, 1)
     hidden_ns = min(exposed_ns, alone_ns)
     besides = "" if waiting_ns is None else ", without what it waits for ranks that come later"
+    reduces = _reduces(facts, most.device)
     names = ", ".join(sorted({each.name for each in most.collectives if each.name})[:3])
+    what = "collectives" if reduces else "exchanges between GPUs"
     yield RuleResult(
         f"For {share:.0%} of the run the GPU communicates and computes nothing{besides}:"
-        f" {calls:,} collectives{f' ({names})' if names else ''} are not hidden behind compute",
+        f" {calls:,} {what}{f' ({names})' if names else ''} are not hidden behind compute",
         (
             percent("exposed_communication", share, LEAST_SHARE),
             Figure("communication", round(most.time_ns / 1e6, 3), "ms"),
             Figure("mean_collective", round(mean_ns / 1e3, 1), "us", SHORT_NS / 1e3),
             Figure("compute_that_could_hide_it", round(alone_ns / 1e6, 3), "ms"),
         ),
-        _advice(mean_ns),
+        _advice(mean_ns, reduces),
         Estimate(
             0.0,
             (exposed_ns + hidden_ns) / 2,
@@ -55,6 +66,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "The communication that there is compute to hide behind, and half of the rest, if its bytes"
         " are halved; nothing where it is waiting for a rank that comes late. Less often"
         " synchronizing can save more.",
+        knobs=None if reduces else (),
     )
 
 
@@ -69,15 +81,35 @@ def _waiting_ns(evidence: Evidence, device: int) -> int | None:
     return next((each.waiting_ns for each in own), None)
 
 
-def _advice(mean_ns: float) -> str:
+def _reduces(facts: Facts, device: int) -> bool:
+    """Tell whether what takes most of the time of communication may be gradients or parameters that
+    data-parallel training reduces or gathers: not in a recording of operators without a backward
+    pass, and not what ranks send to each other."""
+    if facts.profile.rows("operators") and not is_backward(facts.profile).any():
+        return False
+    calls = collective_calls(facts.profile, facts.work, device)
+    lasted = facts.work.duration_ns[calls.rows]
+    sends = np.array([bool(_SENDS.search(kind)) for kind in calls.kinds], np.bool_)
+    return 2 * int(lasted[sends].sum()) < int(lasted.sum())
+
+
+def _advice(mean_ns: float, reduces: bool) -> str:
+    joined = " (DDP's `bucket_cap_mb`, flattened tensors)" if reduces else ""
     small = (
-        "Combine small collectives into few large ones (DDP's `bucket_cap_mb`, flattened tensors)"
-        " and start"
+        f"Combine small ones into few large ones{joined} and start"
         if mean_ns < SHORT_NS
         else "Start"
     )
+    if not reduces:
+        return (
+            f"{small} them as soon as their data are there, on a stream of their own, and compute"
+            " meanwhile what does not need them (the next chunk, or another half of the batch);"
+            " send less: values of 16 bits, or a split of the work over the GPUs that exchanges"
+            " less."
+        )
     return (
         f"{small} them while the backward pass goes on (DDP and FSDP do so; FSDP also prefetches);"
         " synchronize less often by accumulating gradients (`no_sync`), or with a larger batch"
-        " on each GPU; halve the bytes with a bf16 communication hook."
+        " on each GPU; halve the bytes with a bf16 communication hook. That holds for gradients;"
+        " what a split model exchanges overlaps with what does not need it."
     )

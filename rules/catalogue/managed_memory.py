@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
@@ -24,6 +27,12 @@ CRITICAL = 0.25
 """Share of the run, in the middle of the estimate, from which on a finding is critical; as in the
 engine."""
 
+WHOLE_BYTES = 1 << 20
+"""Mean bytes of a piece from which on no page fault moves it: faults move 4 KiB to just below 1 MiB
+at once, and a prefetch up to 2 MiB (nvprof's tables of unified memory in NVIDIA's "Unified Memory
+for CUDA Beginners", 2017). [own]"""
+_PREFETCHES = re.compile("MemPrefetch")
+
 RULE = Rule(Category.COPY, needs=(COPIES, table("copies.bytes")))
 
 
@@ -35,7 +44,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if most is None or not run or most.exposed_ns + most.inside_ns < LEAST_SHARE * run:
         return
     exposed, inside = evidence.share(most.exposed_ns), evidence.share(most.inside_ns)
+    back_rate = _prefetched_back(facts, most)
     alone = f"for {exposed:.0%} of the run the GPU only waits for pages of managed memory"
+    if back_rate is not None and 2 * most.back_ns > most.exposed_ns:
+        alone = (
+            f"for {exposed:.0%} of the run pages of managed memory move, or are about to, and no"
+            " kernel runs; most go to the host, which the program prefetches, at"
+            f" {back_rate / 1e9:.1f} GB/s"
+        )
     within = f"for {inside:.0%} kernels run while pages of managed memory move"
     told = [words for words, share in ((alone, exposed), (within, inside)) if share >= LEAST_SHARE]
     summary = ", and ".join(told or [alone])
@@ -56,9 +72,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("kernels", kernels),
             Figure("bytes_to_the_gpu", most.bytes_to_gpu, "bytes"),
             Figure("bytes_to_the_gpu_in_kernels", most.bytes_asked_in_kernels, "bytes"),
-            Figure("bytes_back", most.bytes - most.bytes_to_gpu, "bytes"),
+            Figure("bytes_back", most.bytes_back, "bytes"),
         ),
-        _advice(most),
+        _advice(most, back_rate is not None),
         Estimate(low, high, _parts(most)),
         "At most the time in which pages move or the GPU waits for them, 50 us a gap, and that of"
         " kernels while pages move or move again within 50 us, less what the same bytes take from"
@@ -68,14 +84,34 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     )
 
 
-def _advice(moved: Migrations) -> str:
+def _prefetched_back(facts: Facts, moved: Migrations) -> float | None:
+    """Return at which rate pages move to the host, in bytes a second, where the program prefetches
+    and they come in pieces so large as only a prefetch moves; None else."""
+    host = facts.host
+    names = (facts.profile.header.texts[name] for name in np.unique(host.name).tolist())
+    if not moved.back_ns or not any(_PREFETCHES.search(name) for name in names):
+        return None
+    if moved.bytes_back < WHOLE_BYTES * len(moved.rows):
+        return None
+    return 1e9 * moved.bytes_back / moved.back_ns
+
+
+def _advice(moved: Migrations, prefetched_back: bool) -> str:
     """Return what to move beforehand: what already is, is no longer advised."""
-    asked, back = moved.bytes_asked_in_kernels, moved.bytes - moved.bytes_to_gpu
+    asked, back = moved.bytes_asked_in_kernels, moved.bytes_back
     steps = []
+    if prefetched_back:
+        back = 0
     if asked:
         steps.append("cudaMemPrefetchAsync to the GPU after the host last wrote them")
     if back:
         steps.append("cudaMemPrefetchAsync to the host (cudaCpuDeviceId) before it reads them")
+    if not steps and prefetched_back:
+        return (
+            "They are prefetched already: bring back less, or in a stream of its own while other"
+            " kernels run, each part as soon as it is done; keep on the GPU what is used there"
+            " again."
+        )
     if not steps:
         return (
             "Pages are moved to the GPU before kernels touch them: prefetch them in a stream of its"

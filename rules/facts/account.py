@@ -16,10 +16,11 @@ from functools import cached_property
 
 import numpy as np
 
+from gpuadvisor.domain.profile import Direction
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
 from gpuadvisor.rules.facts.idle import IdleGap, IdleTime
 from gpuadvisor.rules.facts.idle_causes import UNEXPLAINED, Cause
-from gpuadvisor.rules.facts.intervals import IntArray, numbered
+from gpuadvisor.rules.facts.intervals import IntArray, numbered, uncovered_ns
 from gpuadvisor.rules.facts.kernel_families import COMMUNICATION, kind_of
 from gpuadvisor.rules.facts.time_breakdown import IDLE, BusyTime, TimeBreakdown, TimeCategory
 
@@ -165,7 +166,7 @@ def _of_device(
     return DeviceAccount(
         busy.device,
         *span,
-        (*_families(kernels), *_beside(busy), *_idle(idle)),
+        (*_families(kernels), *_beside(busy, _filling_ns(work, rows)), *_idle(idle)),
         tuple(sorted(idle.longest_of.values(), key=lambda gap: -gap.cause_ns)),
         kernels,
     )
@@ -196,13 +197,24 @@ def _families(kernels_ns: Mapping[str, int]) -> Iterator[Entry]:
         yield Entry(EntryKind.USEFUL, TimeCategory.COMPUTING, family, time_ns)
 
 
-def _beside(busy: BusyTime) -> Iterator[Entry]:
-    """Yield the time in which a device only communicates or copies."""
+def _filling_ns(work: DeviceWork, rows: IntArray) -> int:
+    """Return how long nothing but memsets runs."""
+    copies = rows[~work.is_kernel[rows]]
+    fills = copies[work.copies["direction"][copies - work.kernels] == Direction.MEMSET]
+    if not len(fills):
+        return 0
+    others = np.setdiff1d(rows, fills, assume_unique=True)
+    return uncovered_ns(work.intervals(fills), work.intervals(others))
+
+
+def _beside(busy: BusyTime, filling: int) -> Iterator[Entry]:
+    """Yield the time in which a device only communicates, copies, or sets memory."""
     copying = busy.together_ns.get("memory", 0)
     computing = sum(ns for kinds, ns in busy.together_ns.items() if "compute" in kinds.split("+"))
     for part, time_ns in (
         (TimeCategory.COMMUNICATING, busy.busy_ns - computing - copying),
-        (TimeCategory.COPYING, copying),
+        (TimeCategory.COPYING, copying - filling),
+        (TimeCategory.FILLING, filling),
     ):
         if time_ns:
             yield Entry(EntryKind.USEFUL, part, "", time_ns)

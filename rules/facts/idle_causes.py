@@ -18,19 +18,21 @@ and else, before that call:
 - else, where its process is busy launching: `launching`, as the host works at its pace but the
   device is done sooner. It is busy in calls that give a device work and in the operators that make
   such calls directly, and between these where they follow each other within `HOST_PACE_NS`,
-- else `other_host`: Python and whatever else the script does between launches; `not_recorded` in
-  a profile without anything of the host but its calls into CUDA;
+- else `other_host`: Python and whatever else the script does between launches; of a profile
+  without anything of the host but its calls into CUDA only the time in such calls, and the rest is
+  `not_recorded`;
 
 from the begin of that call to its end and the time a device needs to begin: `launching`, or
 `synchronizing` or `allocating` as before it, for else it had been launched earlier; and after that
-`device`: what was launched did not begin, and nothing tells why. Where no call was recorded it is
-`unknown`. Pages of managed memory move as the host or a kernel touches them, and nothing launches
-that: the time that a page fault takes before them (`FAULT_NS`) is `migrating`, and what is before
-that is the host's own work (`other_host`), where no thread starts something or allocates. What is
-no longer than a device needs to begin is neither: `between_kernels`. After the last work of a
-device the rest of the run is `starting` or `allocating` where a thread that launches does that, and
-else `finished`. Without ranges (Nsight Systems without NVTX) nothing is `waiting_for_data`, which
-is then part of `other_host`.
+`device`: what was launched did not begin, and nothing tells why; `starting` where the call itself
+was, a first launch that brings its kernel's code. Where no call was recorded it is `unknown`. Pages
+of managed memory move as the host or a kernel touches them, and nothing launches that: the time
+that a page fault takes before them (`FAULT_NS`) is `migrating`, and what is before that is the
+host's own work (`other_host`), where no thread starts something or allocates. What is no longer
+than a device needs to begin is neither: `between_kernels`. After the last work of a device the rest
+of the run is `starting` or `allocating` where a thread that launches does that, and else
+`finished`. Without ranges (Nsight Systems without NVTX) nothing is `waiting_for_data`, which is
+then part of `other_host`.
 
 The causes exclude each other and sum to the time without a kernel exactly.
 
@@ -94,7 +96,7 @@ class Cause(StrEnum):
     BETWEEN_KERNELS = "between_kernels"
     FINISHED = "finished"
     NOT_RECORDED = "not_recorded"
-    """Between calls into CUDA, where nothing else of the host was recorded."""
+    """In no call into CUDA, where nothing else of the host was recorded: it did not launch."""
     DEVICE = "device"
     UNKNOWN = "unknown"
 
@@ -102,7 +104,7 @@ class Cause(StrEnum):
 IDLE_CAUSES = tuple(cause for cause in Cause if cause is not Cause.COPYING)
 NOT_BEGUN = (Cause.DEVICE, Cause.UNKNOWN)
 """Causes that are none for all that the trace shows of calls and devices."""
-UNEXPLAINED = (Cause.NOT_RECORDED, *NOT_BEGUN)
+UNEXPLAINED = NOT_BEGUN
 """Causes that are none: what the trace shows does not tell why the device was idle."""
 _ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 
@@ -157,6 +159,15 @@ class Threads:
             found = either(found, times)
         return found
 
+    def calling(self, key: int) -> Intervals:
+        """Return when a thread was in a call into CUDA."""
+        rows = self.rows[key]
+        return union(self.host.begin_ns[rows], self.host.end_ns[rows])
+
+    @cached_property
+    def call_any(self) -> Intervals:
+        return union(self.host.begin_ns, self.host.end_ns)
+
     @cached_property
     def allocate_any(self) -> Intervals:
         rows = np.isin(self.host.kind, _ALLOCATING)
@@ -206,9 +217,6 @@ def split(
     gap = np.flatnonzero(known)
     for key, at in by_key(launched.thread_key[after[gap]]):
         _blame(causes, launched, threads, key, times, after, gap[at], reach)
-    if not threads.recorded:
-        causes[Cause.NOT_RECORDED] += causes[Cause.OTHER_HOST]
-        causes[Cause.OTHER_HOST][:] = 0
     for cause in NOT_BEGUN:
         short = causes[cause] <= reach
         causes[Cause.BETWEEN_KERNELS] += np.where(short, causes[cause], 0)
@@ -233,7 +241,11 @@ def _blame_pages(
         took = covered_ns(mine, begin, touched)
         causes[cause][gap] = took
         rest = rest - took
-    causes[Cause.OTHER_HOST][gap] = rest
+    in_calls = rest
+    if not threads.recorded:
+        in_calls = np.minimum(covered_ns(without(threads.call_any, taken), begin, touched), rest)
+    causes[Cause.OTHER_HOST][gap] = in_calls
+    causes[Cause.NOT_RECORDED][gap] = rest - in_calls
 
 
 def _neighbours(
@@ -264,7 +276,10 @@ def _blame(
     begin, end, ended_by = times.begin_ns[gap], times.end_ns[gap], after[gap]
     called = np.clip(launched.begin_ns[ended_by], begin, end)
     reached = np.clip(launched.end_ns[ended_by] + reach, called, end)
-    causes[Cause.DEVICE][gap] += end - reached
+    late = end - reached
+    starts = covered_ns(threads.starts(key), called, called + 1) > 0
+    causes[Cause.STARTING][gap] += np.where(starts, late, 0)
+    causes[Cause.DEVICE][gap] += np.where(starts, 0, late)
     rest, calling, taken = called - begin, reached - called, none()
     for cause, times_of in (
         (Cause.STARTING, threads.starts(key)),
@@ -293,4 +308,10 @@ def _blame(
     causes[Cause.SYNCHRONIZING][gap] += np.where(waited, for_wait + calling, 0)
     causes[Cause.ALLOCATING][gap] += np.where(allocated, at_work + calling, 0)
     causes[Cause.LAUNCHING][gap] += np.where(waited | allocated, 0, at_work + calling)
-    causes[Cause.OTHER_HOST][gap] += np.where(waited, rest - for_wait, other)
+    left = np.where(waited, rest - for_wait, other)
+    in_calls = left
+    if not threads.recorded:
+        free = without(threads.calling(key), either(taken, threads.launches(key)))
+        in_calls = np.minimum(covered_ns(free, begin, called), left)
+    causes[Cause.OTHER_HOST][gap] += in_calls
+    causes[Cause.NOT_RECORDED][gap] += left - in_calls

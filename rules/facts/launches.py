@@ -63,6 +63,17 @@ class Calls:
         lasted = covered_ns(called, np.array([begin_ns]), np.array([end_ns]))[0]
         return float(lasted) / (end_ns - begin_ns) if end_ns > begin_ns else 0.0
 
+    def longest_within(self, begin_ns: int, end_ns: int) -> tuple[int, float] | None:
+        """Return the name (number of its text) of the calls that lasted longest between two times,
+        and for which share of that (0 to 1); None where none did."""
+        rows = np.flatnonzero((self.begin_ns < end_ns) & (self.end_ns > begin_ns))
+        if not len(rows) or end_ns <= begin_ns:
+            return None
+        lasted = np.minimum(self.end_ns[rows], end_ns) - np.maximum(self.begin_ns[rows], begin_ns)
+        spent = np.bincount(self.name[rows], lasted)
+        most = int(spent.argmax())
+        return most, min(float(spent[most]) / (end_ns - begin_ns), 1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class LaunchingCalls:

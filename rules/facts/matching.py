@@ -6,10 +6,11 @@ order, and of a recording some may be missing at either end. Of all ways to lay 
 each other one counts in which names and sizes agree, and for which *one* difference of the clocks
 makes every collective overlap: none can end on a rank before it began on the last one. Of several
 the one is taken in which the ends, which all ranks reach together, differ clearly most alike, or
-which one clock for all tells. Ranks may also leave a collective at different times, as those that
-only send and receive do; then it needs a named group and one clock for all. Where that leaves a
-doubt, nothing is matched. (Groups without names
-that keep step to 10 us all the time are the exception: no trace tells them apart.)
+which one clock for all tells. Without named groups both must hold where ends differ by more than
+10 us, and ranks must have waited for each other for much longer than their ends differ. Ranks may
+also leave a collective at different times, as those that only send and receive do; then it needs a
+named group and one clock for all. Where that leaves a doubt, nothing is matched. (Groups without
+names that keep step to 10 us all the time are the exception: no trace tells them apart.)
 
 The same ends give the difference of the clocks. What fits nowhere stays alone: nothing is concluded
 of it.
@@ -54,6 +55,10 @@ ONE_CLOCK_NS = 5 * CLOSE_NS
 """Most by which the clocks of one machine differ from what collectives tell of them. [own]"""
 ENOUGH = 6
 """Fewest collectives whose ends tell alone that they are the same. [own]"""
+MANY = 16
+"""Fewest collectives that tell it where their ends differ by more than `TIGHT_NS`: a trace of whole
+microseconds or a slow link leaves 30 to 270 us on 4 V100 of a machine. Besides, one clock for all
+ranks and much longer waits have to tell the same. [own]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +264,7 @@ def _surest(
     if not ways:
         return None
     group, fit = best = min(ways, key=lambda each: each[1].spread_ns)
-    if lane.size is None and not fit.is_tight:
+    if lane.size is None and not fit.is_tight and len(fit.first) < MANY:
         return None  # nothing tells even that they are of one group
     others = [each for each in ways if each[1] is not fit and _is_near(each[1], fit)]
     if not others and (_is_numbered(group.lead, lane) or fit.is_tight):

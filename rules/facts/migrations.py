@@ -36,10 +36,17 @@ class Migrations:
     bytes_asked_in_kernels: int
     """What moved to the GPU while a kernel ran: the rest was moved beforehand, as no kernel touched
     it."""
+    back_ns: int
+    """Time in which at least one page moved to the host."""
     kernels_ns: int
     """Time in which at least one kernel ran."""
     in_kernels_ns: Mapping[str, int]
     """Time of kernels while pages moved or would soon move again (`FAULT_NS`), by their names."""
+
+    @property
+    def bytes_back(self) -> int:
+        """What moved to the host."""
+        return self.bytes - self.bytes_to_gpu
 
     @property
     def exposed_ns(self) -> int:
@@ -95,6 +102,7 @@ def _of_device(work: DeviceWork, device: int, rows: IntArray, waiting_ns: int) -
         waiting_ns,
         int(np.maximum(before_pages - FAULT_NS, 0).sum()),
         int(size[asked].sum()),
+        work.intervals(pages[~to_gpu]).total_ns,
         running.total_ns,
         names,
     )

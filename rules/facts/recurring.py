@@ -9,31 +9,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.idle import AGAIN, HOST_PACE_NS, IdleTime
-from gpuadvisor.rules.facts.starting import SLOW_CALL_NS
+from gpuadvisor.rules.facts.starting import LOADING_NS, SLOW_CALL_NS
 from gpuadvisor.rules.facts.window import FILLED, Window
 
 MOST = 0.5
 """Share from which on something is most of it: all else together is less."""
 
 
-def too_short(window: Window, kernels: int) -> str | None:
+FEW = 10
+"""Kernels below which a recording has a few single ones: an operation of a library has up to some
+four, a small program of an exercise some six. [own]"""
+
+
+def too_short(window: Window, work: DeviceWork) -> str | None:
     """Return why nothing of the recording can be judged, in a sentence without a full stop that
     says what to record instead; None where it is long enough, or its work comes again and again.
 
     That is so where fewer kernels ran than a host launches at a steady pace, or fewer than `AGAIN`,
-    in less time than one first launch may take: what each of them lasts may be a first time's.
+    in less time than one first launch may take: what each of them lasts may be a first time's. So
+    it is where a `FEW` kernels ran, none of them `AGAIN` times, and neither one of these nor a copy
+    lasts as long as a first launch may.
     """
-    if _has_steps(window) or not window.busy or not 0 < window.run_ns < SLOW_CALL_NS:
-        return None
-    if kernels >= AGAIN and kernels * HOST_PACE_NS >= window.run_ns:
+    kernels = work.kernels
+    if _has_steps(window) or not window.busy or window.run_ns <= 0:
         return None
     launched = f"{kernels} kernel{'' if kernels == 1 else 's'}"
+    tells = (
+        "it tells what ran, but not whether that is slow or what the program does in a longer run;"
+        " record one that does this work again and again, or on more data"
+    )
+    if window.run_ns < SLOW_CALL_NS:
+        if kernels >= AGAIN and kernels * HOST_PACE_NS >= window.run_ns:
+            return None
+        return (
+            f"All work in this recording ({launched}) lasts {window.run_ns / 1000:.3g} µs, less"
+            f" than the first launch of a kernel may take: {tells}"
+        )
+    longest = int(work.duration_ns.max(initial=0))
+    if window.run_ns >= LOADING_NS or not 0 < kernels < FEW or longest >= SLOW_CALL_NS:
+        return None
+    if np.unique(work.name[:kernels], return_counts=True)[1].max(initial=0) >= AGAIN:
+        return None
     return (
-        f"All work in this recording ({launched}) lasts {window.run_ns / 1000:.3g} µs, less than"
-        " the first launch of a kernel may take: it tells what ran, but not whether that is slow or"
-        " what the program does in a longer run; record one that does this work again and again, or"
-        " on more data"
+        f"This recording has {launched}, none of which comes {AGAIN} times, and no piece of the"
+        f" GPU's work lasts longer than {longest / 1000:.3g} µs, less than the first launch of a"
+        f" kernel may take: {tells}"
     )
 
 

@@ -42,6 +42,12 @@ FEWEST = 2
 """Ranges of a name that are taken for steps: one could be anything."""
 
 
+MOST_OPTIMIZERS = 4
+"""Optimizers that a step calls one after the other, at most. [own]"""
+CLEARLY = 4
+"""Times as long as the pauses within a step those between two steps must be. [own]"""
+
+
 class StepSource(StrEnum):
     """Where the steps are known from."""
 
@@ -104,7 +110,7 @@ def find_steps(
         marked = _of_one_thread(columns, texts, rows)
         if marked is not None:
             if source is StepSource.OPTIMIZER:
-                marked = _between(marked)
+                marked = _between(_joined(marked))
             return Steps(source, _steps(marked, work, waits))
     return None
 
@@ -138,6 +144,23 @@ def _of_one_thread(columns: Columns, texts: Sequence[str], rows: IntArray) -> _R
         return None
     names = [texts[name] for name in columns["name"][at].tolist()]
     return _Ranges(begin, end, columns["process"][at], columns["thread"][at], names)
+
+
+def _joined(marked: _Ranges) -> _Ranges:
+    """Return the calls of several optimizers of one class, which each step makes one after the
+    other, as one range a step: of their pauses all within a step are much shorter than all
+    others."""
+    pause, count = marked.begin_ns[1:] - marked.end_ns[:-1], len(marked.names)
+    for each in range(2, MOST_OPTIMIZERS + 1):
+        if count % each or count // each < FEWEST:
+            continue
+        between = np.arange(1, count) % each == 0
+        if CLEARLY * int(pause[~between].max()) <= int(pause[between].min()):
+            first, last = slice(None, None, each), slice(each - 1, None, each)
+            names = marked.names[first]
+            threads = marked.process[first], marked.thread[first]
+            return _Ranges(marked.begin_ns[first], marked.end_ns[last], *threads, names)
+    return marked
 
 
 def _between(marked: _Ranges) -> _Ranges:

@@ -25,7 +25,7 @@ from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.host_idle import NOTHING, Doing, HostIdle, doing, host_idle
-from gpuadvisor.rules.facts.idle import IdleTime, idle
+from gpuadvisor.rules.facts.idle import IdleTime, idle, reach_ns
 from gpuadvisor.rules.facts.kernels import (
     KernelShape,
     KernelTime,
@@ -160,7 +160,7 @@ class Facts:
     @cached_property
     def too_short(self) -> str | None:
         """Why nothing of the recording can be judged, as it is so short; None where it is not."""
-        return too_short(self.window, self.work.kernels) if self.has_timeline else None
+        return too_short(self.window, self.work) if self.has_timeline else None
 
     @cached_property
     def no_loop(self) -> str | None:
@@ -222,7 +222,8 @@ class Facts:
     def timeline(self) -> Timeline | None:
         """The run, to be played again with something changed."""
         parts = self.work, self.host, self.launched, self.launching, self.loader_waits
-        return timeline(*parts, self.window.begin_ns)
+        reach = reach_ns(self.work, self.launched)
+        return timeline(*parts, self.window.begin_ns, reach)
 
     @cached_property
     def host_idle(self) -> HostIdle:

@@ -147,6 +147,8 @@ class TimeCategory(StrEnum):
     """No compute kernel runs."""
     COPYING = "copying"
     """No kernel runs at all."""
+    FILLING = "filling"
+    """Neither a kernel nor a copy runs, but memory is set to a value."""
     LAUNCHING = "launching"
     WAITING_FOR_DATA = "waiting_for_data"
     SYNCHRONIZING = "synchronizing"
@@ -162,7 +164,12 @@ class TimeCategory(StrEnum):
     UNKNOWN = "unknown"
 
 
-BUSY = (TimeCategory.COMPUTING, TimeCategory.COMMUNICATING, TimeCategory.COPYING)
+BUSY = (
+    TimeCategory.COMPUTING,
+    TimeCategory.COMMUNICATING,
+    TimeCategory.COPYING,
+    TimeCategory.FILLING,
+)
 IDLE = tuple(part for part in TimeCategory if part not in BUSY)
 
 

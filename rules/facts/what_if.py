@@ -198,8 +198,12 @@ def timeline(
     launching: Operators,
     waits: Waits,
     begin_ns: int,
+    reach: int = REACH_NS,
 ) -> Timeline | None:
-    """Return the part of the device with most work; None where nothing tells what launched it."""
+    """Return the part of the device with most work; None where nothing tells what launched it.
+
+    `reach` is how long the device needs to begin what was launched, in nanoseconds: the host that
+    runs ahead hides it."""
     rows = max((rows for _, rows in work.lasting_by_device()), key=len, default=None)
     if rows is None or not launched.known[rows].any():
         return None
@@ -210,7 +214,7 @@ def timeline(
     before, after = reached[:-1], reached[1:]
     called = np.where(known, launched.begin_ns[rows], begin_ns)
     blocked = _blocked(work, host, rows, call, end)
-    lag = np.clip(begin - called, 0, launched.end_ns[rows] - called + REACH_NS)
+    lag = np.clip(begin - called, 0, launched.end_ns[rows] - called + reach)
     staged = np.isin(call, blocked.call) & known & (before > called)
     lag = np.where(staged, np.minimum(np.maximum(begin - before, 0), lag), lag)
     could = np.maximum(before, np.where(known, called + lag, begin_ns))

@@ -23,6 +23,9 @@ FIRES = {
     "the end of what is hidden": lambda: steps(800, 100, hidden=300),
     "just enough": lambda: steps(920, 55),
     "long ones": lambda: steps(8000, 2000),
+    "of ranks that send to each other": lambda: steps(
+        800, 200, name="ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    ),
     "of RCCL": lambda: steps(800, 200, name="ncclKernel_Generic_4(ncclDevComm*, ncclWork*)"),
 }
 SILENT = {

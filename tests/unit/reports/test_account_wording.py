@@ -2,10 +2,14 @@
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
+from gpuadvisor.domain.finding import Diagnosis, Scope, Span
+from gpuadvisor.domain.profile import CallKind, Direction, Memory
 from gpuadvisor.reports import diagnosis_wording
+from gpuadvisor.reports.account_wording import headline
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines, diagnosis_markdown
 from gpuadvisor.reports.profile_document import profile_markdown
 from gpuadvisor.rules.engine import diagnose
@@ -13,6 +17,7 @@ from gpuadvisor.rules.estimates import short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
+from tests.diagnoses import KERNEL as FINDING
 from tests.diagnoses import diagnosis_report
 from tests.profile_reports import report
 from tests.profiles import Made
@@ -243,10 +248,171 @@ def rare(calls=0.0, copies=1_000.0):
 @pytest.mark.parametrize(("calls", "is_quiet"), [(0.0, True), (1_000.0, True), (400_000.0, False)])
 def test_a_cpu_that_makes_no_call_then_is_told_so(calls, is_quiet):
     text = said(rare(calls))[1]
-    assert "nothing recorded of the CPU" in text
+    assert "CPU in no call into CUDA" in text or not is_quiet
     assert ("The CPU is in no call into CUDA then" in text) is is_quiet
 
 
 def test_a_gpu_that_mostly_copies_is_told_so():
-    assert "of the time in which the GPU works it only copies (4.00 ms)" in said(rare())[1]
+    assert (
+        "of the time in which the GPU works it only copies (4.00 ms, mostly host" in said(rare())[1]
+    )
     assert "it only copies" not in said(rare(copies=50.0))[1]
+
+
+def busy_with(kernels_us, copies_us=0.0, fills_us=0.0, gpus=1, times=20):
+    """GPUs that do the same things again and again."""
+    made = Made()
+    for device in range(gpus):
+        at = 0.0
+        for _ in range(times):
+            for name, us in kernels_us.items():
+                if us:
+                    made.launched(name, (at, 2), (at + 4, us), device=device)
+                    at += us + 4
+            for us, more in ((copies_us, {}), (fills_us, FILL)):
+                if us:
+                    made.copied((at, 2), (at + 4, us), device=device, bytes=1 << 20, **more)
+                    at += us + 4
+    return said(made.profile(devices=(H100,)))[1].splitlines()
+
+
+FILL = {"direction": Direction.MEMSET, "source": Memory.NOT_KNOWN}
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (({"solve": 900.0, "other": 50.0},), "one kernel, solve."),
+        (({"one": 300.0, "two": 300.0, "three": 300.0},), "do not tell what they do"),
+        (({"solve": 50.0}, 0.0, 900.0), "setting memory only"),
+        (({"solve": 10.0}, 900.0), "copying only"),
+    ],
+)
+def test_the_largest_part_of_a_run_heads_the_page(run, words):
+    outcome = next(line for line in busy_with(*run) if line.startswith("The GPU was busy"))
+    assert re.search(r"The largest part of the run, \d\d\.\d %, is .*" + re.escape(words), outcome)
+
+
+def test_of_a_finding_about_the_largest_part_no_other_line_comes_first():
+    _, text = said(waits_for_batches())
+    assert "1. critical: input_bound" in text and "The largest part" not in text
+
+
+def waits_for_batches():
+    program = Program()
+    for _ in range(10):
+        program.loads(5_000)
+        program.launches("kernel", runs=100, times=5, op=5)
+    return program.made.profile(devices=(H100,))
+
+
+def test_memory_that_is_set_is_told_apart_from_copies():
+    lines = busy_with({"solve": 50.0}, 5.0, 900.0)
+    told = next(line for line in lines if line.startswith("For "))
+    assert "it only sets memory (18.0 ms, mostly memset: 20 times, 20.0 MiB" in told
+    assert not any("only copies" in line for line in lines)
+    assert any("Setting less memory" in line for line in lines)
+
+
+def test_the_time_of_two_gpus_is_never_more_than_the_run():
+    lines = busy_with({"solve": 20.0}, 900.0, gpus=2)
+    (told,) = (line for line in lines if line.startswith("For "))
+    assert "(18.0 ms on each of 2 GPUs, on average" in told and "takes 400 µs" in told
+
+
+def late(**kernel):
+    """A GPU that is slow to begin what was launched long before."""
+    made = Made()
+    for number in range(40):
+        at = 1_000.0 * number
+        made.launched(kernel.get("name", "gemm"), (0.1 * number, 0.1), (at + 10, 500),
+                      **({"graph_node": 5} if "graph" in kernel else {}))  # fmt: skip
+    made.call("cudaDeviceSynchronize", (10, 39_600), CallKind.SYNCHRONIZE)
+    return said(made.profile(source="nsys", devices=(H100,)))[1]
+
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "graphs", "gpus"),
+    [({}, False, False), ({"graph": True}, True, False), ({"name": NCCL}, False, True)],
+)
+def test_what_kept_work_from_beginning_is_no_graph_or_gpu_that_is_not_there(kernel, graphs, gpus):
+    text = late(**kernel)
+    assert ("ernels of CUDA graphs may be missing" in text) is graphs
+    assert ("nother GPU may have been waited for" in text) is gpus
+    assert ("nother program may have had the GPU" in text) is not (graphs or gpus)
+    assert "The CPU is in cudaDeviceSynchronize then." in text
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        ((), "The recording has no calls into CUDA, which `nsys profile --trace=cuda PROGRAM`"),
+        (range(30, 40), "A recording that begins some steps earlier has the launches."),
+        (range(0, 40, 4), "The recording lacks the calls that launched what came next."),
+    ],
+)
+def test_what_launched_something_is_not_sought_where_it_cannot_be(calls, words):
+    made = Made()
+    for number in range(40):
+        at = 2_000.0 * number
+        if number in calls:
+            made.launched("gemm", (at, 5), (at + 10, 1_000))
+        else:
+            made.kernel("gemm", (at + 10, 1_000))
+    assert words.replace("`", "") in said(made.profile(source="nsys", devices=(H100,)))[1]
+
+
+@pytest.mark.parametrize(
+    ("operator", "is_of_gpu"),
+    [
+        ("aten::cudnn_convolution", True),
+        ("aten::_cudnn_rnn", True),
+        ("aten::miopen_convolution", True),
+        ("aten::cudnn_is_acceptable", False),
+        ("aten::conv2d", False),
+    ],
+)
+def test_operators_of_a_gpu_did_not_run_without_one(operator, is_of_gpu):
+    made = Made()
+    made.operator("aten::conv2d", (0, 100))
+    made.operator(operator, (10, 50))
+    _, text = said(made.profile())
+    assert ("without a GPU" not in text) is is_of_gpu
+    assert ("ProfilerActivity.CUDA" in text) is is_of_gpu
+    assert ("on a machine with a GPU" not in text) is is_of_gpu
+
+
+def of_finding(parts, span, kernel_us=600.0):
+    """A run of one kernel, and copies for the rest, with a finding about a part of it."""
+    made = Made()
+    for number in range(20):
+        at = 1_000.0 * number
+        made.launched("solve", (at, 2), (at + 4, kernel_us))
+        made.copied((at, 2), (at + 4 + kernel_us, 990 - kernel_us), bytes=1 << 20)
+    finding = replace(FINDING, parts=parts, improvement_pct=Span(*span), scope=Scope())
+    diagnosis = Diagnosis((finding,))
+    return headline(Facts(made.profile()).account, diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("parts", "span", "told"),
+    [
+        (("copy/exposed",), (6.0, 12.0), "no finding to fix is about it"),
+        (("copy/exposed",), (30.0, 38.0), None),  # of the same weight
+        (("kernel/solve",), (3.0, 4.0), None),
+        ((), (3.0, 4.0), "no finding to fix is about it"),
+    ],
+)
+def test_a_lesser_finding_does_not_hide_the_largest_part(parts, span, told):
+    words = of_finding(parts, span)
+    assert (words is None) is (told is None)
+    assert told is None or f"one kernel, solve; {told}" in words
+
+
+def test_idle_time_that_may_be_a_start_heads_no_page():
+    account = Facts(idle_for(0.9)).account
+    assert "idle time (launched, but not begun)" in headline(account, None)
+    assert headline(account, None, with_idle=False) is None

@@ -134,8 +134,9 @@ def test_on_a_terminal_severities_have_colours(monkeypatch):
 def test_where_nothing_is_wrong_it_says_so_and_what_was_looked_at():
     lines = printed(of(whole(), NOTHING)).splitlines()
     assert lines[1] == (
-        "The GPU was busy 34.0 % of the run. No rule found why the GPU was idle; 2 of 5 rules could"
-        " look, for coalescing, input bound."
+        "The GPU was busy 34.0 % of the run. The largest part of the run, 30.0 %, is idle time"
+        " (waiting for data). No rule found why the GPU was idle; 2 of 5 rules could look, for"
+        " coalescing, input bound."
     )
     assert not any("explain" in line for line in lines)
 
@@ -282,7 +283,8 @@ def test_the_first_finding_on_one_line():
         " (input_bound, worth 32 to at most 61 % of the run)"
     )
     assert wording.first(of(whole(), NOTHING)) == (
-        "no rule found why the GPU was idle (2 of 5 rules could look)"
+        "no rule found why the GPU was idle; the largest part of the run, 30.0 %, is idle time"
+        " (waiting for data); 2 of 5 rules could look"
     )
 
 

@@ -221,6 +221,18 @@ def test_ranges_tell_whose_they_are() -> None:
         assert one(profile, "ranges")["kind"] == kind, (category, name)
 
 
+@pytest.mark.parametrize(
+    ("grid", "wanted"),
+    [("[4, 2, 1]", (4, 2, 1)), *((each, (UNKNOWN,) * 3) for each in ("4 x 2", "421", "[4]"))],
+)  # fmt: skip
+def test_a_grid_may_be_a_text(grid, wanted) -> None:
+    events = [kernel(args={"grid": grid, "block": "[128, 1, 1]"}), kernel(args={"grid": [1, 2, 3]})]
+    columns = in_pieces(trace(*events), 99).columns("kernels")
+    sizes = [columns[f"grid_{axis}"].tolist() for axis in "xyz"]
+    assert [tuple(each) for each in zip(*sizes, strict=True)] == [wanted, (1, 2, 3)]
+    assert columns["block_x"].tolist() == [128, UNKNOWN]
+
+
 def test_kernels_of_a_graph_keep_their_node() -> None:
     args = {"grid": [4, 2, 1], "block": [128, 1, 1], "graph node id": 12884901890}
     row = one(in_pieces(trace(kernel(args=args)), 99), "kernels")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from gpuadvisor.domain.profile import Direction, Memory
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.facts.account import EntryKind
 from gpuadvisor.rules.facts.summary import Facts
@@ -103,3 +104,16 @@ def test_a_moment_with_two_kernels_is_the_first_ones():
         (TimeCategory.COMMUNICATING, "", 7),
         (TimeCategory.COPYING, "", 8),
     ]
+
+
+def test_memory_that_is_set_is_no_copy():
+    made = Made()
+    made.launched("gemm", (0, 5), (10, 10))
+    made.copy((20, 10))
+    made.copy((25, 20), direction=Direction.MEMSET, destination=Memory.DEVICE, stream=8)
+    account = Facts(made.profile()).account
+    times = {each.part: each.time_ns / US for each in account.entries}
+    assert times[TimeCategory.COPYING] == 10  # both at once are a copy
+    assert times[TimeCategory.FILLING] == 15
+    assert account.devices[0].held_ns("copy/exposed") == 10 * US
+    assert sum(times.values()) * US == account.span_ns

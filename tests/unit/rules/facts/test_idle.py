@@ -126,6 +126,24 @@ def test_waiting_on_another_thread_does_not_hold_this_one():
     assert Cause.SYNCHRONIZING not in causes(made)
 
 
+@pytest.mark.parametrize(("took", "cause"), [(2_000, Cause.STARTING), (20, Cause.DEVICE)])
+def test_what_begins_late_after_a_first_launch_that_loads_is_a_start(took, cause):
+    made = Made()
+    first_kernel(made)
+    made.launched("second", call=(110, took), runs=(110 + took + 3_000, 10))
+    assert causes(made)[cause] >= 3_000 - 100
+
+
+def test_of_the_cpu_without_records_only_time_outside_of_calls_is_not_recorded():
+    made = Made()
+    first_kernel(made)
+    made.call("cuModuleLoadData", (1_110, 500))
+    made.launched("second", call=(2_110, 5), runs=(2_118, 10))
+    found = Facts(made.profile()).idle[0].causes_ns
+    assert found[Cause.OTHER_HOST] == 500 * US
+    assert found[Cause.NOT_RECORDED] > 1_400 * US
+
+
 def test_what_was_launched_in_time_waited_for_the_device():
     made = Made()
     first_kernel(made)

@@ -226,6 +226,29 @@ def pairs_and_all(seed, told, clock_us):
     assert found.waited_ns == pytest.approx(1000 * (pairs + both), abs=3000 * len(rows))
 
 
+@pytest.mark.parametrize(
+    ("rounds", "differ_us", "one_clock", "is_known"),
+    [(20, 5_000, True, True), (20, 5_000, False, False), (8, 5_000, True, False),
+     (20, 0, True, False)],
+)  # fmt: skip
+def test_ends_that_differ_by_more_than_10_us_need_many_long_waits_and_one_clock(
+    rounds, differ_us, one_clock, is_known
+):
+    """Four ranks that nothing names, one of which comes late, and that leave up to 60 us apart."""
+    drawn = random.Random(7)
+    simulated = Simulated(4)
+    for _ in range(rounds):
+        for rank in range(4):
+            simulated.compute(rank, 300 + drawn.randint(0, 40) + differ_us * (rank == 2))
+        simulated.meet((0, 1, 2, 3), jitter_us=drawn.choice([0.0, 15.0, 30.0]))
+    clocks = [0.0 if one_clock else 10_000.0 * rank for rank in range(4)]
+    found = ranks_of([simulated.facts(rank, False, clocks[rank]) for rank in range(4)])
+    assert (found.unmatched is None) is is_known
+    if is_known:
+        assert found.late[0].place == 2 and found.late[0].last == found.collectives == rounds
+        assert 4_000_000 < found.late[0].longest_ns < 6_000_000
+
+
 def matched_of(every):
     """Return the groups that were matched."""
     tokens, all_lanes = Tokens(), []
@@ -269,11 +292,12 @@ def test_collectives_without_names_or_numbers_are_never_taken_for_each_other(
     base = [drawn.randint(300, 900)] * ranks
     if drawn.random() < 0.5:
         base = [drawn.randint(300, 900) for _ in range(ranks)]
-    for _ in range(drawn.randint(4, 14)):
+    loose_us = drawn.choice([1.5, 1.5, 60.0])
+    for _ in range(drawn.randint(4, 14) if loose_us < 2 else drawn.randint(16, 24)):
         for group in groups:
             for rank in group:
                 simulated.compute(rank, base[rank] + drawn.randint(0, differ_us))
-            simulated.meet(group, group=str(group), jitter_us=drawn.choice([0, 1.5]))
+            simulated.meet(group, group=str(group), jitter_us=drawn.choice([0, loose_us]))
     every = [
         simulated.facts(
             rank, False, drawn.randint(-clocks_us, clocks_us), drawn.randint(0, 1),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuadvisor.domain.profile import Memory
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.registry import load_rules
@@ -44,6 +45,35 @@ def test_too_little_is_remarks_only(case):
     assert all(each.improvement_pct is None for each in found)
     rules = {each.rule for each in found}
     assert ("small_grid_in_trace" in rules) is (TOO_SHORT[case][1] >= 20)
+
+
+def one_each(lasts, kinds=4, copies=5, times=1):
+    """Pageable copies and kernels of some kinds, which come a few times."""
+    made = Made()
+    for number in range(copies):
+        at = 600.0 * number
+        made.copied((at, 5), (at + 10, 500), bytes=4 << 20, source=Memory.PAGEABLE)
+    for number in range(kinds * times):
+        at = 600.0 * copies + max(lasts, 600.0) * number
+        made.launched(f"kernel_{number % kinds}", (at, 5), (at + 10, lasts), **GRID)
+    return timeline(made)
+
+
+def test_a_few_single_launches_and_copies_are_too_short_and_have_remarks_only():
+    evidence = one_each(500.0)
+    assert "4 kernels, none of which comes 3 times" in evidence.facts.too_short
+    found = diagnose(evidence, load_rules()).findings
+    assert found and all(each.severity is Severity.INFO for each in found)
+
+
+@pytest.mark.parametrize("more", [
+    {"lasts": 2_000.0},  # one that lasts longer than a first launch may
+    {"lasts": 500.0, "times": 3},  # they come again
+    {"lasts": 500.0, "kinds": 12},  # no longer a few
+    {"lasts": 500.0, "copies": 100},  # a run of 60 ms
+])  # fmt: skip
+def test_of_what_is_more_than_that_something_is_said(more):
+    assert one_each(**more).facts.too_short is None
 
 
 @pytest.mark.parametrize("case", LONG_ENOUGH)

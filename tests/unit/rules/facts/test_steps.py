@@ -55,6 +55,21 @@ def test_what_lies_between_calls_of_the_one_optimizer():
     assert steps.median_ns == 125 * US
 
 
+def test_two_optimizers_of_one_class_are_of_one_step():
+    calls = [at + each for at in (50, 150, 300) for each in (0, 12)]
+    made = ranges(*(("Optimizer.step#SGD.step", (at, 10)) for at in calls))
+    steps = Facts(made.profile()).steps.steps
+    assert [(step.begin_ns, step.duration_ns) for step in steps] == [
+        (72 * US, 100 * US),
+        (172 * US, 150 * US),
+    ]
+
+
+def test_optimizers_of_a_gan_that_work_apart_are_a_step_each():
+    made = ranges(*(("Optimizer.step#SGD.step", (at, 10)) for at in (50, 90, 150, 190)))
+    assert len(Facts(made.profile()).steps.steps) == 3
+
+
 @pytest.mark.parametrize(
     "rows",
     [

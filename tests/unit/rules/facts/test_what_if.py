@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import CallKind
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from tests.profiles import Made
@@ -137,3 +138,19 @@ def test_whatever_a_file_says_it_is_a_time(seed, rows, factor, kind):
         assert math.isfinite(took)
         assert took >= 0
         assert np.isfinite(found.takes_ns())
+
+
+def test_a_host_that_runs_ahead_hides_that_a_gpu_is_slow_to_begin():
+    """Each kernel begins 60 us after its launch, as on an idle GPU under events that are timed."""
+    made = Made()
+    for number in range(20):
+        at = 200.0 * number
+        made.launched("kernel", (at, 5), (at + 65, 100))
+        made.call("cudaEventSynchronize", (at + 10, 160), CallKind.SYNCHRONIZE)
+    facts = Facts(made.profile())
+    idle = facts.idle[0].causes_ns
+    line = facts.timeline
+    before = line.takes_ns()
+    saved = before - line.takes_ns(Scenario({Host.SYNCHRONIZING: 0.0}))
+    assert idle[Cause.SYNCHRONIZING] > 0.4 * facts.window.run_ns
+    assert saved == pytest.approx(idle[Cause.SYNCHRONIZING], rel=0.15)

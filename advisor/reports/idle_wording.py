@@ -1,0 +1,172 @@
+"""The words on idle time that no finding is about: where it lies, what the CPU does then, and what
+would tell more.
+
+What would tell more depends on what was recorded: nothing is asked for that the file has, and no
+other GPU, graph or rank is named where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpuadvisor.domain.profile import CallKind
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.account_wording import MOST, IdleWithoutFinding, place
+from gpuadvisor.reports.profile_wording import PARTS
+from gpuadvisor.rules.facts.idle import Alike
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.time_breakdown import TimeCategory
+from gpuadvisor.rules.facts.window import FILLED
+
+LINES_THAT_LAUNCH = "`gpuadvisor profile --stacks SCRIPT` names the lines that launch"
+"""What would explain idle time in which the CPU launches, where the operators are recorded."""
+WOULD_TELL = {
+    TimeCategory.LAUNCHING: "`gpuadvisor profile SCRIPT` records the operators that launch",
+    TimeCategory.WAITING_FOR_DATA: "`py-spy record` of a worker shows what loading does",
+    TimeCategory.SYNCHRONIZING: "`gpuadvisor profile --stacks SCRIPT` names the line that waits",
+    TimeCategory.ALLOCATING: "`gpuadvisor profile --stacks SCRIPT` names the line that allocates",
+    TimeCategory.OTHER_HOST: "`gpuadvisor profile --stacks SCRIPT` shows what the CPU does then",
+    TimeCategory.STARTING: "`gpuadvisor profile SCRIPT` records steps after the start",
+    TimeCategory.PROFILER: "a recording of fewer things (no stacks, shapes or memory) is quicker",
+    TimeCategory.MIGRATING: "no call launches what moves when it is touched; Nsight Systems' page"
+    " faults (`nsys profile --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true`) tell"
+    " where that is, and `cudaMemPrefetchAsync` moves it before",
+    TimeCategory.BETWEEN_KERNELS: "hardware counters (`gpuadvisor profile --ncu SCRIPT`) of the"
+    " kernels around tell more",
+    TimeCategory.FINISHED: "a trace of every process that uses the GPUs tells who works then",
+    TimeCategory.NOT_RECORDED: "`gpuadvisor profile SCRIPT` records operators and Python",
+}
+"""What would explain idle time that no finding claims, by its cause."""
+CPU_OF_PROGRAM = (
+    "`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM` records what the CPU does"
+    " then, and its page in Nsight Systems shows that"
+)
+LINES_OF_PROGRAM = "`nsys profile --cudabacktrace=all PROGRAM` names the lines of these calls"
+WOULD_TELL_OF_PROGRAM = {
+    **dict.fromkeys((TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED), CPU_OF_PROGRAM),
+    **dict.fromkeys(
+        (TimeCategory.LAUNCHING, TimeCategory.SYNCHRONIZING, TimeCategory.ALLOCATING),
+        LINES_OF_PROGRAM,
+    ),
+    TimeCategory.STARTING: "a recording of a longer run has more than its start",
+}
+"""What would explain idle time of a program that Nsight Systems recorded, without a script."""
+COVERED = (
+    TimeCategory.OTHER_HOST,
+    TimeCategory.ALLOCATING,
+    TimeCategory.STARTING,
+    TimeCategory.DEVICE,
+    TimeCategory.UNKNOWN,
+)
+"""Idle time of which the call that the CPU is in tells something."""
+
+
+def sentences(
+    found: IdleWithoutFinding, facts: Facts, script: str, ranks_known: bool
+) -> Iterator[str]:
+    """Yield what no finding is about, where most of it lies, what the CPU does then, and what would
+    explain it; `script` is the name of the user's script, `SCRIPT` where it is not known."""
+    part = found.largest.part
+    how, doing = would_tell(facts, part, script, ranks_known), ""
+    if part is TimeCategory.OTHER_HOST:
+        doing, how = _doing(facts, how)
+    yield (
+        f"No finding to fix is about {100 * found.share:.1f} % of the run, in which the GPU was"
+        f" idle; the largest part is {100 * found.largest_share:.1f} %,"
+        f" {PARTS[part].removeprefix('idle: ')}{f' ({doing})' if doing else ''}."
+    )
+    if found.gap is not None:
+        at_once = found.gap.cause_ns > MOST * found.largest.time_ns
+        steps = len(facts.steps.steps) if facts.steps is not None else 0
+        again = "" if at_once else _again(found.gap.alike, found.largest.time_ns, steps)
+        where = "Most of it at once" if at_once else "Its longest gap"
+        yield f"{where}: {place(found.gap)}{again}."
+        yield from _meanwhile(found, facts)
+    if how:
+        how = how.replace("SCRIPT", script)
+        yield f"{how[:1].upper()}{how[1:]}."
+
+
+def _doing(facts: Facts, how: str) -> tuple[str, str]:
+    """Return what the CPU does in its other work, as far as that is known, and what would tell
+    more of it."""
+    source, where = facts.places.of_parts((f"idle/{TimeCategory.OTHER_HOST}",))
+    known = facts.host_doing
+    told = [f"{known.name} for {figures.percent(known.share)} of it"] if known else []
+    if source is not None:
+        function = f" in {where.function}" if where and where.function else ""
+        told.append(f"{source}{function}{figures.of_it(where.source_share) if where else ''}")
+        how = ""  # stacks were recorded
+    elif known is not None and facts.profile.header.source != "nsys":
+        how = "`gpuadvisor profile --stacks SCRIPT` names the line that does that"
+    return "; ".join(told), how
+
+
+def _meanwhile(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:
+    """Yield which call into CUDA the CPU is in for most of the longest gap, or that it is in
+    none."""
+    if found.gap is None or not len(facts.host):
+        return
+    begin, end = found.gap.begin_ns, found.gap.begin_ns + found.gap.duration_ns
+    part = found.largest.part
+    if part is TimeCategory.NOT_RECORDED and facts.host.share_within(begin, end) <= 1 - FILLED:
+        yield (
+            "The CPU is in no call into CUDA then: it computes, reads, or waits for something else."
+        )
+    longest = facts.host.longest_within(begin, end) if part in COVERED else None
+    if longest is not None and longest[1] > MOST:
+        name = facts.profile.header.texts[longest[0]]
+        yield f"The CPU is in {name} then{figures.of_it(longest[1])}."
+
+
+def would_tell(facts: Facts, part: TimeCategory, script: str, ranks_known: bool) -> str:
+    """Return what would explain idle time of a cause that no finding is about."""
+    if part is TimeCategory.DEVICE:
+        return _of_not_begun(facts, ranks_known)
+    if part is TimeCategory.UNKNOWN:
+        return _of_unknown_launches(facts)
+    if part is TimeCategory.LAUNCHING and facts.profile.rows("operators"):
+        return LINES_THAT_LAUNCH
+    of_program = facts.profile.header.source == "nsys" and script == "SCRIPT"
+    return WOULD_TELL_OF_PROGRAM.get(part, WOULD_TELL[part]) if of_program else WOULD_TELL[part]
+
+
+def _of_not_begun(facts: Facts, ranks_known: bool) -> str:
+    """Return what may have kept work that was launched from beginning."""
+    may, ways = [], []
+    if facts.work.in_graph.any() or facts.host.of_kinds((CallKind.GRAPH_LAUNCH,)).any():
+        may.append("kernels of CUDA graphs may be missing in the recording (profilers lose some)")
+    if facts.communication or len(facts.busy) > 1:
+        may.append("another GPU may have been waited for")
+        if not ranks_known:
+            ways.append("a trace of each rank tells who is waited for")
+    if not may:
+        may.append("another program may have had the GPU")
+    ways.append("`nsys profile --gpuctxsw=true PROGRAM` records whose turn it was")
+    return f"{', or '.join(may)}: {', and '.join(ways)}"
+
+
+def _of_unknown_launches(facts: Facts) -> str:
+    """Return what would tell what launched work of which the call was not recorded."""
+    if not len(facts.host):
+        is_nsys = facts.profile.header.source == "nsys"
+        way = "nsys profile --trace=cuda PROGRAM" if is_nsys else "gpuadvisor profile SCRIPT"
+        return f"the recording has no calls into CUDA, which `{way}` records"
+    known = facts.launched.known
+    before = facts.work.begin_ns < facts.work.begin_ns[known].min() if known.any() else ~known
+    if np.count_nonzero(~known & before) > MOST * np.count_nonzero(~known):
+        return "a recording that begins some steps earlier has the launches"
+    return "the recording lacks the calls that launched what came next"
+
+
+def _again(alike: Alike | None, of_ns: int, steps: int) -> str:
+    """Return that the same gap comes again and again, where that is most of an idle time."""
+    if alike is None or alike.cause_ns <= MOST * of_ns:
+        return ""
+    least, most = figures.nanoseconds(alike.shortest_ns), figures.nanoseconds(alike.longest_ns)
+    often = ", once a step" if alike.count == steps else ""
+    share = 100 * min(alike.cause_ns / of_ns, 1.0)
+    lasts = f"{least} to {most}" if least != most else most
+    return f"; the same gap comes {alike.count:,} times{often} ({lasts} each, {share:.1f} % of it)"

@@ -1,0 +1,75 @@
+"""What rules about timelines advise: never what the program does already, nor of a kind of work
+that it has not."""
+
+import pytest
+
+from gpuadvisor.domain.profile import Direction, Memory
+from gpuadvisor.rules.catalogue import exposed_communication, managed_memory
+from tests.profiles import Made
+from tests.rules.building import timeline
+
+NCCL = "ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def communicates(kernel, *operators):
+    made = Made()
+    for number in range(10):
+        at = 1_000.0 * number
+        for operator in operators:
+            made.operator(operator, (at, 4))
+        made.launched("gemm", call=(at, 2), runs=(at + 5, 700))
+        made.launched(kernel, call=(at + 2, 2), runs=(at + 710, 250), stream=9)
+    (found,) = exposed_communication.check(timeline(made))
+    return found
+
+
+BACKWARD = "autograd::engine::evaluate_function: AddmmBackward0"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "operators", "of_gradients"),
+    [
+        ("AllReduce_Sum_f32_RING_LL", (), True),
+        ("AllReduce_Sum_f32_RING_LL", ("aten::mm", BACKWARD), True),
+        ("AllReduce_Sum_f32_RING_LL", ("aten::mm",), False),
+        ("SendRecv", (), False),
+        ("SendRecv", (BACKWARD,), False),
+        ("Generic_4", (), True),
+    ],
+)
+def test_gradients_are_named_only_where_they_may_travel(kernel, operators, of_gradients):
+    found = communicates(NCCL.format(kernel), *operators)
+    assert ("backward pass" in found.advice) is of_gradients
+    assert ("collectives" in found.summary) is of_gradients
+    assert (found.knobs is None) is of_gradients
+
+
+def brings_back(piece, call=""):
+    """A kernel, and 64 MiB of results that go back to the host at 13 GB/s, in pieces."""
+    made = Made()
+    if call:
+        made.call(call, (0, 5))
+    made.launched("add", (10, 5), (20, 3_000))
+    took = piece / 13e3
+    for number in range((64 << 20) // piece):
+        made.copy(
+            (3_030 + number * took, took), direction=Direction.MIGRATION,
+            source=Memory.DEVICE, destination=Memory.MANAGED, bytes=piece,
+        )  # fmt: skip
+    (found,) = managed_memory.check(timeline(made))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("piece", "call", "is_prefetched"),
+    [
+        (2 << 20, "cudaMemPrefetchAsync_v8000", True),
+        (2 << 20, "", False),
+        (64 << 10, "cudaMemPrefetchAsync_v8000", False),  # that was of other arrays
+    ],
+)
+def test_what_is_prefetched_to_the_host_is_not_to_be_prefetched(piece, call, is_prefetched):
+    found = brings_back(piece, call)
+    assert ("cudaCpuDeviceId" in found.advice) is not is_prefetched
+    assert ("the program prefetches" in found.summary) is is_prefetched
+    assert ("only waits for pages" in found.summary) is not is_prefetched
