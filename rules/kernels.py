@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 
 from gpuadvisor.domain.finding import Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import FIXED_S, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.requirements import WITH_COUNTERS, Requirement
 from gpuadvisor.rules.rule import Check, Estimate, RuleResult
@@ -31,6 +31,35 @@ _LONGEST_NAME = 60  # characters
 
 SPOKEN = {"sm_count": "multiprocessors", "shared_bank_conflicts": "shared conflicts"}
 """What messages call figures whose names are no words."""
+
+
+MOST_FILLED = 0.3
+"""Share of the GPU's places for blocks (waves), at most, of a launch that is too small: seven
+tenths and more of them stay empty. [own]"""
+MOST_S = 2 * FIXED_S
+"""Seconds of a launch, at most, that is too short: half of its time or more is what no kernel is
+spared. [own]"""
+SERIAL_S = 1e-3
+"""Seconds of a launch from which on even a single thread has much to do, a few thousand accesses
+to memory one after the other. [own]"""
+
+
+def has_few_threads(kernel: KernelMetrics) -> bool:
+    """Say whether a kernel has fewer threads in all than its GPU has multiprocessors: however they
+    are dealt out, most of the GPU has nothing to do."""
+    threads, sm_count = kernel.all_threads, kernel.least_sm_count
+    return threads is not None and sm_count is not None and threads < sm_count
+
+
+def too_small(kernel: KernelMetrics) -> bool:
+    """Say whether a launch is too small to judge: it fills little of the GPU for microseconds, or
+    has so few threads that there is no work to cut."""
+    if kernel.filled is None or kernel.counters.time_ns <= 0:
+        return False
+    seconds = kernel.counters.time_ns / kernel.counters.count / 1e9
+    if seconds < MOST_S and kernel.filled < MOST_FILLED:
+        return True
+    return seconds < SERIAL_S and has_few_threads(kernel)
 
 
 def is_library(kernel: KernelMetrics) -> bool:
@@ -56,6 +85,21 @@ def knows(*figures: str) -> Requirement:
     return Requirement(missing, WITH_COUNTERS)
 
 
+def counts(*figures: str) -> Requirement:
+    """Require at least one kernel with its time and these of `KernelMetrics`, however busy its
+    units are."""
+
+    def missing(evidence: Evidence) -> str | None:
+        if not evidence.kernel_counters:
+            return "no hardware counters of kernels"
+        timed = [kernel for kernel, _ in evidence.kernel_loads if kernel.seconds is not None]
+        if any(all(_has(kernel, each) for each in figures) for kernel in timed):
+            return None
+        return "no kernel has its time, its grid and what GPU it ran on"
+
+    return Requirement(missing, WITH_COUNTERS)
+
+
 def _has(kernel: KernelMetrics, figure: str) -> bool:
     return getattr(kernel, figure) not in (None, {})
 
@@ -68,16 +112,24 @@ def of_each(look: Look) -> Check:
 
     @wraps(look)
     def check(evidence: Evidence) -> Iterator[RuleResult]:
-        found: dict[str, RuleResult] = {}
-        for kernel, loads in evidence.kernel_loads:
-            result = None if loads is None else look(kernel, loads)
-            if result is not None:
-                before = found.get(kernel.name)
-                if before is None or _worth(result) > _worth(before):
-                    found[kernel.name] = result
-        yield from found.values()
+        yield from most_of_each(
+            (kernel.name, None if loads is None else look(kernel, loads))
+            for kernel, loads in evidence.kernel_loads
+        )
 
     return check
+
+
+def most_of_each(results: Iterable[tuple[str, RuleResult | None]]) -> Iterator[RuleResult]:
+    """Yield, of the results of several launches by the kernel's name, the one of each that is worth
+    most."""
+    found: dict[str, RuleResult] = {}
+    for name, result in results:
+        if result is not None:
+            before = found.get(name)
+            if before is None or _worth(result) > _worth(before):
+                found[name] = result
+    yield from found.values()
 
 
 def _worth(result: RuleResult) -> float:

@@ -5,7 +5,6 @@ Every share that is printed of a run comes from its one `Account`.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,13 @@ from gpuadvisor.rules.engine import SEVERITIES
 from gpuadvisor.rules.facts.account import Account, Entry, EntryKind
 from gpuadvisor.rules.facts.copies import CopyTime
 from gpuadvisor.rules.facts.idle import IdleGap
-from gpuadvisor.rules.facts.kernel_families import Family, bare_name, kind_of, short_name
+from gpuadvisor.rules.facts.kernel_families import (
+    ONE_VECTOR,
+    Family,
+    kind_of,
+    ncu_filter,
+    short_name,
+)
 from gpuadvisor.rules.facts.roofline import ATTENTION, Bound, OperatorPosition
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
@@ -297,7 +302,9 @@ def work_sentence(found: WorkWithoutFinding, how: str) -> str:
     they are where nothing would, as the recording is too short."""
     short, share = _short(found.kernel), _percent(found.share)
     if found.is_one:
-        kind = "" if found.family is Family.OTHER else f" ({found.family})"
+        of_vector = found.family is Family.GEMM and ONE_VECTOR.search(found.kernel)
+        told = "product with one vector" if of_vector else found.family
+        kind = "" if found.family is Family.OTHER else f" ({told})"
         who = f"{short}{kind} has {share} of the run"
     elif found.family is Family.OTHER:
         who = (
@@ -321,7 +328,7 @@ def counting(kernel: str, script: str | None) -> str:
             " most time"
         )
     return (
-        f"`ncu --set full -k {shlex.quote(bare_name(kernel))} -c 3 -o counted PROGRAM` reads its"
+        f"`ncu --set full -k {ncu_filter(kernel)} -c 3 -o counted PROGRAM` reads its"
         " hardware counters, and `gpuadvisor diagnose counted.ncu-rep` judges them"
     )
 

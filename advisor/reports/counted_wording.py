@@ -132,7 +132,8 @@ def _sentences(found: Unexplained) -> Iterator[str]:
     name = short_name(kernel.name)[:_LONGEST]
     share = figures.percent(found.share)
     if found.told_pct is None:
-        judged = "can judge it by this report" if kernel.lacks_units else "found something to fix"
+        judges = None not in (metrics.compute, metrics.memory, metrics.l1, metrics.l2)
+        judged = "found something to fix" if judges else "can judge it by this report"
         yield f"{name} has {share} of the captured kernel time; no rule {judged}."
     else:
         yield (

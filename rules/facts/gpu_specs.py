@@ -243,6 +243,11 @@ def capability(name: str) -> Capability | None:
     return next(found, None)
 
 
+LEAST_SM_COUNTS = {(7, 0): 80, (8, 0): 56, (9, 0): 78}
+"""Fewest SMs of a whole GPU of these compute capabilities, which only chips for data centres have:
+V100, A30 and H20 (NVIDIA's data sheets)."""
+
+
 def gpu_spec(name: str) -> GpuSpec | None:
     """Return what is known of a GPU of this name; None for a part of one (MIG), or an unknown."""
     if "MIG" in name:

@@ -10,6 +10,7 @@ they are plain FP32.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -286,10 +287,44 @@ def short_name(name: str) -> str:
 
 def bare_name(name: str) -> str:
     """Return a kernel's bare name, which is what Nsight Compute filters by: of
-    `void at::native::reduce<4, float>(int)` it is `reduce`.
+    `void at::native::reduce<4, float>(int)` it is `reduce`, and of
+    `std::enable_if<true, void>::type kernel<4>(int)`, whose result is a template too, `kernel`.
 
-    The full names do not do: tools write the arguments of templates differently.
+    The full names do not do: tools write the arguments of templates differently. A name that was
+    cut off keeps the dots at its end.
     """
     whole = readable(name).replace("(anonymous namespace)", "").replace("<unnamed>", "").strip()
-    bare = re.split("[<(]", whole, maxsplit=1)[0]
-    return bare.rpartition("::")[2].split(" ")[-1] or name
+    words = [each for each in _outside_brackets(whole).split() if each not in _QUALIFIERS]
+    return words[-1].rpartition("::")[2] if words and words[-1].rpartition("::")[2] else name
+
+
+_BRACKETS = {"<": ">", "(": ")", "[": "]"}
+_QUALIFIERS = ("const", "noexcept")
+
+
+def _outside_brackets(text: str) -> str:
+    """Return a name without the arguments of templates and functions, and without what compilers
+    add in brackets; a comparison such as `(n > 4)` among them closes nothing."""
+    kept, closing = list[str](), list[str]()
+    for letter in text[:_LONGEST]:
+        if letter in _BRACKETS:
+            closing.append(_BRACKETS[letter])
+        elif letter in closing and (letter != ">" or closing[-1] == ">"):
+            while closing.pop() != letter:
+                pass
+        elif not closing:
+            kept.append(letter)
+    return "".join(kept)
+
+
+CUT_OFF = "..."
+"""What stands at the end of a name that a tool has cut off."""
+
+
+def ncu_filter(name: str) -> str:
+    """Return what `ncu -k` takes to profile this kernel, quoted for a shell: its bare name, or a
+    pattern where only the begin of that is known."""
+    bare = bare_name(name)
+    if bare.endswith(CUT_OFF):
+        return shlex.quote(f"regex:^{re.escape(bare.removesuffix(CUT_OFF))}")
+    return shlex.quote(bare)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpuadvisor.rules.facts.gpu_specs import LEAST_SM_COUNTS
+
 if TYPE_CHECKING:  # it loads numpy, which the daemon does without
     from gpuadvisor.domain.profile import DeviceLimits
     from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
@@ -100,6 +102,27 @@ class KernelMetrics:
         return told or _whole(self.first("launch__sm_count"))
 
     @cached_property
+    def least_sm_count(self) -> int | None:
+        """SMs of the GPU, or the fewest that a whole one of its compute capability has."""
+        if self.sm_count or self.device is None or "MIG" in self.device.name:
+            return self.sm_count
+        capability = self.device.compute_capability
+        return LEAST_SM_COUNTS.get(capability) if capability is not None else None
+
+    @cached_property
+    def all_threads(self) -> int | None:
+        """Threads of all blocks."""
+        return self.blocks * self.threads if self.blocks and self.threads else None
+
+    @cached_property
+    def filled(self) -> float | None:
+        """Share of the GPU's places for blocks that the grid fills at most; above 1 where it fills
+        them several times. An SM holds at least one block."""
+        if self.waves is not None or not self.blocks or not self.least_sm_count:
+            return self.waves
+        return self.blocks / self.least_sm_count
+
+    @cached_property
     def registers(self) -> int | None:
         """Registers of a thread."""
         return _whole(self.first("launch__registers_per_thread"))
@@ -165,7 +188,15 @@ class KernelMetrics:
     memory = _share_of(f"gpu__compute_memory_throughput{_ELAPSED}")
     """Caches and memory, the busiest part of them."""
 
-    dram = _share_of(f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}")
+    @cached_property
+    def dram(self) -> float | None:
+        """The memory; where only its bytes of both directions have a share, the sum of these."""
+        told = self.share(f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}")
+        if told is not None:
+            return told
+        peak = "dram__bytes_{}.sum.pct_of_peak_sustained_elapsed"
+        both = self._total(peak.format("read"), peak.format("write"))
+        return None if both is None else min(both / 100, 1.0)
 
     l2 = _share_of(f"lts__throughput{_ELAPSED}")
 

@@ -16,6 +16,10 @@ FIRES = {
     "two blocks for each multiprocessor": lambda: launched(264, 5.2),
     "on a small chip": lambda: launched(40, 3, device=T4),
     "with a fifth of the captured time": lambda: launched(4, 4, beside_ms=0.016),
+    "eight threads, for longer": lambda: launched(1, 400, block=8),
+    "how many multiprocessors an H100 has at least": lambda: kernel(
+        QUIET, grid=4, ms=0.004, device=replace(H100, sm_count=None), without="occupancy_limit"
+    ),
     "how many fit is not known, but they are few": lambda: kernel(
         QUIET, grid=4, ms=0.004, without="occupancy_limit"
     ),
@@ -26,8 +30,12 @@ SILENT = {
     "with little of the captured time": lambda: launched(4, 4, beside_ms=0.1),
     "many blocks": lambda: launched(10_000, 8),
     "how many multiprocessors is not known": lambda: launched(
-        4, 4, device=replace(H100, sm_count=None)
+        4, 4, device=replace(T4, sm_count=None)
     ),
+    "a part of a GPU, of which that is not known": lambda: launched(
+        4, 4, device=replace(H100, sm_count=None, name="NVIDIA H100 80GB HBM3 MIG 1g.10gb")
+    ),
+    "eight threads with much to do": lambda: launched(1, 40_000, block=8),
     "how long it took is not known": lambda: kernel(
         {"gpu__time_duration.sum": float("nan")}, grid=4
     ),

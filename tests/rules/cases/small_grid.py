@@ -19,6 +19,7 @@ SILENT = {
     "a block each": lambda: blocks(132),
     "many blocks": lambda: blocks(10_000),
     "a kernel too short to get shorter": lambda: blocks(4, ms=0.004),
+    "eight threads that are over soon": lambda: blocks(1, block=8, ms=0.4),
     "how many multiprocessors is not known": lambda: blocks(4, device=replace(H100, sm_count=None)),
     "how long it took is not known": lambda: kernel(
         {"gpu__time_duration.sum": float("nan")}, grid=4

@@ -125,6 +125,11 @@ def test_two_can_listen_to_the_steps():
         ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n", "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n"),
         ("saxpy(int, float, float*)", "saxpy"),
         ("void saxpy(int)", "saxpy"),
+        (
+            "std::enable_if<!(bool)0, void>::type gemvx::kernel<int, (bool)(4 > 3)>(A<T>)",
+            "kernel",
+        ),
+        ("void sum<(int)8, (n > 4)>(Span<Span<int>>) [with T=int]", "sum"),
     ],
 )
 def test_a_kernel_is_asked_for_by_its_bare_name(kineto, ncu):

@@ -54,6 +54,14 @@ def test_an_idle_gpu_is_never_met_with_silence(share):
     assert "; the same gap comes 39 times (" in text
 
 
+def test_a_product_with_one_vector_is_not_called_a_product_of_matrices():
+    made = Made()
+    for number in range(40):
+        made.launched("gemv2T_kernel_val", call=(100.0 * number, 1), runs=(100 * number + 5, 90))
+    _, text = said(made.profile())
+    assert "gemv2T_kernel_val (product with one vector) has " in text
+
+
 def test_what_the_cpu_does_in_idle_time_without_a_finding_is_named():
     """Made and copied twice only: that is no finding, but no secret either."""
     program = Program()
@@ -86,21 +94,21 @@ LIMITERS = ("blocks", "registers", "shared_mem", "warps")
 
 
 def alone(metrics):
-    """A single kernel, so small that no rule judges it."""
+    """A single kernel with blocks for a third of the GPU, of which no rule says something."""
     made = Made()
-    made.kernel("tiny", (0, 3.2), grid_x=1, grid_y=1, grid_z=1, block_x=20, block_y=1, block_z=1)
+    made.kernel("tiny", (0, 3.2), grid_x=640, grid_y=1, grid_z=1, block_x=20, block_y=1, block_z=1)
     for name, value in metrics.items():
         made.row("metrics", kernel=0, metric=name, value=value)
     return said(made.profile(source="ncu", devices=(H100,)))[1]
 
 
-def test_a_short_launch_has_its_time_and_one_block_is_one():
+def test_a_launch_has_its_time_and_what_its_blocks_fill():
     text = alone({
         "gpu__time_duration.sum": 3.2e-6, f"sm__throughput{ELAPSED}": 0.1,
         **{f"launch__occupancy_limit_{what}": 16.0 for what in LIMITERS},
     })  # fmt: skip
     assert "A launch takes 3.20 µs" in text and "0.0 s" not in text
-    assert "Its 1 block fills" in text
+    assert "Its 640 blocks fill 30.3" in text
 
 
 def test_a_report_in_which_nothing_was_counted_says_so():

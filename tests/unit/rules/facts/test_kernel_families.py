@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuadvisor.rules.facts.kernel_families import Family, bare_name, kind_of, readable, short_name
+from gpuadvisor.rules.facts.kernel_families import (
+    Family,
+    bare_name,
+    kind_of,
+    ncu_filter,
+    readable,
+    short_name,
+)
 
 ATEN = "void at::native::"
 
@@ -187,6 +194,24 @@ def test_names_as_the_linker_has_them_are_read(name):
     told, short, family = LINKED[name]
     assert (readable(name), short_name(name), kind_of(name).family) == (told, short, family)
     assert bare_name(name) == short.partition(" ")[0].rpartition("::")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("void saxpy<4>(int)", "saxpy"),
+        ("__omp_offloading_31_18a8104__Z_1...", "'regex:^__omp_offloading_31_18a8104__Z_1'"),
+        ("matmul$1(int)", "'matmul$1'"),
+        ("void gemm<cutlass::thing, cutla...", "gemm"),
+    ],
+)
+def test_ncu_is_asked_for_a_name_that_it_finds(name, told):
+    assert ncu_filter(name) == told
+
+
+@given(st.text("ab<>()[]: .", max_size=40))
+def test_any_brackets_are_read(name):
+    assert bare_name(name) or not name
 
 
 @given(st.one_of(st.text(max_size=60), st.text("ZN_0123456789LIEabc", max_size=60)))

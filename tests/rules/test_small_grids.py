@@ -1,0 +1,57 @@
+"""What small grids are told to be worth, and what other launches of the same kernel say of it."""
+
+from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.registry import load_rules
+from tests.profiles import Made
+from tests.rules.building import H100
+from tests.rules.counted import HEALTHY, QUIET
+
+RULES = [rule for rule in load_rules() if rule.name == "small_grid"]
+
+
+COUNTED = {**HEALTHY, **QUIET}
+
+
+def found(*launches, metrics=COUNTED, device=H100):
+    """Return what is found in launches of so many blocks, threads each, and milliseconds."""
+    made = Made()
+    for number, (blocks, threads, ms) in enumerate(launches):
+        made.kernel(
+            "gemv", (0, 1000 * ms),
+            grid_x=blocks, grid_y=1, grid_z=1, block_x=threads, block_y=1, block_z=1,
+        )  # fmt: skip
+        for name, value in {"gpu__time_duration.sum": ms / 1e3, **metrics}.items():
+            made.row("metrics", kernel=number, metric=name, value=value)
+    profile = made.profile(source="ncu", devices=(device,))
+    return diagnose(Evidence(facts=Facts(profile)), RULES).findings
+
+
+def test_where_more_blocks_were_hardly_faster_threads_come_first():
+    alone = found((8, 1024, 8.0))[0]
+    beside = found((8, 1024, 8.0), (64, 128, 7.9))[0]
+    assert alone.improvement_pct.low > 40
+    assert beside.improvement_pct.low < 2
+    assert beside.advice.startswith("Give the work more threads first: with as many")
+    # Launches with another size of work say nothing of it.
+    other = found((8, 1024, 8.0), (64, 1024, 7.9))[0]
+    assert other.advice == alone.advice
+
+
+def test_of_few_threads_nothing_is_promised():
+    (alone,) = found((1, 8, 400.0))
+    assert alone.severity is Severity.WARNING
+    assert alone.improvement_pct.low == 0
+    assert alone.advice.startswith("Give the work more threads first, if it can be dealt out: 8 ")
+
+
+def test_small_grids_are_told_where_nothing_tells_how_busy_units_are():
+    unknown = DeviceLimits(0, "NVIDIA H100 80GB HBM3", compute_capability=(9, 0))
+    (few,) = found((42, 128, 0.02), (1, 128, 0.02), (200, 128, 0.02), metrics={}, device=unknown)
+    assert few.severity is Severity.NOTICE and few.improvement_pct is None
+    assert "2 launches with 67% of the captured kernel time have 1 to 42 blocks" in few.summary
+    assert "for at least 78 multiprocessors" in few.summary
+    assert not found((200, 128, 0.02), metrics={}, device=unknown)
