@@ -142,7 +142,8 @@ def test_what_is_not_taken_over_is_refused_by_name(changes, said):
 
 def test_results_are_those_of_kernel_tuner(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
-    python, _ = simulated_kernels.python(tmp_path)
+    # No point hangs: it would do so until its minute is up.
+    python, _ = simulated_kernels.python(tmp_path, bad={**simulated_kernels.BAD, "hang": {}})
     monkeypatch.setattr(sys, "executable", str(python))
     results, env = tune_kernel(
         "simulated",
