@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from gpuadvisor.domain.finding import Figure
+from gpuadvisor.domain.finding import Figure, Scope, ScopeKind
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, narrow_slowdown, saved
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import of_each, result_of, short
+from gpuadvisor.rules.kernels import notice_at_most, of_each, result_of, reuses_tiles, short
 from gpuadvisor.rules.rule import Check, RuleResult, percent
 
 LEAST_EXCESS = 0.10
@@ -24,11 +27,26 @@ apart: 33 % and 44 % in a naive transposition on an H100. [own]"""
 USUAL_SECTORS = 4
 """A warp's request for 4 bytes a thread, side by side."""
 
+WIDEST_SECTORS = 16
+"""Sectors of a warp's request for 16 bytes a thread, side by side: no access can need more."""
+LEAST_OFF = 0.15
+"""Share by which the sectors of a request differ at least from those of any width, where threads
+are not side by side: one that is only shifted touches one more, a ninth of 8. [own]"""
+LEAST_SHARE = 0.1
+"""Share of all captured time from which on it is said of kernels of which only requests tell."""
+
 L2_OVER_DRAM = 2.0
 """Bandwidth of the L2 cache over that of the memory, at least: 2 to 4 from V100 to H100.
 [own]"""
 
 HIDES = ("dram_bandwidth", "latency", "compute", "occupancy", "tensor_core")
+
+
+OF_PRODUCT = (
+    "Read a tile into shared memory row by row and use each value of it for many results: a"
+    " product loads everything again and again without, and a tile is read side by side."
+)
+"""What to do first about the loads of a product of matrices."""
 
 
 def uncoalesced(operation: str, what: str, advice: str) -> Check:
@@ -69,13 +87,51 @@ def uncoalesced(operation: str, what: str, advice: str) -> Check:
                 Figure("global_sectors_ideal", ideal),
                 *(() if part is None else (percent(f"part_of_{what}", part),)),
             ),
-            advice,
+            OF_PRODUCT if operation == "ld" and reuses_tiles(kernel) else advice,
             shares,
             "The time of the bytes that are needed at the bandwidth that copies reach, or of the"
             " busiest unit with that much less to move.",
+            None if shares.low >= LEAST_SAVED else notice_at_most(shares),
         )
 
     return of_each(look)
+
+
+def by_requests(operation: str, what: str, advice: str) -> Check:
+    """Return a check that finds loads or stores whose requests touch more sectors than threads side
+    by side would, whatever their width, where nothing tells how many sectors are needed.
+
+    What that costs is not known.
+    """
+
+    def check(evidence: Evidence) -> Iterator[RuleResult]:
+        for kernel, loads in evidence.kernel_loads:
+            share = kernel.counters.time_ns / evidence.captured_ns if evidence.captured_ns else 0.0
+            told = kernel.ideal_sectors is not None or kernel.sector_efficiency(operation)
+            waits = loads is not None and loads.memory < LEAST_BUSY
+            sectors = kernel.sectors_per_request(operation)
+            if sectors is None or told or waits or share < LEAST_SHARE or not scattered(sectors):
+                continue
+            yield RuleResult(
+                f"The {what} of {short(kernel)} touch {sectors:.1f} sectors of 32 bytes for each"
+                f" request of a warp, where {USUAL_SECTORS} hold a value of 4 bytes for each"
+                " thread: their threads are not side by side",
+                (Figure("sectors_per_request", round(sectors, 1), "", USUAL_SECTORS),),
+                advice,
+                scope=Scope(ScopeKind.KERNEL, kernel.name),
+                severity=Severity.NOTICE,
+            )
+
+    return check
+
+
+def scattered(sectors: float) -> bool:
+    """Say whether threads side by side, of which each takes 4, 8 or 16 bytes, would touch another
+    number of sectors for each request than these."""
+    if sectors > WIDEST_SECTORS * (1 + LEAST_OFF):
+        return True
+    widths = (USUAL_SECTORS, 2 * USUAL_SECTORS, WIDEST_SECTORS)
+    return sectors > USUAL_SECTORS and all(abs(sectors / each - 1) > LEAST_OFF for each in widths)
 
 
 def _after(kernel: KernelMetrics, loads: Loads, excess: float) -> Loads | None:

@@ -9,6 +9,7 @@ from functools import wraps
 from gpuadvisor.domain.finding import Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR
 from gpuadvisor.rules.facts.kernel_loads import FIXED_S, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.requirements import WITH_COUNTERS, Requirement
@@ -24,12 +25,20 @@ LIBRARY = re.compile(
 )
 """Parts of the names of kernels whose makers chose registers and shared memory with care: few warps
 with much work each is how they are meant to run."""
+PRODUCT = re.compile(r"(?<!sp)gemm(?!v)|mat_?mul|bmm(?![a-z])", re.IGNORECASE)
+SPARSE = re.compile(r"sparse|csr|coo_|ell_", re.IGNORECASE)
+"""Parts of the names of products of two matrices, and of those of which one is sparse, where few
+values are used again."""
 LEAST_NOTICED = 0.02
 """Share of a kernel's time below which nothing is worth a notice; as in the engine."""
 _LONGEST_NAME = 60  # characters
 
 
-SPOKEN = {"sm_count": "multiprocessors", "shared_bank_conflicts": "shared conflicts"}
+SPOKEN = {
+    "sm_count": "multiprocessors",
+    "least_sm_count": "multiprocessors",
+    "shared_bank_conflicts": "shared conflicts",
+}
 """What messages call figures whose names are no words."""
 
 
@@ -79,8 +88,7 @@ def knows(*figures: str) -> Requirement:
         if any(all(_has(kernel, each) for each in figures) for kernel in known):
             return None
         absent = [each for each in figures if not any(_has(kernel, each) for kernel in known)]
-        what = (absent or figures)[0]
-        return f"no kernel has counters for its {SPOKEN.get(what, what.replace('_', ' '))}"
+        return f"no kernel has counters for its {_spoken((absent or figures)[0])}"
 
     return Requirement(missing, WITH_COUNTERS)
 
@@ -95,9 +103,14 @@ def counts(*figures: str) -> Requirement:
         timed = [kernel for kernel, _ in evidence.kernel_loads if kernel.seconds is not None]
         if any(all(_has(kernel, each) for each in figures) for kernel in timed):
             return None
-        return "no kernel has its time, its grid and what GPU it ran on"
+        absent = [each for each in figures if not any(_has(kernel, each) for kernel in timed)]
+        return f"no kernel has counters for its {_spoken((absent or figures)[0])}"
 
     return Requirement(missing, WITH_COUNTERS)
+
+
+def _spoken(figure: str) -> str:
+    return SPOKEN.get(figure, figure.replace("_", " "))
 
 
 def _has(kernel: KernelMetrics, figure: str) -> bool:
@@ -170,6 +183,15 @@ def notice_at_most(shares: Shares) -> Severity:
 def unless_library(kernel: KernelMetrics, shares: Shares) -> Severity | None:
     """Return the most severe that a fault within a library's kernel is: nobody can change it."""
     return notice_at_most(shares) if is_library(kernel) else None
+
+
+def reuses_tiles(kernel: KernelMetrics) -> bool:
+    """Say whether a program's own kernel is, by its name, a product of matrices, which uses each
+    value many times: one with one vector or a sparse one does not, and a library's has its
+    tiles."""
+    name = kernel.name
+    others = SPARSE.search(name) or ONE_VECTOR.search(name) or is_library(kernel)
+    return PRODUCT.search(name) is not None and not others
 
 
 def short(kernel: KernelMetrics) -> str:

@@ -10,9 +10,11 @@ from itertools import islice
 
 from gpuadvisor.reports import account_wording, figures
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
+from gpuadvisor.rules.coalescing import USUAL_SECTORS
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS
 from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
+from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.facts.stalls import KernelStalls
 from gpuadvisor.rules.facts.unit_levels import AT_PEAK, LATENCY, UnitLevels, unit_levels
 
@@ -92,6 +94,13 @@ def nothing_counted(report: DiagnosisReport) -> list[str]:
     ]
 
 
+def lacks_loads(report: DiagnosisReport) -> bool:
+    """Say whether a report has the time of kernels, but of none how busy all units were: rules can
+    tell what is wrong by the rest of it, but no gain."""
+    evidence = _evidence(report)
+    return bool(evidence.captured_ns) and all(known is None for _, known in evidence.kernel_loads)
+
+
 @dataclass(frozen=True)
 class Unexplained:
     """A kernel of which no finding explains most of its time."""
@@ -116,7 +125,8 @@ def unexplained(report: DiagnosisReport) -> Iterator[Unexplained]:
         return
     for kernel in unit_levels([metrics for metrics, _ in evidence.kernel_loads])[:MOST_AT_TOP]:
         share, found = kernel.time_ns / total, told.get(kernel.name)
-        worth = None if found is None else max(found)
+        # Of a kernel whose units were not counted nobody knows what a finding explains.
+        worth = None if found is None or kernel.lacks_units else max(found)
         if share >= LEAST_SHARE and (worth is None or worth < 100 * MOST * share):
             yield Unexplained(kernel, share, worth)
 
@@ -133,7 +143,7 @@ def _sentences(found: Unexplained) -> Iterator[str]:
     share = figures.percent(found.share)
     if found.told_pct is None:
         judges = None not in (metrics.compute, metrics.memory, metrics.l1, metrics.l2)
-        judged = "found something to fix" if judges else "can judge it by this report"
+        judged = "found something to fix" if judges else "can tell a gain"
         yield f"{name} has {share} of the captured kernel time; no rule {judged}."
     else:
         yield (
@@ -190,10 +200,37 @@ def _of_warps(kernel: UnitLevels) -> Iterator[str]:
             f" {figures.percent(metrics.waves)} of the GPU's places for blocks."
         )
     if metrics.achieved_occupancy is not None:
-        yield f"Its occupancy is {figures.percent(metrics.achieved_occupancy)}."
+        yield f"Its occupancy is {figures.percent(metrics.achieved_occupancy)}{_of_most(metrics)}."
+    yield from _of_accesses(metrics)
     if kernel.waits is not None:
         reason, share = kernel.waits
         yield f"Its warps wait longest {reason}, {figures.percent(share)} of their time."
+
+
+def _of_most(metrics: KernelMetrics) -> str:
+    """Return what keeps the occupancy below all that an SM can hold; empty where nothing does."""
+    most = metrics.theoretical_occupancy
+    if most is None or most >= ALL_PLACES:
+        return ""
+    limiters = [each for each, blocks in metrics.limits.items() if blocks == metrics.resident]
+    by = f" (by its {' and '.join(each.replace('_', ' ') for each in limiters)})"
+    return f", of {figures.percent(most)} that fit{by if limiters else ''}"
+
+
+def _of_accesses(metrics: KernelMetrics) -> Iterator[str]:
+    """Yield how many sectors accesses touch, where nothing tells how many are needed."""
+    if metrics.ideal_sectors is not None:
+        return
+    told = [
+        f"{what} touch {figures.number(sectors)}"
+        for what, sectors in (("loads", metrics.load_sectors), ("stores", metrics.store_sectors))
+        if sectors is not None
+    ]
+    if told:
+        yield (
+            f"For each request of a warp its {' and its '.join(told)} sectors of 32 bytes; threads"
+            f" side by side touch {USUAL_SECTORS} with 4 bytes each."
+        )
 
 
 def sampled(report: DiagnosisReport) -> Iterator[KernelStalls]:

@@ -119,6 +119,8 @@ def found(report: DiagnosisReport) -> str:
         if _is_too_short(report):
             return f"{_TOO_SHORT}."
         if not report.able:
+            if report.source == "ncu" and counted_wording.lacks_loads(report):
+                return f"{_nothing(report)}."
             return f"{_without_work(report) or 'No rule could look'}."
         looked = ", ".join(report.looked_at)
         return f"{_nothing(report)}; {_able(report)}, for {looked}."
@@ -136,6 +138,11 @@ def _nothing(report: DiagnosisReport) -> str:
     if report.profile is None:
         return "Nothing worth fixing was found"
     if report.source == "ncu":
+        if counted_wording.lacks_loads(report):
+            return (
+                "No gain can be told without how busy the units are (section SpeedOfLight of Nsight"
+                " Compute)"
+            )
         # Counters tell how a kernel runs, not whether its work is needed.
         return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the captured kernel time"
     if _is_too_short(report):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.kernels import (
+    knows,
+    of_each,
+    result_of,
+    reuses_tiles,
+    short,
+    unless_library,
+)
+from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.75
@@ -16,20 +24,32 @@ MOST_DRAM = 0.30
 ARITHMETIC = (0.005, 0.5)
 """Multiplications with additions, of the most that the SMs can do: fewer are no matrix product, and
 more can hardly be fed. [own]"""
+LEAST_SHARE = 0.5
+"""Least share of the most that is saved where the sizes of a product are not known. [own]"""
 REACHED = (0.5, 0.9)
 """Shares of the L1 cache's peak that good products reach, small ones (cuBLAS, 1024 x 1024 on an
 A10G: 54 %) and large ones. [own]"""
 
+ADVICE = (
+    "Compute a tile of several results a thread, so that a value is loaded once for many uses:"
+    " tiles in shared memory, then in registers; or call a library's matrix product."
+)
+
 RULE = Rule(
     Category.COMPUTE,
-    needs=(knows("l1", "dram", "multiply_adds"),),
-    hides=("tensor_cores_idle", "compute_below_roof"),
+    needs=(either((knows("l1", "dram", "multiply_adds"),), (knows("l1", "compute"),)),),
+    hides=("tensor_cores_idle", "compute_below_roof", "dram_roof"),
 )
 
 
 @of_each
 def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that could keep values in registers and load them for each use."""
+    return _without_reuse(kernel, loads) or _naive(kernel, loads)
+
+
+def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
+    """Look at multiplications that the L1 cache alone keeps waiting, whatever the kernel is."""
     l1, dram, done = kernel.l1, kernel.dram, kernel.multiply_adds
     if l1 is None or dram is None or done is None or l1 < LEAST_BUSY or dram >= MOST_DRAM:
         return None
@@ -42,10 +62,39 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         f"{short(kernel)} keeps the L1 cache {l1:.0%} busy for {done:.0%} of the arithmetic that"
         " the GPU could do: each value is loaded for one use",
         (percent("l1_busy", l1, LEAST_BUSY), percent("multiply_adds_of_peak", done, ARITHMETIC[1])),
-        "Compute a tile of several results a thread, so that a value is loaded once for many uses:"
-        " tiles in shared memory, then in registers; or call a library's matrix product.",
+        ADVICE,
         shares,
         "The time of the same arithmetic at 50 to 90 % of the peak, as good matrix products reach"
         " it.",
         unless_library(kernel, shares),
+    )
+
+
+def _without_reuse(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
+    """Look at products that memory feeds as well, or whose multiplications were not counted: loads
+    that move more than threads use are another fault."""
+    l1, compute = kernel.l1, kernel.compute
+    if l1 is None or compute is None or not reuses_tiles(kernel):
+        return None
+    used = kernel.ideal_sectors / kernel.sectors if kernel.ideal_sectors and kernel.sectors else 1.0
+    if l1 * min(used, 1.0) < LEAST_BUSY or compute >= ARITHMETIC[1]:
+        return None
+    counted = kernel.multiply_adds is not None and (kernel.dram or 0.0) < MOST_DRAM
+    if counted:
+        return None
+    high = max(1 - max(compute / REACHED[1], loads.fixed), 0.0)
+    beside = "" if kernel.dram is None else f" and the memory {kernel.dram:.0%}"
+    return result_of(
+        kernel,
+        f"{short(kernel)} keeps the L1 cache {l1:.0%}{beside} busy and its multiprocessors"
+        f" {compute:.0%}: a product of matrices that hardly reuses what it loads",
+        (
+            percent("l1_busy", l1, LEAST_BUSY),
+            *(() if kernel.dram is None else (percent("dram_busy", kernel.dram),)),
+            percent("sm_busy", compute, ARITHMETIC[1]),
+        ),
+        ADVICE,
+        Shares(LEAST_SHARE * high, high),
+        "At most until the multiprocessors do as much as those of large good products; at least"
+        " half of that, for how far its sizes allow reuse was not counted.",
     )

@@ -13,6 +13,9 @@ LEAST_BUSY = 0.30
 MOST_BUSY = 0.60
 """Share of the SMs' peak above which there is no room that can be told: Nsight Compute's
 threshold."""
+AHEAD = 0.8
+"""Share of the SMs' load that memory and caches have at most: where both have about as much to do,
+neither is what limits. [own]"""
 LEAST_SHARE = 0.2
 """Least share of the most that is saved; what keeps the SMs waiting is not known here. [own]"""
 
@@ -23,7 +26,12 @@ RULE = Rule(Category.COMPUTE, needs=(knows("compute", "memory", "idle_multiproce
 def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels of which arithmetic is the largest part, with room left."""
     busy, memory = kernel.compute, kernel.memory
-    if busy is None or memory is None or not LEAST_BUSY <= busy < MOST_BUSY or memory > busy:
+    if (
+        busy is None
+        or memory is None
+        or not LEAST_BUSY <= busy < MOST_BUSY
+        or memory > AHEAD * busy
+    ):
         return None
     high = room(kernel, loads)
     if not high:
@@ -31,8 +39,8 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     shares = Shares(LEAST_SHARE * high, high)
     return result_of(
         kernel,
-        f"{short(kernel)} is limited by its instructions, but its multiprocessors reach"
-        f" {busy:.0%} of what they can do",
+        f"{short(kernel)} waits more than it computes: its multiprocessors, which are busier than"
+        f" memory and caches, reach {busy:.0%} of what they can do",
         (percent("sm_busy", busy, MOST_BUSY), percent("memory_busy", memory)),
         "Give each thread more independent work (unroll, several results a thread), and keep"
         " barriers and special functions out of the inner loop.",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, result_of, short
+from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, notice_at_most, of_each, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 WARP = 32
@@ -44,7 +44,8 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     after = replace(loads, compute=max(loads.compute * used, used))
     shares = saved(replace(loads, compute=1.0), after)
     weight = min(loads.compute / LEAST_COMPUTE, 1.0)
-    shares = shares.times(LEAST_SHARE * weight, weight)
+    leads = loads.compute >= min(loads.memory, LEAST_COMPUTE)
+    shares = shares.times(LEAST_SHARE * weight if leads else 0.0, weight)
     if shares.middle < LEAST_NOTICED:
         return None
     return result_of(
@@ -59,5 +60,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         " branches by arithmetic.",
         shares,
         "At most the time of the same work in full warps, until memory limits; at least three"
-        " fifths of that.",
+        " fifths of that, but where instructions are neither much of what the SMs can do nor more"
+        " than what memory and caches have to do.",
+        None if leads else notice_at_most(shares),
     )

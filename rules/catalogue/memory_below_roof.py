@@ -15,6 +15,9 @@ MOST_BUSY = 0.80
 USUAL_BUSY = 0.60
 """Share of the memory's peak from which on it is no fault: short kernels and such that write as
 much as they read reach no more. Nsight Compute's threshold of "latency bound"."""
+AHEAD = 0.8
+"""Share of the memory's load that other units have at most where the memory itself is less busy
+than that: where several have about as much to do, none of them is what limits. [own]"""
 MOST_IDLE = 0.15
 """Largest share of the SMs' time without any warp, from which on the grid limits, not memory.
 [own]"""
@@ -37,7 +40,8 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     busy, others = kernel.dram, (kernel.l2, kernel.l1, kernel.compute)
     if busy is None or not LEAST_BUSY <= busy < MOST_BUSY:
         return None
-    if any(each is None or each > busy for each in others):
+    most = busy if busy >= USUAL_BUSY else AHEAD * busy
+    if any(each is None or each > most for each in others):
         return None
     idle = kernel.idle_multiprocessors
     if idle is None or idle - loads.fixed >= MOST_IDLE:
@@ -48,7 +52,10 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     shares = Shares(LEAST_SHARE * usual, min(MOST_SHARE * usual, 1.0))
     return result_of(
         kernel,
-        f"{short(kernel)} is limited by memory, but uses {busy:.0%} of its bandwidth",
+        f"{short(kernel)} is limited by memory, but uses {busy:.0%} of its bandwidth"
+        if busy >= USUAL_BUSY
+        else f"{short(kernel)} waits for memory more than it moves: it uses {busy:.0%} of the"
+        " bandwidth, and no other unit is as busy",
         (percent("dram_busy", busy, MOST_BUSY),),
         "Have more bytes on their way: load 16 bytes a thread at once (`float4`), several elements"
         " a thread, blocks of another size.",

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.coalescing import HIDES, uncoalesced
+from gpuadvisor.rules.coalescing import HIDES, by_requests, uncoalesced
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_loads import ATTAINABLE, Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short
+from gpuadvisor.rules.kernels import counts, knows, of_each, result_of, short
 from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Rule, RuleResult
 
@@ -32,6 +32,7 @@ RULE = Rule(
         either(
             (knows("sectors", "ideal_sectors", "local_sectors"),),
             (knows("wavefront_share", "request_share", "load_share", "shared_bytes"),),
+            (counts("load_sectors"),),
         ),
     ),
     hides=HIDES,
@@ -42,6 +43,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find kernels whose loads move more than their threads use."""
     yield from uncoalesced("ld", "loads", ADVICE)(evidence)
     yield from _by_wavefronts(evidence)
+    yield from by_requests("ld", "loads", ADVICE)(evidence)
 
 
 @of_each

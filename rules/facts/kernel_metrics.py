@@ -32,6 +32,14 @@ _LIMITERS = {
     "block_count": "launch__occupancy_limit_blocks",
     "barriers": "launch__occupancy_limit_barriers",
 }
+_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_{}.sum"
+_SPACES = ("global", "local")
+_WRITE_TOO = (
+    _REQUESTS.format("global_op_atom"),
+    _REQUESTS.format("global_op_red"),
+    "l1tex__t_requests_pipe_tex_mem_surface_op_st.sum",
+)
+"""Accesses that write to the L2 cache beside stores."""
 _OPS = ("ld", "st")
 _MMA = ("hmma", "imma", "gmma")
 _ATOMS = ("atom", "red")
@@ -327,7 +335,33 @@ class KernelMetrics:
 
     def requests_of(self, what: str) -> float | None:
         """Return the instructions of warps of the same."""
-        return self.first(f"l1tex__t_requests_pipe_lsu_mem_{what}.sum")
+        return self.first(_REQUESTS.format(what))
+
+    def sectors_per_request(self, operation: str) -> float | None:
+        """Return the sectors that a warp's access to global memory touches on average (`ld` or
+        `st`).
+
+        Stores pass the L1 cache, so that the L2 cache counts theirs too, with those of local
+        memory; None where atomics or surfaces are among them.
+        """
+        sectors = self.sectors_of(f"global_op_{operation}")
+        requests = self.requests_of(f"global_op_{operation}")
+        if sectors is None and operation == "st":
+            sectors = self.first("lts__t_sectors_srcunit_tex_op_write.sum")
+            requests = self._total(*(_REQUESTS.format(f"{space}_op_st") for space in _SPACES))
+            if any(self.first(name) for name in _WRITE_TOO):
+                return None
+        return sectors / requests if sectors is not None and requests else None
+
+    @cached_property
+    def load_sectors(self) -> float | None:
+        """Sectors of global memory that a warp's load touches on average."""
+        return self.sectors_per_request("ld")
+
+    @cached_property
+    def store_sectors(self) -> float | None:
+        """Sectors of global memory that a warp's store touches on average."""
+        return self.sectors_per_request("st")
 
     def sector_efficiency(self, operation: str) -> float | None:
         """Return the share of a sector that a warp uses of it (`ld` or `st`)."""

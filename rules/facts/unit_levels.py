@@ -87,8 +87,8 @@ class UnitLevels:
 
     @property
     def lacks_units(self) -> bool:
-        """Whether nothing was collected of how busy units were, but for the SMs' instructions."""
-        return all(getattr(self.metrics, each) is None for each in (*UNITS.values(), "memory"))
+        """Whether no more than one unit's level was collected, which tells not what limits."""
+        return len(self.units) < 2
 
     @cached_property
     def part(self) -> str:
@@ -121,7 +121,7 @@ class UnitLevels:
     def missing(self) -> tuple[str, ...]:
         """Sections of Nsight Compute that would tell more of what limits it."""
         if self.lacks_units:
-            return (SPEED_OF_LIGHT,)
+            return (SPEED_OF_LIGHT, *(() if self.waits is not None else (STALLS,)))
         busiest, share = self.units[0]
         at_peak = share >= AT_PEAK
         cached = busiest in ("the L1 cache", "the L2 cache", "the way to memory")

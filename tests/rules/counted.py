@@ -65,6 +65,13 @@ QUIET: Mapping[str, float] = {
 }
 """What is different of a kernel that uses nothing much."""
 
+UNITS_UNKNOWN: Mapping[str, None] = dict.fromkeys(
+    f"{unit}{ELAPSED}"
+    for unit in ("sm__throughput", "gpu__compute_memory_throughput", "gpu__dram_throughput",
+                 "lts__throughput", "l1tex__throughput")
+)  # fmt: skip
+"""What is different of a report without the section SpeedOfLight."""
+
 
 def kernel(
     *changes: Mapping[str, float | None], without: str | None = None, **shape: Any

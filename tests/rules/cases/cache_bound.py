@@ -19,7 +19,17 @@ def product(l1=98.0, arithmetic=0.08, *changes):
     )
 
 
+def named(name, compute=18.0, *changes, **levels):
+    """A kernel of this name that keeps the L1 cache and the memory busy; multiplications are not
+    counted."""
+    told = {"l1tex": 99.0, "gpu__dram": 86.0, "sm": compute, **levels}
+    busy = {f"{unit}{'_' if unit.endswith('dram') else '__'}throughput{ELAPSED}": level
+            for unit, level in told.items()}  # fmt: skip
+    return kernel(busy, {f"gpu__compute_memory_throughput{ELAPSED}": 99.0}, *changes, name=name)
+
+
 FIRES = {
+    "a product without reuse, by its name": lambda: named("wmma_gemm(half*, half*, float*)"),
     "a naive product": product,
     "just busy enough": lambda: product(76.0),
     "by the pipes of multiplications": lambda: product(
@@ -33,6 +43,16 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a library's product": lambda: named("void cutlass::Kernel<cutlass_80_wmma_gemm>(Params)"),
+    "a product with one vector": lambda: named("gemv_kernel"),
+    "a sparse product": lambda: named("csr_matmul"),
+    "an interpolation": lambda: named("bilinear_upsample"),
+    "no product": lambda: named("stencil"),
+    "a product that computes": lambda: named("my_gemm", 60.0),
+    "a product of which the memory alone is busy": lambda: named("my_gemm", l1tex=40.0),
+    "a product that loads far apart": lambda: named(
+        "my_gemm", 18.0, {"memory_l2_theoretical_sectors_global": 350e6}
+    ),
     "the cache has room": lambda: product(74.0),
     "no arithmetic": lambda: product(98.0, 0.001),
     "well fed": lambda: product(98.0, 0.6),

@@ -15,6 +15,9 @@ SILENT = {
     "full": lambda: compute(90.0),
     "busy enough": lambda: compute(61.0),
     "hardly used": lambda: compute(29.0),
+    "memory is nearly as busy": lambda: compute(
+        50.0, {f"gpu__compute_memory_throughput{ELAPSED}": 45.0}
+    ),
     "memory is busier": lambda: compute(50.0, {f"gpu__compute_memory_throughput{ELAPSED}": 55.0}),
     "not counted": lambda: compute(50.0, {f"sm__throughput{ELAPSED}": None}),
 }

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.rules.building import H100, T4
-from tests.rules.counted import QUIET, kernel
+from tests.rules.counted import QUIET, UNITS_UNKNOWN, kernel
 
 
 def launched(blocks, us, **more):
@@ -23,6 +23,9 @@ FIRES = {
     "how many fit is not known, but they are few": lambda: kernel(
         QUIET, grid=4, ms=0.004, without="occupancy_limit"
     ),
+    "eight threads, however long they print": lambda: launched(2, 60, block=4),
+    "how busy units are is not known": lambda: kernel(UNITS_UNKNOWN, grid=4, ms=0.004),
+    "only what chip it is is known": lambda: launched(2, 4, device=replace(H100, sm_count=None)),
 }
 SILENT = {
     "a third of a wave": lambda: launched(360, 4),

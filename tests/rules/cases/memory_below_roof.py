@@ -25,6 +25,7 @@ FIRES = {
 SILENT = {
     "at the roof": lambda: dram(81.0),
     "hardly used": lambda: dram(29.0),
+    "all units have as much to do": lambda: dram(40.0, {f"lts__throughput{ELAPSED}": 38.0}),
     "the L2 cache is busier": lambda: dram(50.0, {f"lts__throughput{ELAPSED}": 55.0}),
     "the L2 cache is not known": lambda: dram(50.0, {f"lts__throughput{ELAPSED}": None}),
 }

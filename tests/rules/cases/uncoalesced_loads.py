@@ -1,7 +1,7 @@
 """Loads from places apart, and such that only look so."""
 
 from tests.rules.building import T4
-from tests.rules.counted import ELAPSED, QUIET, REQUESTS, SECTORS, STALLED, USED, kernel
+from tests.rules.counted import ELAPSED, HEALTHY, QUIET, REQUESTS, SECTORS, STALLED, USED, kernel
 
 
 def touches(times, *changes, **shape):
@@ -40,7 +40,14 @@ def few_counters(loads, stores):
     return touches(8.0, dict.fromkeys(apart), dict.fromkeys(map(USED.format, ("ld", "st"))), waits)
 
 
+def requested(sectors):
+    """Nothing but the sectors and the requests of loads."""
+    only = {SECTORS.format("global_op_ld"): sectors * 1e6, REQUESTS.format("global_op_ld"): 1e6}
+    return kernel(dict.fromkeys(HEALTHY), only)
+
+
 FIRES = {
+    "by requests alone": lambda: requested(32.0),
     "warps wait for loads, and nothing else tells": lambda: few_counters(50.0, 30.0),
     "eight times as many sectors": lambda: touches(8.0),
     "a quarter more": lambda: touches(1.5),
@@ -49,6 +56,7 @@ FIRES = {
     "sixteen cycles a request": lambda: by_cycles(16.0),
 }
 SILENT = {
+    "requests of 16 bytes a thread": lambda: requested(16.0),
     "nothing tells loads from stores": lambda: few_counters(5.0, 4.0),
     "warps wait for stores": lambda: few_counters(30.0, 50.0),
     "side by side": lambda: touches(1.0),

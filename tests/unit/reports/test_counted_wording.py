@@ -5,10 +5,21 @@ from dataclasses import replace
 
 from gpuadvisor.reports.counted_wording import levels
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines
+from gpuadvisor.reports.diagnosis_wording import outcome
 from gpuadvisor.reports.json_documents import diagnosis_json
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.registry import load_rules
 from tests.diagnoses import DIAGNOSIS, diagnosis_report
 from tests.profile_reports import report
-from tests.rules.counted import ELAPSED, kernel
+from tests.rules.counted import (
+    ACTIVE,
+    ELAPSED,
+    HEALTHY,
+    QUIET,
+    REQUESTS,
+    UNITS_UNKNOWN,
+    kernel,
+)
 from tests.unit.rules.facts.test_stalls import made
 
 
@@ -56,7 +67,7 @@ def said_of(kernel):
 def test_of_a_report_with_instructions_alone_the_other_units_are_lacking():
     only = dict.fromkeys((f"{each}{ELAPSED}" for each in UNITS), None)
     (said,) = said_of(kernel(only, {THROUGHPUT: 69.8}))
-    assert "no rule can judge it by this report. Of its units only compute was counted, at " in said
+    assert "no rule can tell a gain. Of its units only compute was counted, at " in said
     assert "69.8 % of its peak" in said
     assert "The report does not tell how busy the other units are (section SpeedOfLight)" in said
 
@@ -66,3 +77,49 @@ def test_of_a_report_without_units_all_are_lacking():
     (said,) = said_of(kernel(only))
     assert "was counted" not in said
     assert "The report does not tell how busy the units are (section SpeedOfLight)" in said
+
+
+def test_a_short_launch_has_its_time_and_one_block_is_one():
+    (said,) = said_of(kernel(grid=1, ms=0.0032))
+    assert "A launch takes 3.20 µs" in said and "Its 1 block fills" in said
+
+
+CHART = {
+    **UNITS_UNKNOWN,
+    **dict.fromkeys(HEALTHY),
+    "dram__bytes_read.sum.pct_of_peak_sustained_elapsed": 20.0,
+    "dram__bytes_write.sum.pct_of_peak_sustained_elapsed": 13.0,
+    "lts__t_sectors_srcunit_tex_op_write.sum": 12 * 6144,
+    REQUESTS.format("global_op_ld"): 6144,
+    REQUESTS.format("global_op_st"): 6144,
+    REQUESTS.format("local_op_st"): 0,
+}
+"""The memory's chart alone."""
+
+
+def test_of_a_memory_chart_alone_sectors_of_requests_and_the_memory_are_told():
+    (said,) = said_of(kernel(CHART))
+    assert "Of its units only DRAM was counted, at 33.0 % of its peak" in said
+    assert "For each request of a warp its stores touch 12.0 sectors of 32 bytes" in said
+    assert "(section SpeedOfLight)" in said
+
+
+def test_what_keeps_warps_out_is_named_beside_the_occupancy():
+    limited = {
+        f"sm__warps_active{ACTIVE}": 30.8, "sm__maximum_warps_per_active_cycle_pct": 33.3,
+        "launch__occupancy_limit_registers": 4.0,
+    }  # fmt: skip
+    (said,) = said_of(kernel(QUIET, limited))
+    assert "Its occupancy is 30.8 %, of 33.3 % that fit (by its registers)." in said
+
+
+def test_a_report_without_the_units_is_not_headed_by_what_rules_lack():
+    profile = report(kernel(CHART).known_facts.profile)
+    found = diagnosis_report(profile, diagnose(kernel(CHART), load_rules()), rules=load_rules())
+    text = [line.text for line in diagnosis_lines(found)]
+    assert text[1].endswith("1 thing to fix.") and "not side by side" in " ".join(text)
+    assert "does not tell how busy the other units are (section SpeedOfLight)" in " ".join(text)
+    coalesced = kernel(CHART, {"lts__t_sectors_srcunit_tex_op_write.sum": 4 * 6144})
+    profile = report(coalesced.known_facts.profile)
+    found = diagnosis_report(profile, diagnose(coalesced, load_rules()), rules=load_rules())
+    assert "No gain can be told without how busy the units are" in outcome(found)

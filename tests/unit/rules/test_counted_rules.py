@@ -1,0 +1,27 @@
+"""What rules about counted kernels promise, beside whether they speak."""
+
+import pytest
+
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.catalogue.small_grid import check
+from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.registry import load_rules
+from tests.rules.cases.divergence import active
+from tests.rules.counted import QUIET, kernel
+
+UNCOUNTED_BYTES = {"dram__bytes_read.sum": None, "dram__bytes_write.sum": None}
+"""However short a launch is: the memory's level tells what it does."""
+
+
+@pytest.mark.parametrize(("ms", "low"), [(0.015, 0.0), (0.04, 38.0), (10.0, 75.0)])
+def test_what_a_short_launch_gains_at_least_is_less(ms, low):
+    (found,) = check(kernel(QUIET, UNCOUNTED_BYTES, grid=4, ms=ms))
+    assert 100 * found.saving.low_ns / found.saving.of_ns == pytest.approx(low, abs=3)
+
+
+def test_divergence_beside_memory_that_is_busier_is_a_notice_that_promises_nothing():
+    rules = [rule for rule in load_rules() if rule.name == "divergence"]
+    (found,) = diagnose(active(8.0, 29.0, l2=52.0), rules).findings
+    assert found.severity is Severity.NOTICE and found.improvement_pct.low == 0.0
+    (found,) = diagnose(active(8.0, 90.0), rules).findings
+    assert found.severity is Severity.CRITICAL and found.improvement_pct.low > 20
