@@ -112,7 +112,7 @@ class _Device:
         self.limits: dict[str, Number] = {}
         self.sums = _Sums()
         self.owner: _Launches | Unclaimed = Unclaimed.UNKNOWN
-        """Whose `sums` are."""
+        """Who is charged with what `sums` holds: launches of a job, or why nobody is known."""
         self.seen: dict[object, _Seen] = {}
         """Jobs of the slice under way, by what tells them apart."""
 

@@ -34,7 +34,7 @@ class StallSite:
     """In the words of Nsight Compute: `long_scoreboard`."""
     samples: int
     share: float
-    """Of all samples of the kernel, 0 to 1."""
+    """Share of these samples in all of the kernel, 0 to 1."""
 
     @property
     def waits(self) -> str:

@@ -59,7 +59,7 @@ class Why:
     """What is to be said of a GPU."""
 
     texts: tuple[str, ...]
-    """The same at different lengths, the sentence first and at last a word or two."""
+    """Why a GPU is slow, as texts of falling length: a sentence first, a word or two at last."""
     style: Style
     rank: int
     """How much it matters, 0 most; see the constants below."""
