@@ -319,22 +319,20 @@ def _tuned(call: Call, options: KernelOptions, quiet: bool) -> KernelResult:
     from gpuadvisor.tuning.kernels.study import tune_kernels
 
     points = call.points()
-    failed: DefaultFailsError | None = None
+    failure: DefaultFailsError | None = None
     with tempfile.TemporaryDirectory(prefix="gpuadvisor-call-") as folder:
         for default in call.default(points):
             file = written(Path(folder), call, points, default)
             progress = Progress() if quiet else KernelProgress(messages())
-            try:
-                with stoppable() as stop:
-                    (result,) = tune_kernels(replace(options, file=file), progress, stop.requested)
-            except DefaultFailsError as error:
-                failed = error
-                continue
+            with stoppable() as stop:
+                tuned = tune_kernels(replace(options, file=file), progress, stop.requested)
             if stop.requested():  # the script's own end: what was evaluated is on disk
                 raise KeyboardInterrupt
-            return result
-    assert failed is not None
-    raise failed
+            for result in tuned.results:
+                return result
+            (failure,) = tuned.failures
+    assert failure is not None
+    raise failure
 
 
 def written(folder: Path, call: Call, points: Sequence[tuple[Value, ...]], default: Point) -> Path:

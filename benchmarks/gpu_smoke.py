@@ -88,7 +88,8 @@ STEPS = (
     Step("driver", ("{python}", "-m", "gpuadvisor", "watch", "--once"), 30.0),
     kernels("transpose"),
     kernels("softmax"),
-    kernels("scaled_sum"),
+    Step("tune-kernel scaled_sum in CuPy", (*TUNE, "--budget", "3", "--kernel", "scaled_sum_cupy",
+         "examples/kernels/scaled_sum.py"), wrong=NOT_COMPLETE),
     test("two processes take turns", "integration/test_turns.py"),
     Step("launches of a script", part("launches")),
     test("Kernel Tuner's call", "unit/test_kernel_tuner.py"),
@@ -116,7 +117,7 @@ STEPS = (
          ("{python}", "benchmarks/defects/record.py", "{folder}/rows.jsonl", "--seconds", "30",
           "--lanes", "1", "--only", "values_read-0"), wrong="[1-9] of them failed|^0 recorded"),
     Step("jobs", ("{python}", "benchmarks/jobs_on_gpu.py", "--seconds", "20", "--jobs", "launches"),
-         110.0, wrong="^launches: (failed|not seen)|^gpuadvisor[: ]|Traceback", statuses=(0, 1)),
+         110.0, wrong="^launches: (failed|not seen)|^gpuadvisor: |Traceback", statuses=(0, 1)),
     Step("the harness's cost", ("{python}", "benchmarks/harness_overhead.py", "--pairs", "4")),
 )  # fmt: skip
 

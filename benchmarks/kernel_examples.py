@@ -103,7 +103,7 @@ def _brute_force(options: KernelOptions, space: Path, budget: str | None) -> dic
     before = len(read(space).evaluations) if space.is_file() else 0
     began_s = time.monotonic()
     with stoppable() as stop:
-        (result,) = tune_kernels(asked, _Counted(before), stop.requested)
+        (result,) = tune_kernels(asked, _Counted(before), stop.requested).results
     wall_s = time.monotonic() - began_s
     known = len(result.evaluations)
     best = min(_times(read(space)).values())
@@ -135,7 +135,7 @@ def _search(options: KernelOptions, space: Path, seed: int) -> dict[str, Any]:
     )
     began_s = time.monotonic()
     with stoppable() as stop:
-        (result,) = tune_kernels(asked, Progress(), stop.requested)
+        (result,) = tune_kernels(asked, Progress(), stop.requested).results
     found = result.best or result.default
     best = min(times.values())
     ratio = times.get(_key(found), float("nan")) / best

@@ -60,6 +60,8 @@ def answer(request):
                                   size_restrictions=[], problems=problems)])
     if what == "open":
         gpu = request["gpu"]
+        if request["problem"] in SETTINGS["failing"]:
+            return dict(error="the default is wrong: element 0 is 1", of_default=True)
         return dict(device=SETTINGS["devices"][gpu], capability="90", uuid=None, torch="2.9",
                     resources=dict(registers=32), repeats=True, bytes=SETTINGS["bytes"],
                     flops=SETTINGS["flops"])
@@ -114,6 +116,7 @@ def python(folder, **changes):
         "bad": BAD,
         "registers": REGISTERS,
         "sizes": [8],
+        "failing": [],
         "devices": ["NVIDIA H200"] * 2,
         "bytes": None,
         "flops": None,

@@ -3,8 +3,9 @@
 The file declares kernels with `gpuadvisor.Kernel`: CUDA C++, Triton, CuPy or Numba. Each point is
 compiled ahead, checked against the reference, and timed in turns with the default, in a process of
 its own that a crash or a hang may take down. With --replay a space that was measured is searched.
-Exit status: 0; 1 where nothing could be evaluated; 2 for a file that cannot be tuned; 5 when the
-store cannot be used; 129, 130, 131 or 143 when interrupted.
+Exit status: 0; 1 where nothing could be evaluated; 2 for a file that cannot be tuned, or when the
+default of one of its kernels fails: the others are tuned all the same; 5 when the store cannot be
+used; 129, 130, 131 or 143 when interrupted.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.storage.kernel_caches import write_t4
     from gpuadvisor.tuning.budget import BudgetLimit
     from gpuadvisor.tuning.kernels.options import OBJECTIVES, Goal, KernelOptions
-    from gpuadvisor.tuning.kernels.study import check_evaluated, tune_kernels
+    from gpuadvisor.tuning.kernels.study import tune_kernels
 
     options = KernelOptions(
         args.file,
@@ -162,21 +163,21 @@ def _tune(args: argparse.Namespace) -> int:
         stop_at=None if args.stop_at is None else Goal.parse(args.stop_at),
     )
     with stoppable() as stop:
-        results = tune_kernels(options, _progress(), stop.requested)
+        tuned = tune_kernels(options, _progress(), stop.requested)
     if args.t4 is not None:
-        for each in results:
+        for each in tuned.results:
             write_t4(Record(each.kernel, each.device, each.problem, {}, each.evaluations), args.t4)
-    found = outcomes(results)
-    if args.json:
+    found = outcomes(tuned.results)
+    if args.json and (found or not tuned.failures):
         print(strict_json.text(kernel_outcome.document(found)))
-    else:
+    elif not args.json:
         for told in found:
             print("\n".join(kernels_document.lines(told.result)))
             print("\n".join(kernel_outcome.lines(told)))
-        _say_how_to_use(results)
+        _say_how_to_use(tuned.results)
     if stop.requested():
         return stop.exit_status
-    check_evaluated(results)
+    tuned.check()
     return 0
 
 

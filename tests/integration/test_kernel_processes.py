@@ -67,6 +67,25 @@ def test_what_fails_is_counted_and_takes_nothing_with_it(tune):
     assert any("128 registers need more than the 65,536" in each for each in reasons)
 
 
+def test_a_default_that_fails_takes_no_other_problem_with_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
+    file = tmp_path / "kernels.py"
+    file.touch()
+    settings = {"sizes": [8, 16, 32], "failing": [1]}
+    python, _ = simulated_kernels.python(tmp_path, **settings)
+    command = ["tune-kernel", str(file), "--python", str(python), "--jobs", "0", "--budget", "5"]
+    assert main([*command, "--json"]) == 2
+    out, error = capsys.readouterr()
+    assert [each["problem"] for each in json.loads(out)["kernels"]] == [{"n": 8}, {"n": 32}]
+    assert "kernel simulated, n=16: the default is wrong: element 0 is 1" in error
+    settings["failing"] = [0, 1, 2]
+    simulated_kernels.python(tmp_path, **settings)
+    assert main(command) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.count("the default is wrong") == 3
+
+
 def test_what_was_found_is_kept_for_programs_and_for_a_page(tune, tmp_path, monkeypatch, capsys):
     (found,), _ = tune("--jobs", "0", "--kernel", "simulated", bytes=4.8e6)
     place = found["roofline"]["best"]

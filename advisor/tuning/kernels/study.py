@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from gpuadvisor.collectors.kernels.runner import Answer
 from gpuadvisor.domain.kernel_records import Evaluation, KernelResult, Record
+from gpuadvisor.domain.kernels import DefaultFailsError
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Trial, TrialState, Verdict
@@ -25,20 +27,36 @@ from gpuadvisor.tuning.kernels.remarks import remarks
 from gpuadvisor.tuning.kernels.warm_start import similar_best
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """What came of a kernel file: of each kernel and problem a result, or why it has none."""
+
+    results: tuple[KernelResult, ...]
+    failures: tuple[DefaultFailsError, ...] = ()
+
+    def check(self) -> None:
+        """Raise what failed, one error for all; AdvisorError where nothing could be evaluated."""
+        if self.failures:
+            raise DefaultFailsError("\n".join(map(str, self.failures)))
+        if self.results and not any(result.evaluations for result in self.results):
+            raise AdvisorError("no point was evaluated: give a larger --budget")
+
+
 def tune_kernels(
     options: KernelOptions,
     progress: Progress,
     cancelled: Callable[[], bool] = lambda: False,
-) -> list[KernelResult]:
+) -> Tuned:
     """Tune each kernel of the file for each of its problems, on a GPU of this machine.
 
-    UsageError where the file cannot be tuned at all; what fails at single points is a result.
+    UsageError where the file cannot be tuned at all; what fails at single points is a result. A
+    kernel whose default fails has nothing to be compared with, and takes no other with it.
     """
     if not options.file.is_file():
         if options.file.is_dir():
             raise UsageError(f"{options.file} is a folder: name the file in it with the kernels")
         raise UsageError(f"there is no file {options.file}")
-    results = []
+    results, failures = [], []
     with Fleet(options) as fleet:
         described = fleet.describe()
         _check_names(options.only, [each["name"] for each in described])
@@ -46,10 +64,14 @@ def tune_kernels(
             for place in range(len(kernel["problems"])):
                 if (not options.only or kernel["name"] in options.only) and not cancelled():
                     tuning = _Tuning(options, fleet, progress, cancelled, kernel, number, place)
-                    result = tuning.run()
+                    try:
+                        result = tuning.run()
+                    except DefaultFailsError as error:
+                        failures.append(DefaultFailsError(f"kernel {tuning.name}: {error}"))
+                        continue
                     kernel_studies.keep(result)
                     results.append(result)
-    return results
+    return Tuned(tuple(results), tuple(failures))
 
 
 class _Tuning:
@@ -83,6 +105,12 @@ class _Tuning:
             for name, values in self._parameters.items()
         ]
         self._points = Points(parameters, problem["points"])
+
+    @property
+    def name(self) -> str:
+        """The kernel's name and the problem's sizes."""
+        sizes = [f"{name}={size}" for name, size in self._sizes.items()]
+        return ", ".join([self._kernel["name"], *sizes])
 
     def run(self) -> KernelResult:
         """Search, prove, and return what came of it."""
@@ -255,9 +283,3 @@ def _tuple_or_none(texts: Sequence[str] | None) -> tuple[str, ...] | None:
 def _check_names(wanted: frozenset[str], there: Sequence[str]) -> None:
     for name in sorted(wanted - set(there)):
         raise UsageError(f"--kernel {name}: the file has no such kernel; it has {', '.join(there)}")
-
-
-def check_evaluated(results: Sequence[KernelResult]) -> None:
-    """Raise AdvisorError where nothing at all could be evaluated."""
-    if results and not any(result.evaluations for result in results):
-        raise AdvisorError("no point was evaluated: give a larger --budget")

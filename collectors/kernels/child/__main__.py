@@ -83,11 +83,11 @@ class Session:
         try:
             self.default = self._built(self.kernel.start)
         except CannotBuild as error:
-            raise DefaultFailsError(f"kernel {self.kernel.name}: the default: {error}") from None
+            raise DefaultFailsError(f"the default: {error}") from None
         self.timed = Arguments(self.kernel, self.names(self.kernel.start), self.seed)
         wrong = self._check(self.default, self.kernel.start)
         if wrong is not None:
-            raise DefaultFailsError(f"kernel {self.kernel.name}: its default is wrong: {wrong}")
+            raise DefaultFailsError(f"the default is wrong: {wrong}")
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         return {
             "device": properties.name,
