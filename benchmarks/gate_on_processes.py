@@ -232,6 +232,7 @@ class Lane:
             "starts": len(runs),
             "disturbed": sum(run["disturbance"] is not None for run in runs),
             "run_ms": [(run["side"], run["place"], run["mean_step_ms"]) for run in runs],
+            "run_s": [(run["startup_s"], run["wall_s"]) for run in runs],
             "notes": found.get("notes", []),
             "injected": extra,
             "calibration": self._calibration,
