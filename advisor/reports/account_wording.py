@@ -98,8 +98,12 @@ class WorkWithoutFinding:
     family: Family
     kernel: str
     """The kernel with most of their time."""
-    is_one: bool
-    """Whether they are this one kernel; else all of its kind."""
+    kernels: tuple[str, ...] = ()
+    """All of its kind; empty where they are this one kernel."""
+
+    @property
+    def is_one(self) -> bool:
+        return not self.kernels
 
 
 def work_without_finding(
@@ -120,18 +124,19 @@ def work_without_finding(
     for each, time_ns in left.items():
         of_family[kind_of(each).family] += time_ns
     kernel = max(left, key=left.__getitem__)
-    family, time_ns, is_one = kind_of(kernel).family, left[kernel], True
+    family, time_ns = kind_of(kernel).family, left[kernel]
+    alike: tuple[str, ...] = ()
     if time_ns <= MOST * computing:
         ((family, time_ns),) = of_family.most_common(1)
-        kernel = max((k for k in left if kind_of(k).family is family), key=left.__getitem__)
-        is_one = False
+        alike = tuple(each for each in left if kind_of(each).family is family)
+        kernel = max(alike, key=left.__getitem__)
     of_family_known = (
         each for each in positions if (each.operator in ATTENTION) is (family is Family.ATTENTION)
     )
     unknown = time_ns - (near_bound_ns(of_family_known) if family in PRODUCTS else 0.0)
     if time_ns <= MOST * computing or account.share_of(unknown) <= 1 - FILLED:
         return None
-    return WorkWithoutFinding(account.share_of(time_ns), family, kernel, is_one)
+    return WorkWithoutFinding(account.share_of(time_ns), family, kernel, alike)
 
 
 def mostly_moves(
@@ -234,19 +239,37 @@ def _largest_kernels(
         each: ns for each, ns in account.kernels_ns.items() if kind_of(each).family == entry.family
     }
     first = max(mine, key=mine.__getitem__)
-    kind = "" if kind_of(first).family is Family.OTHER else f" ({entry.family})"
     if mine[first] > MOST * entry.time_ns:
-        mine, words = {first: mine[first]}, f"one kernel, {_short(first)}{kind}"
-    elif kind:
-        words = f"kernels of the kind {entry.family}, {_short(first)} first"
+        mine, words = {first: mine[first]}, f"one kernel, {_with_kind(first)}"
     else:
-        words = f"kernels whose names do not tell what they do, {_short(first)} first"
+        words = f"{_kernels_like(kind_of(first).family, mine)}, {_short(first)} first"
     time_ns = sum(mine.values())
     shown = (each for each in (diagnosis.shown if diagnosis is not None else ()) if matters(each))
     for number, each in enumerate(shown, 1):
         if sum(mine.get(name, 0) for name in _kernels_of(each)) > MOST * time_ns:
             return words, account.share_of(time_ns), number
     return words, account.share_of(time_ns), None
+
+
+def _with_kind(kernel: str) -> str:
+    """Return a kernel's name and, where that tells what it does, its kind."""
+    family = kind_of(kernel).family
+    kind = "" if family is Family.OTHER else f" ({_kind(family, (kernel,))})"
+    return f"{_short(kernel)}{kind}"
+
+
+def _kind(family: str, kernels: Iterable[str]) -> str:
+    """Return what kernels of a family do: `gemm`, or `product with one vector` where all do that,
+    which reads a matrix once and is no product of two."""
+    of_vector = family == Family.GEMM and all(map(ONE_VECTOR.search, kernels))
+    return "product with one vector" if of_vector else str(family)
+
+
+def _kernels_like(family: Family, kernels: Iterable[str]) -> str:
+    """Return what to call kernels of a family, of which these have time."""
+    if family is Family.OTHER:
+        return "kernels whose names do not tell what they do"
+    return f"kernels of the kind {_kind(family, kernels)}"
 
 
 PRODUCTS = (Family.GEMM, Family.CONVOLUTION, Family.ATTENTION)
@@ -276,9 +299,12 @@ def _kernels_of(finding: Finding) -> set[str]:
     return found | ({finding.scope.name} if finding.scope.kind is ScopeKind.KERNEL else set())
 
 
-def name(entry: Entry) -> str:
-    """Return `computing: convolution` or `idle: waiting for data`."""
-    return f"{PARTS[entry.part]}: {entry.family}" if entry.family else PARTS[entry.part]
+def name(entry: Entry, account: Account) -> str:
+    """Return `computing: convolution` or `idle: waiting for data` of a part of an account."""
+    if not entry.family:
+        return PARTS[entry.part]
+    mine = (each for each in account.kernels_ns if kind_of(each).family == entry.family)
+    return f"{PARTS[entry.part]}: {_kind(entry.family, mine)}"
 
 
 def line(account: Account, diagnosis: Diagnosis | None) -> str:
@@ -288,7 +314,7 @@ def line(account: Account, diagnosis: Diagnosis | None) -> str:
     large = [each for each in ordered[:MOST_ENTRIES] if account.share(each) >= LEAST_NAMED]
     shown = [each for each in account.entries if each in large]
     words = [
-        f"{name(each).removeprefix('computing: ')} {_percent(account.share(each))}"
+        f"{name(each, account).removeprefix('computing: ')} {_percent(account.share(each))}"
         + (f" ({claimed[each.part]})" if each.part in claimed else "")
         for each in shown
     ]
@@ -300,18 +326,12 @@ def line(account: Account, diagnosis: Diagnosis | None) -> str:
 def work_sentence(found: WorkWithoutFinding, how: str) -> str:
     """Return which kernels fill the run without a finding, and what would tell of them; only which
     they are where nothing would, as the recording is too short."""
-    short, share = _short(found.kernel), _percent(found.share)
+    share = _percent(found.share)
     if found.is_one:
-        of_vector = found.family is Family.GEMM and ONE_VECTOR.search(found.kernel)
-        told = "product with one vector" if of_vector else found.family
-        kind = "" if found.family is Family.OTHER else f" ({told})"
-        who = f"{short}{kind} has {share} of the run"
-    elif found.family is Family.OTHER:
-        who = (
-            f"Kernels whose names do not tell what they do, {short} first, have {share} of the run"
-        )
+        who = f"{_with_kind(found.kernel)} has {share} of the run"
     else:
-        who = f"Kernels of the kind {found.family}, {short} first, have {share} of the run"
+        like = _kernels_like(found.family, found.kernels)
+        who = f"K{like[1:]}, {_short(found.kernel)} first, have {share} of the run"
     if not how:
         return f"{who}."
     return (

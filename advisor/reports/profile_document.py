@@ -168,7 +168,7 @@ def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
     )
     places = {str(gap.cause): account_wording.place(gap) for gap in longest}
     rows = [
-        (account_wording.name(entry), figures.percent(account.share(entry)),
+        (account_wording.name(entry, account), figures.percent(account.share(entry)),
          figures.nanoseconds(entry.time_ns), wording.EXPLAINED[entry.part],
          claimed.get(entry.part, ""), places.get(str(entry.part), ""))
         for entry in account.entries

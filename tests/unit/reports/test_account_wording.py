@@ -60,6 +60,16 @@ def test_a_product_with_one_vector_is_not_called_a_product_of_matrices():
         made.launched("gemv2T_kernel_val", call=(100.0 * number, 1), runs=(100 * number + 5, 90))
     _, text = said(made.profile())
     assert "gemv2T_kernel_val (product with one vector) has " in text
+    assert "is one kernel, gemv2T_kernel_val (product with one vector)." in text
+    assert "The run's time: product with one vector " in text and "gemm" not in text
+
+
+def test_several_products_with_one_vector_are_told_as_such_and_beside_another_product_as_gemms():
+    alike = {f"gemv{each}_kernel_val": 300.0 for each in ("2N", "2T", "NSP")}
+    lines = "\n".join(busy_with(alike))
+    assert "ernels of the kind product with one vector, gemv2" in lines and "gemm" not in lines
+    lines = "\n".join(busy_with({**alike, "sgemm_128x64_nn": 300.0}))
+    assert " is kernels of the kind gemm, " in lines
 
 
 def test_what_the_cpu_does_in_idle_time_without_a_finding_is_named():
