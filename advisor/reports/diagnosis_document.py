@@ -76,7 +76,7 @@ def what_to_fix(report: DiagnosisReport) -> Iterator[Block]:
         yield _item(report, each, number)
     symptoms = [each for each in report.diagnosis.findings if each.hidden_by is not None]
     yield from _folded("More to fix", report.worth_fixing[MOST_AT_TOP:])
-    yield from _folded("Symptoms of what is above", symptoms)
+    yield from _folded("Symptoms of other findings", symptoms)
     yield from _folded("Good to know", report.remarks)
     missing = [
         (why, names, how)
@@ -182,7 +182,7 @@ def _rest(report: DiagnosisReport, everything: bool, is_empty: bool) -> Iterator
     if everything:
         symptoms = [(f", of {cause}", each) for cause, found in report.hidden.items()
                     for each in found]  # fmt: skip
-        yield from _group("Symptoms of what is above", symptoms)
+        yield from _group("Symptoms of other findings", symptoms)
     if everything or is_empty:
         shown = report.remarks if everything else report.remarks[:MOST_REMARKS]
         yield from _group("Good to know", [("", each) for each in shown])

@@ -470,7 +470,9 @@ def more(report: DiagnosisReport) -> str:
             f"{', '.join(dict.fromkeys(each.rule for each in found))} of {cause}"
             for cause, found in report.hidden.items()
         )
-        parts.append(f"{figures.count(symptoms, 'symptom')} of what is above ({causes})")
+        # The finding that a symptom comes from may itself be a remark, which is not shown either.
+        of = "another finding" if symptoms == 1 else "other findings"
+        parts.append(f"{figures.count(symptoms, 'symptom')} of {of} ({causes})")
     if remarks := len(report.remarks):
         parts.append(f"{figures.count(remarks, 'remark')}")
     return f"Not shown: {', '.join(parts)}" if parts else ""

@@ -126,7 +126,7 @@ def test_markdown_begins_with_what_costs_most():
     assert (
         "| Try it | `gpuadvisor tune SCRIPT --only dataloader_workers` (then pin\\_memory" in text
     )
-    assert "<summary>Symptoms of what is above: 1</summary>" in text
+    assert "<summary>Symptoms of other findings: 1</summary>" in text
     assert "| no hardware counters of kernels | `tail_effect, divergence` | `gpuadvisor" in text
 
 

@@ -20,6 +20,7 @@ from tests.diagnoses import (
     NOTHING,
     REMARK,
     RULES,
+    SYMPTOM,
     diagnosis_report,
     of_telemetry,
 )
@@ -58,7 +59,7 @@ No finding to fix is about 36.0 % of the run, in which the GPU was idle; the lar
              What is left at the DRAM roof.
    do        Let neighbouring threads read neighbouring places.
 
-Not shown: 1 symptom of what is above (launch_bound of input_bound), 1 remark; --all shows them.
+Not shown: 1 symptom of another finding (launch_bound of input_bound), 1 remark; --all shows them.
 
 Not measured, so not known (3 rules could not look):
    gpuadvisor profile --ncu SCRIPT: tail_effect and divergence (no hardware counters of kernels)
@@ -68,7 +69,7 @@ The rule broken failed: ZeroDivisionError: of zero
 Why, and how it is estimated: gpuadvisor explain input_bound
 """
 ALL = """\
-Symptoms of what is above:
+Symptoms of other findings:
    launch_bound, of input_bound: The host launches late (the run)
 
 Good to know:
@@ -145,6 +146,15 @@ def test_remarks_are_shown_where_there_is_nothing_to_fix():
     text = printed(of(whole(), replace(NOTHING, findings=(REMARK,))))
     assert "Good to know:\n   memory_room: Half of the GPU's memory is free (the run)\n" in text
     assert "--all" not in text
+
+
+def test_a_symptom_of_a_remark_that_is_not_shown_is_none_of_what_is_above():
+    of_remark = replace(SYMPTOM, hidden_by=REMARK.rule)
+    found = of(whole(), Diagnosis((INPUT, REMARK, of_remark, of_remark)))
+    assert wording.more(found) == (
+        "Not shown: 2 symptoms of other findings (launch_bound of memory_room), 1 remark"
+    )
+    assert "symptoms of what is above" not in said(found)
 
 
 def test_at_most_three_findings_at_the_top():
