@@ -24,6 +24,17 @@ then. [own]"""
 CERTAIN = 0.8
 """Share of what playing the run again saves: some may be needed. [own]"""
 
+_PINNED = "pinned memory of the CPU"
+_KEEP = (
+    "Keep memory: leave out torch.cuda.empty_cache(), allocate buffers once, and let segments grow"
+    " (expandable_segments) where sizes change."
+)
+_KEEP_IN_PROGRAM = (
+    "Keep memory: allocate buffers once and use them again, or take those of the GPU with"
+    " cudaMallocAsync from a pool that keeps it (cudaMemPoolAttrReleaseThreshold)."
+)
+_KEEP_PINNED = "Keep memory: pin buffers once, and use them again."
+
 RULE = Rule(Category.ALLOCATOR, needs=(KERNELS, LOOP), knobs=("allocator",))
 
 
@@ -36,17 +47,17 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     low, high = saved_shares(facts, Scenario({Host.ALLOCATING: 0.0}))
     if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
         return
+    whose = _whose(facts, calls)
     took = int((facts.host.end_ns[calls] - facts.host.begin_ns[calls]).sum())
     yield RuleResult(
-        f"The run allocates or frees GPU memory {len(calls):,} times, {late:,} of them in its"
-        f" second half, and is {(low + high) / 2:.0%} longer for it",
+        f"The run allocates or frees {whose} {len(calls):,} times, {late:,} of them"
+        f" in its second half, and is {(low + high) / 2:.0%} longer for it",
         (
             Figure("allocations_and_frees_in_second_half", late, "", FEWEST_LATE),
             Figure("time_in_these_calls", round(took / 1e6, 3), "ms"),
             Figure("run_saved_without_them", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
         ),
-        "Keep memory: leave out torch.cuda.empty_cache(), allocate buffers once, and let segments"
-        " grow (expandable_segments) where sizes change.",
+        _KEEP_PINNED if whose == _PINNED else _KEEP,
         Estimate(
             CERTAIN * low * evidence.run_ns,
             high * evidence.run_ns,
@@ -54,10 +65,19 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         ),
         "The run played again without these calls, and without the host waiting in those that free;"
         " at least 80 % of the lower figure.",
-        program_advice="Keep memory: allocate buffers once and use them again, or take them with"
-        " cudaMallocAsync from a pool that keeps it (cudaMemPoolAttrReleaseThreshold).",
+        knobs=() if whose == _PINNED else None,
+        program_advice=_KEEP_PINNED if whose == _PINNED else _KEEP_IN_PROGRAM,
         calls=calls,
     )
+
+
+def _whose(facts: Facts, calls: IntArray) -> str:
+    """Return whose memory the calls handle, by their names: `cudaHostAlloc`, `cuMemFreeHost`."""
+    names = (facts.profile.header.texts[each] for each in np.unique(facts.host.name[calls]))
+    of_host = {"Host" in each for each in names}
+    if len(of_host) > 1:
+        return f"memory of the GPU and {_PINNED}"
+    return _PINNED if True in of_host else "GPU memory"
 
 
 def _calls(facts: Facts) -> tuple[IntArray, int]:

@@ -113,14 +113,15 @@ class Program:
         )
         self.now += call
 
-    def allocates(self, us: float, free: bool = False) -> None:
-        """Call `cudaMalloc`, or `cudaFree`, which waits."""
+    def allocates(self, us: float, free: bool = False, call: str = "") -> None:
+        """Call `cudaMalloc`, or `cudaFree`, which waits, or another one that does the same."""
         began = self.now
         if free:
             self.now = max(self.now, self.done)
         self.now += us
         kind = CallKind.FREE if free else CallKind.ALLOCATE
-        self.made.call("cudaFree" if free else "cudaMalloc", (began, self.now - began), kind)
+        name = call or ("cudaFree" if free else "cudaMalloc")
+        self.made.call(name, (began, self.now - began), kind)
 
     def marks(self, name: str, began: float) -> None:
         """Mark a range that began at some time."""

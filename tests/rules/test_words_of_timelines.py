@@ -4,9 +4,10 @@ that it has not."""
 import pytest
 
 from gpuadvisor.domain.profile import Direction, Memory
-from gpuadvisor.rules.catalogue import exposed_communication, managed_memory
+from gpuadvisor.rules.catalogue import allocator_churn, exposed_communication, managed_memory
 from tests.profiles import Made
 from tests.rules.building import timeline
+from tests.rules.programs import Program
 
 NCCL = "ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -73,3 +74,27 @@ def test_what_is_prefetched_to_the_host_is_not_to_be_prefetched(piece, call, is_
     assert ("cudaCpuDeviceId" in found.advice) is not is_prefetched
     assert ("the program prefetches" in found.summary) is is_prefetched
     assert ("only waits for pages" in found.summary) is not is_prefetched
+
+
+@pytest.mark.parametrize(
+    ("allocate", "free", "whose"),
+    [
+        ("cudaMalloc", "cudaFree", "GPU memory"),
+        ("cudaHostAlloc", "cudaFreeHost", "pinned memory of the CPU"),
+        ("cuMemHostAlloc", "cuMemFreeHost", "pinned memory of the CPU"),
+        ("cudaMalloc", "cudaFreeHost", "memory of the GPU and pinned memory of the CPU"),
+    ],
+)
+def test_pinned_memory_is_not_called_the_gpus_and_keeps_no_pool_of_it(allocate, free, whose):
+    program = Program()
+    for _ in range(8):
+        program.allocates(300, call=allocate)
+        program.launches("kernel", runs=200, times=4, op=20)
+        program.allocates(300, free=True, call=free)
+    program.launches("last", runs=10)
+    (found,) = allocator_churn.check(timeline(program.made))
+    assert found.summary.startswith(f"The run allocates or frees {whose} 15 times")
+    of_gpu = "GPU" in whose
+    assert ("empty_cache" in found.advice) is of_gpu
+    assert ("cudaMallocAsync" in found.program_advice) is of_gpu
+    assert (found.knobs is None) is of_gpu

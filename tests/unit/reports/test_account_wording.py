@@ -324,6 +324,17 @@ def waits_for_batches():
     return program.made.profile(devices=(H100,))
 
 
+def test_time_in_calls_that_pin_memory_is_not_called_allocation_on_the_gpu():
+    made = Made()
+    for number in range(20):
+        at = 1_000.0 * number
+        made.call("cudaHostAlloc", (at, 700), CallKind.ALLOCATE)
+        made.launched("solve", (at + 710, 5), (at + 720, 270))
+    _, text = said(made.profile(source="nsys", devices=(H100,)))
+    assert "idle: memory is allocated or freed" in text
+    assert "GPU memory is allocated" not in text and "frees GPU memory" not in text
+
+
 def test_memory_that_is_set_is_told_apart_from_copies():
     lines = busy_with({"solve": 50.0}, 5.0, 900.0)
     told = next(line for line in lines if line.startswith("For "))
