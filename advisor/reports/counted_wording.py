@@ -15,7 +15,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS
 from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.facts.stalls import KernelStalls
+from gpuadvisor.rules.facts.stalls import KernelStalls, StallSite
 from gpuadvisor.rules.facts.unit_levels import AT_PEAK, LATENCY, UnitLevels, unit_levels
 
 LEAST_SHARE = 0.1
@@ -243,20 +243,37 @@ def sampled(report: DiagnosisReport) -> Iterator[KernelStalls]:
 
 
 def stalls(report: DiagnosisReport) -> list[str]:
-    """Return where the warps of kernels wait, a sentence a kernel."""
+    """Return where the warps of kernels wait, a sentence a kernel: with the share of its samples,
+    or, where these are few, the 95 % interval of that."""
     return [
-        f"{short_name(each.kernel)[:_LONGEST]} waits, of {each.samples:,} samples of its warps,"
-        f" {_places(each)}."
+        f"{short_name(each.kernel)[:_LONGEST]} waits, of {each.samples:,} samples of its warps"
+        f"{_FEW if any(map(_is_rough, each.sites)) else ''}, {_places(each)}."
         for each in sampled(report)
         if each.sites
     ]
+
+
+EXACT = 0.01
+"""Half of a 95 % interval, as a share of all samples, up to which a share is told without it: what
+is named has at least five times as much. [own]"""
+_FEW = " (few, so that shares are ranges: 95 % intervals)"
+
+
+def _is_rough(site: StallSite) -> bool:
+    return site.high - site.low > 2 * EXACT
+
+
+def _share(site: StallSite) -> str:
+    if _is_rough(site):
+        return f"{100 * site.low:.0f} to {100 * site.high:.0f} %"
+    return figures.percent(site.share)
 
 
 def _places(found: KernelStalls) -> str:
     """Return `at gemm.cu:9 75.0 % for loads, 6.00 % at barriers; at gemm.cu:12 ...`."""
     reasons: dict[str, list[str]] = {}
     for site in found.sites:
-        words = f"{figures.percent(site.share)} {site.waits}"
+        words = f"{_share(site)} {site.waits}"
         reasons.setdefault((site.line or site.instruction)[:_LONGEST], []).append(words)
     return "; ".join(f"at {place} {', '.join(words)}" for place, words in reasons.items())
 

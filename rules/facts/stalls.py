@@ -7,6 +7,7 @@ samples of all launches of a name that were captured count together.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,10 @@ ISSUED = "selected"
 MOST_SITES = 5
 """Places of a kernel that are named. [own]"""
 LEAST_SHARE = 0.05
-"""Share of a kernel's samples from which on a place is named. [own]"""
+"""Share of a kernel's samples from which on a place is named: the low end of what is known of it.
+[own]"""
+_NORMAL = 1.96
+"""Standard deviations of a normal distribution within which 95 % of it lie."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,9 @@ class StallSite:
     samples: int
     share: float
     """Share of these samples in all of the kernel, 0 to 1."""
+    low: float
+    high: float
+    """Ends of the share's 95 % interval (Wilson's), as if each sample was drawn by itself."""
 
     @property
     def waits(self) -> str:
@@ -75,9 +82,18 @@ def kernel_stalls(profile: Profile) -> Mapping[str, KernelStalls]:
 def _of_kernel(name: str, places: Mapping[tuple[str, str, str], int]) -> KernelStalls:
     total = sum(places.values())
     sites = [
-        StallSite(line, instruction, reason, samples, samples / total)
+        StallSite(line, instruction, reason, samples, samples / total, *_interval(samples, total))
         for (line, instruction, reason), samples in places.items()
-        if reason != ISSUED and samples >= LEAST_SHARE * total
+        if reason != ISSUED
     ]
+    sites = [each for each in sites if each.low >= LEAST_SHARE]
     sites.sort(key=lambda each: (-each.samples, each.line, each.instruction, each.reason))
     return KernelStalls(name, total, tuple(sites[:MOST_SITES]))
+
+
+def _interval(some: int, of_all: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share that was counted (E. B. Wilson, 1927)."""
+    share, spread = some / of_all, _NORMAL**2 / of_all
+    middle = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    return middle - half, middle + half

@@ -25,30 +25,39 @@ from tests.unit.rules.facts.test_stalls import made
 
 def test_diagnose_says_at_which_lines_and_json_has_them():
     profile = made(
-        (0, "gemm.cu:9", "long_scoreboard", 60),
-        (0, "gemm.cu:9", "selected", 25),
-        (0, "gemm.cu:12", "wait", 8),
-        (0, "gemm.cu:9", "barrier", 7),
+        (0, "gemm.cu:9", "long_scoreboard", 60_000),
+        (0, "gemm.cu:9", "selected", 25_000),
+        (0, "gemm.cu:12", "wait", 8_000),
+        (0, "gemm.cu:9", "barrier", 7_000),
     )
     found = diagnosis_report(report(profile), DIAGNOSIS)
     assert (
-        "gemm waits, of 100 samples of its warps, at gemm.cu:9 60.0 % for loads from memory or the"
-        " caches, 7.00 % at barriers; at gemm.cu:12 8.00 % for their own last instruction."
+        "gemm waits, of 100,000 samples of its warps, at gemm.cu:9 60.0 % for loads from memory or"
+        " the caches, 7.00 % at barriers; at gemm.cu:12 8.00 % for their own last instruction."
     ) in [line.text for line in diagnosis_lines(found)]
     told = json.loads(json.dumps(diagnosis_json(found)))["stalls"]
     assert told == [
         {
-            "kernel": "gemm", "samples": 100,
+            "kernel": "gemm", "samples": 100_000,
             "sites": [
                 {"line": line, "instruction": None, "reason": reason, "samples": count,
-                 "share": count / 100}
+                 "share": count / 100_000}
                 for line, reason, count in (
-                    ("gemm.cu:9", "long_scoreboard", 60), ("gemm.cu:12", "wait", 8),
-                    ("gemm.cu:9", "barrier", 7),
+                    ("gemm.cu:9", "long_scoreboard", 60_000), ("gemm.cu:12", "wait", 8_000),
+                    ("gemm.cu:9", "barrier", 7_000),
                 )
             ],
         }
     ]  # fmt: skip
+
+
+def test_of_few_samples_shares_are_told_as_intervals():
+    profile = made((0, "a.cu:9", "long_scoreboard", 5), (0, "a.cu:9", "selected", 9))
+    found = diagnosis_report(report(profile), DIAGNOSIS)
+    assert (
+        "gemm waits, of 14 samples of its warps (few, so that shares are ranges: 95 % intervals),"
+        " at a.cu:9 16 to 61 % for loads from memory or the caches."
+    ) in [line.text for line in diagnosis_lines(found)]
 
 
 UNITS = (

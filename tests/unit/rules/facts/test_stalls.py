@@ -1,5 +1,7 @@
 """Where the warps of kernels wait."""
 
+import pytest
+
 from gpuadvisor.rules.facts.stalls import LEAST_SHARE, MOST_SITES
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
@@ -44,6 +46,29 @@ def test_few_samples_are_not_named_and_no_more_places_than_one_can_read():
     assert LEAST_SHARE > 0.01
     assert stalls["gemm"].sites == ()
     assert len(stalls["softmax"].sites) == MOST_SITES
+
+
+@pytest.mark.parametrize(
+    ("some", "of_all", "low", "high"),
+    [(5, 14, 0.163, 0.612), (140, 1_400, 0.085, 0.117), (14, 14, 0.785, 1.0)],
+)
+def test_a_share_is_known_as_well_as_it_was_sampled(some, of_all, low, high):
+    rest = [(0, "a.cu:2", "selected", of_all - some)]
+    ((site,), total) = _of(made((0, "a.cu:1", "wait", some), *rest))
+    assert total == of_all
+    assert (site.low, site.high) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
+
+
+def test_of_few_samples_a_share_that_may_be_next_to_nothing_is_not_named():
+    (site,), _ = _of(
+        made((0, "a.cu:1", "wait", 5), (0, "a.cu:2", "wait", 1), (0, "a.cu:3", "selected", 8))
+    )
+    assert site.line == "a.cu:1"
+
+
+def _of(profile):
+    found = Facts(profile).kernel_stalls["gemm"]
+    return found.sites, found.samples
 
 
 def test_reasons_that_nobody_puts_into_words_are_nsight_computes():
