@@ -32,20 +32,28 @@ class Requirement:
     missing: Missing
     how: str
     """How to measure it: a command, with words in brackets where it needs some."""
+    of_pytorch: bool = False
+    """Whether only programs of PyTorch have it, however they are recorded."""
 
 
-def _of_profile(missing: Callable[[Facts], str | None], how: str = WITH_PROFILE) -> Requirement:
+_OF_PYTORCH = ("operators", "memory")
+"""Tables of a profile that only the torch profiler fills."""
+
+
+def _of_profile(
+    missing: Callable[[Facts], str | None], how: str = WITH_PROFILE, of_pytorch: bool = False
+) -> Requirement:
     """Require something of the profile; `missing` says why its facts lack it."""
 
     def look(evidence: Evidence) -> str | None:
         return "there is no profile" if evidence.facts is None else missing(evidence.facts)
 
-    return Requirement(look, how)
+    return Requirement(look, how, of_pytorch)
 
 
 def fact(name: str, how: str = WITH_PROFILE) -> Requirement:
     """Require a fact of the profile, in the words of `facts.summary.FACTS`."""
-    return _of_profile(lambda facts: facts.not_measured.get(name), how)
+    return _of_profile(lambda facts: facts.not_measured.get(name), how, name in _OF_PYTORCH)
 
 
 def table(name: str, how: str = WITH_PROFILE) -> Requirement:
@@ -55,7 +63,7 @@ def table(name: str, how: str = WITH_PROFILE) -> Requirement:
         told = facts.profile.header.not_measured.get(name)
         return told or (None if facts.profile.rows(name.partition(".")[0]) else f"no {name}")
 
-    return _of_profile(missing, how)
+    return _of_profile(missing, how, name.partition(".")[0] in _OF_PYTORCH)
 
 
 def sampled(*metrics: str) -> Requirement:
@@ -199,6 +207,7 @@ RANKS = Requirement(
 SCRIPT = Requirement(
     lambda evidence: None if evidence.measured is not None else "the script was not run",
     "gpuadvisor diagnose SCRIPT",
+    of_pytorch=True,
 )
 """What the harness saw of the script: loaders, optimizers, whether it trains."""
 DEVICE = _of_profile(

@@ -13,6 +13,8 @@ from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.rule import Loaded
 
+ONLY_PYTORCH = "only of programs of PyTorch"
+"""Stands for how to measure what a program that is none of PyTorch does not have."""
 MOST_AT_TOP = 3
 """Findings at the top: who reads more than three does none of them."""
 
@@ -67,11 +69,21 @@ class DiagnosisReport:
         return {rule: tuple(each) for rule, each in found.items()}
 
     @cached_property
+    def is_of_program(self) -> bool:
+        """Whether nothing says that a Python script was recorded, but NVIDIA's tools recorded
+        something without a name of PyTorch's: a program in C++, Fortran, R, ... it may be."""
+        if self.profile is None or self.script or self.source not in ("nsys", "ncu"):
+            return False
+        return not self.profile.facts.has_pytorchs_names
+
+    @cached_property
     def ways_to_measure(self) -> Mapping[str, tuple[NotMeasured, ...]]:
         """How to measure something to what could be known then; what tells most first."""
         found: dict[str, list[NotMeasured]] = {}
+        needs = {rule.name: rule.rule.needs for rule in self.rules if self.is_of_program}
         for each in self.diagnosis.not_measured:
-            found.setdefault(each.how, []).append(each)
+            never = any(need.of_pytorch for need in needs.get(each.rule, ()))
+            found.setdefault(ONLY_PYTORCH if never else each.how, []).append(each)
         ordered = sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
         return {how: tuple(each) for how, each in ordered}
 

@@ -35,6 +35,7 @@ from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.steps import StepSource
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import FILLED
+from gpuadvisor.rules.requirements import WITH_COUNTERS, WITH_PROFILE
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
@@ -432,8 +433,19 @@ def trial(report: DiagnosisReport, finding: Finding) -> tuple[str, str]:
     return words, _joined(others, " or ")
 
 
+WAYS_OF_PROGRAM = {
+    WITH_PROFILE: "nsys profile --trace=cuda,nvtx -o timeline PROGRAM (then gpuadvisor diagnose"
+    " timeline.nsys-rep)",
+    WITH_COUNTERS: "ncu --set full -o counted PROGRAM (then gpuadvisor diagnose counted.ncu-rep)",
+}
+"""How to measure something of a program that need be no Python script, in place of gpuadvisor's
+command for a script."""
+
+
 def way(report: DiagnosisReport, how: str) -> str:
     """Return how to measure something, with the script's name where it is known."""
+    if report.is_of_program:
+        return WAYS_OF_PROGRAM.get(how, how)
     command = how.replace("SCRIPT", script(report))
     if report.profile is None or report.profile.facts.time_breakdowns or report.source != "kineto":
         return command

@@ -51,6 +51,8 @@ WOULD_TELL_OF_PROGRAM = {
         LINES_OF_PROGRAM,
     ),
     TimeCategory.STARTING: "a recording of a longer run has more than its start",
+    TimeCategory.BETWEEN_KERNELS: "hardware counters (`ncu --set full -o counted PROGRAM`) of the"
+    " kernels around tell more",
 }
 """What would explain idle time of a program that Nsight Systems recorded, without a script."""
 COVERED = (

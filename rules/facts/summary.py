@@ -182,6 +182,11 @@ class Facts:
         and there kernels or ranges have PyTorch's names where it is."""
         if self.profile.header.source != "nsys" or self.profile.rows("operators"):
             return True
+        return self.has_pytorchs_names
+
+    @cached_property
+    def has_pytorchs_names(self) -> bool:
+        """Whether a kernel or a range has a name of PyTorch's."""
         return any(_OF_PYTORCH.search(text) for text in self.profile.header.texts)
 
     @cached_property

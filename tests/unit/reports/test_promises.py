@@ -164,6 +164,41 @@ def test_what_would_tell_fits_what_recorded():
     assert "ncu --set full -k my_kernel -c 3 -o counted PROGRAM" in text
 
 
+def advised(source, kernel, **more):
+    """How to measure what is missing in a recording of some launches of a kernel."""
+    made = Made()
+    for number in range(3):
+        made.launched(kernel, (100.0 * number, 5), (100.0 * number + 8, 50))
+    profile = made.profile(source=source, devices=(H100,))
+    diagnosis = diagnose(Evidence(Facts(profile)), load_rules())
+    found = diagnosis_report(report(profile), diagnosis, rules=load_rules(), **more)
+    text = "\n".join(line.text for line in diagnosis_lines(found))
+    return text[text.index("Not measured, so not known") :]
+
+
+OF_PYTORCH = "void at::native::reduce_kernel<512, 1>(float*)"
+
+
+@pytest.mark.parametrize(
+    ("source", "kernel", "script", "of_program"),
+    [
+        ("nsys", "solve(double*)", (), True),
+        ("ncu", "solve(double*)", (), True),
+        ("nsys", OF_PYTORCH, (), False),
+        ("ncu", OF_PYTORCH, (), False),
+        ("nsys", "solve(double*)", ("train.py",), False),
+        ("kineto", "solve(double*)", (), False),
+    ],
+)
+def test_nobody_is_sent_to_profile_a_program_as_a_python_script(source, kernel, script, of_program):
+    text = advised(source, kernel, script=script)
+    assert ("gpuadvisor profile " in text) is not of_program
+    assert ("nsys profile --trace=cuda,nvtx -o timeline PROGRAM" in text) is of_program
+    assert ("only of programs of PyTorch: " in text) is of_program
+    if source == "nsys":
+        assert ("ncu --set full -o counted PROGRAM" in text) is of_program
+
+
 @pytest.mark.parametrize("has_operators", [True, False])
 def test_operators_that_are_recorded_are_not_what_would_tell(has_operators):
     made = Made()
