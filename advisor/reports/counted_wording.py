@@ -256,7 +256,7 @@ def stalls(report: DiagnosisReport) -> list[str]:
 EXACT = 0.01
 """Half of a 95 % interval, as a share of all samples, up to which a share is told without it: what
 is named has at least five times as much. [own]"""
-_FEW = " (few, so that shares are ranges: 95 % intervals)"
+_FEW = " (ranges are 95 % intervals)"
 
 
 def _is_rough(site: StallSite) -> bool:
@@ -269,12 +269,21 @@ def _share(site: StallSite) -> str:
     return figures.percent(site.share)
 
 
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
+
+
 def _places(found: KernelStalls) -> str:
     """Return `at gemm.cu:9 75.0 % for loads, 6.00 % at barriers; at gemm.cu:12 ...`."""
     reasons: dict[str, list[str]] = {}
+    files = {site.line.rpartition(":")[0] for site in found.sites}
+    names = {_file_name(each) for each in files}
     for site in found.sites:
         words = f"{_share(site)} {site.waits}"
-        reasons.setdefault((site.line or site.instruction)[:_LONGEST], []).append(words)
+        # The folders are those of the machine on which it was compiled.
+        line = _file_name(site.line) if len(names) == len(files) else site.line
+        place = line or f"the instruction {site.instruction}"
+        reasons.setdefault(place[:_LONGEST], []).append(words)
     return "; ".join(f"at {place} {', '.join(words)}" for place, words in reasons.items())
 
 

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from gpuadvisor.reports.counted_wording import levels
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines
 from gpuadvisor.reports.diagnosis_wording import outcome
@@ -55,9 +57,25 @@ def test_of_few_samples_shares_are_told_as_intervals():
     profile = made((0, "a.cu:9", "long_scoreboard", 5), (0, "a.cu:9", "selected", 9))
     found = diagnosis_report(report(profile), DIAGNOSIS)
     assert (
-        "gemm waits, of 14 samples of its warps (few, so that shares are ranges: 95 % intervals),"
-        " at a.cu:9 16 to 61 % for loads from memory or the caches."
+        "gemm waits, of 14 samples of its warps (ranges are 95 % intervals), at a.cu:9"
+        " 16 to 61 % for loads from memory or the caches."
     ) in [line.text for line in diagnosis_lines(found)]
+
+
+@pytest.mark.parametrize(
+    ("places", "told"),
+    [
+        (("/home/me/a.cu:9", "/home/me/a.cu:12"), "at a.cu:9 60.0 % for branches; at a.cu:12 "),
+        (("C:\\me\\a.cu:9", "/opt/b.h:12"), "at a.cu:9 60.0 % for branches; at b.h:12 "),
+        (("/opt/one/a.cu:9", "/opt/two/a.cu:9"), "at /opt/one/a.cu:9 60.0 % for branches; at /opt"),
+        (("+0x20 BRA", "+0x40 BRA"), "at the instruction +0x20 BRA 60.0 %"),
+    ],
+)
+def test_a_line_is_told_without_the_folders_of_the_machine_that_compiled_it(places, told):
+    first, second = places
+    profile = made((0, first, "branch_resolving", 60_000), (0, second, "branch_resolving", 40_000))
+    found = diagnosis_report(report(profile), DIAGNOSIS)
+    assert told in "\n".join(line.text for line in diagnosis_lines(found))
 
 
 UNITS = (
