@@ -23,6 +23,7 @@ class Category(str, Enum):
     LOCAL_MEMORY = "local_memory"
     ATOMICS = "atomics"
     SMALL_GRID = "small_grid"
+    LARGE_GRID = "large_grid"
     TAIL = "tail"
     LATENCY = "latency"
     DRAM_BANDWIDTH = "dram_bandwidth"

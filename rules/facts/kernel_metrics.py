@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuadvisor.rules.facts.gpu_specs import LEAST_SM_COUNTS
+from gpuadvisor.rules.facts.gpu_specs import LEAST_SM_COUNTS, WARP_THREADS
 
 if TYPE_CHECKING:  # it loads numpy, which the daemon does without
     from gpuadvisor.domain.profile import DeviceLimits
@@ -40,6 +40,12 @@ _WRITE_TOO = (
     "l1tex__t_requests_pipe_tex_mem_surface_op_st.sum",
 )
 """Accesses that write to the L2 cache beside stores."""
+_ALL_ACCESSES = (
+    *(_REQUESTS.format(f"global_op_{op}") for op in ("ld", "st", "atom", "red")),
+    *(f"l1tex__t_requests_pipe_tex_mem_surface_op_{op}.sum" for op in ("ld", "st", "atom", "red")),
+    "l1tex__t_requests_pipe_tex_mem_texture.sum",
+)
+"""Requests to the L1 cache for memory that is neither shared nor a thread's own."""
 _OPS = ("ld", "st")
 _MMA = ("hmma", "imma", "gmma")
 _ATOMS = ("atom", "red")
@@ -121,6 +127,13 @@ class KernelMetrics:
     def all_threads(self) -> int | None:
         """Threads of all blocks."""
         return self.blocks * self.threads if self.blocks and self.threads else None
+
+    @cached_property
+    def warps(self) -> int | None:
+        """Warps of all blocks."""
+        if not self.blocks or not self.threads:
+            return None
+        return self.blocks * math.ceil(self.threads / WARP_THREADS)
 
     @cached_property
     def filled(self) -> float | None:
@@ -368,6 +381,13 @@ class KernelMetrics:
         name = f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{operation}.ratio"
         used = self.first(name)
         return None if used is None else min(used / SECTOR_BYTES, 1.0)
+
+    @cached_property
+    def accesses(self) -> float | None:
+        """Instructions of warps that access memory of which another warp may see something: global
+        memory, textures and surfaces. None where not all were counted, and where blocks have shared
+        memory, which other instructions access as well."""
+        return self._total(*_ALL_ACCESSES) if self.shared_bytes == 0 else None
 
     @cached_property
     def wavefronts(self) -> float | None:
