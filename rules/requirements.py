@@ -164,7 +164,16 @@ LOOP = _of_profile(lambda facts: _lacks_idle(facts) or facts.no_loop)
 RECURRING = _of_profile(lambda facts: facts.fitness.no_idle or facts.no_loop)
 """More than a start, and more than events that come once or twice: a copy that a program makes
 before its first kernel tells nothing of what it does for long."""
-RANGES = table("ranges")
+
+
+def _lacks_ranges(facts: Facts) -> str | None:
+    """Calls into the operating system are ranges that nobody marked."""
+    told = facts.profile.header.not_measured.get("ranges")
+    kinds = set(facts.profile.columns("ranges", ("kind",))["kind"].tolist())
+    return told or (None if kinds - {Range.SYSTEM} else "no ranges")
+
+
+RANGES = _of_profile(_lacks_ranges)
 """Ranges that were marked, DataLoaders' waiting among them."""
 
 

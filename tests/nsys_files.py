@@ -40,6 +40,10 @@ RANGE = {
     "globalTid": THREAD,
     "textId": None,
 }
+SYSTEM_CALL = {
+    "start": 1200, "end": 1700, "eventClass": 27, "globalTid": THREAD, "nameId": 5,
+    "returnValue": 1, "nestingLevel": 0,
+}  # fmt: skip
 GPU = {
     "id": 0, "name": "NVIDIA A40", "cuDevice": 0, "uuid": "1-2", "l2CacheSize": 6291456,
     "totalMemory": 47622258688, "memoryBandwidth": 696096000000, "clockRate": 1740000000,
@@ -52,6 +56,7 @@ STRINGS = [
     {"id": 2, "value": "gemm"},
     {"id": 3, "value": "cudaLaunchKernel_v7000"},
     {"id": 4, "value": "named by number"},
+    {"id": 5, "value": "poll"},
 ]
 PREFIX = "CUPTI_ACTIVITY_KIND_"
 

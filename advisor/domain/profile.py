@@ -99,6 +99,8 @@ class Range(IntEnum):
     """Waiting for a batch of a DataLoader (`enumerate(DataLoader)#...__next__`)."""
     OVERHEAD = 5
     """Overhead of the profiler itself."""
+    SYSTEM = 6
+    """A call into the operating system's libraries, such as `poll`, which the profiler saw."""
 
 
 _TIMED = {"begin_ns": "int64", "duration_ns": "int64"}

@@ -86,6 +86,7 @@ _RANGES = {
     Range.DEVICE: "gpu_user_annotation",
     Range.PYTHON: "python_function",
     Range.OVERHEAD: "overhead",
+    Range.SYSTEM: "system_call",
 }
 _SYNCHRONIZATIONS = {
     Synchronization.EVENT: "Event Sync",

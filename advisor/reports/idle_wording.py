@@ -17,6 +17,7 @@ from gpuadvisor.reports.account_wording import MOST, IdleWithoutFinding, place
 from gpuadvisor.reports.profile_wording import PARTS
 from gpuadvisor.rules.facts.idle import Alike
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.system_calls import SystemCalls
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 
@@ -43,6 +44,25 @@ CPU_OF_PROGRAM = (
     "`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM` records what the CPU does"
     " then, and its page in Nsight Systems shows that"
 )
+SAMPLES_OF_PROGRAM = (
+    "samples of the CPU (`nsys profile --sample=process-tree PROGRAM`), where the recording has"
+    " them, show what it computes on its page in Nsight Systems"
+)
+"""The same where calls into the operating system were recorded, and take little of the time."""
+NAMED_CALLS = 3
+"""Calls into the operating system that a sentence names, at most."""
+LEAST_OF_CALLS = 0.05
+"""Share of the CPU's own time from which on a call into the operating system is named. [own]"""
+WAITS_FOR = {
+    **dict.fromkeys(("poll", "ppoll", "select", "pselect", "epoll_wait", "epoll_pwait"),
+                    "a file, a pipe, a socket, or a time to pass"),
+    **dict.fromkeys(("pthread_cond_wait", "pthread_cond_timedwait", "pthread_mutex_lock", "futex",
+                     "sem_wait", "sem_timedwait", "pthread_join", "pthread_barrier_wait"),
+                    "another thread or process"),
+    **dict.fromkeys(("waitpid", "wait4", "waitid"), "another process"),
+    **dict.fromkeys(("nanosleep", "clock_nanosleep", "usleep", "sleep"), "a time to pass"),
+}  # fmt: skip
+"""Calls into the operating system that only wait, and for what."""
 LINES_OF_PROGRAM = "`nsys profile --cudabacktrace=all PROGRAM` names the lines of these calls"
 WOULD_TELL_OF_PROGRAM = {
     **dict.fromkeys((TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED), CPU_OF_PROGRAM),
@@ -74,6 +94,9 @@ def sentences(
     how, doing = would_tell(facts, part, script, ranks_known), ""
     if part is TimeCategory.OTHER_HOST:
         doing, how = _doing(facts, how)
+    in_system = ""
+    if part in _OF_HOST and facts.system_calls is not None:
+        in_system, how = _in_system(facts.system_calls, how)
     yield (
         f"No finding to fix is about {100 * found.share:.1f} % of the run, in which the GPU was"
         f" idle; the largest part is {100 * found.largest_share:.1f} %,"
@@ -86,9 +109,36 @@ def sentences(
         where = "Most of it at once" if at_once else "Its longest gap"
         yield f"{where}: {place(found.gap)}{again}."
         yield from _meanwhile(found, facts)
+    if in_system:
+        yield in_system
     if how:
         how = how.replace("SCRIPT", script)
         yield f"{how[:1].upper()}{how[1:]}."
+
+
+_OF_HOST = (TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED)
+
+
+def _in_system(calls: SystemCalls, how: str) -> tuple[str, str]:
+    """Return what the CPU called of the operating system in its own time, and what would tell more:
+    nothing where these calls are most of it."""
+    named = [each for each in calls.named if each[1] >= LEAST_OF_CALLS][:NAMED_CALLS]
+    if calls.share > MOST and named:
+        told = ", ".join(f"{name} {figures.percent(share)}{_why(name)}" for name, share in named)
+        return f"Of its own time the CPU is in calls of the operating system: {told}.", ""
+    told = ", ".join(name for name, _ in named)
+    mostly = f" ({told})" if told else ""
+    if how == CPU_OF_PROGRAM:
+        how = SAMPLES_OF_PROGRAM
+    return (
+        "Calls into the operating system that were recorded take"
+        f" {figures.percent(calls.share)} of the CPU's own time{mostly}: else it computes, or calls"
+        " what is too short to be recorded."
+    ), how
+
+
+def _why(call: str) -> str:
+    return f" (waits for {WAITS_FOR[call]})" if call in WAITS_FOR else ""
 
 
 def _doing(facts: Facts, how: str) -> tuple[str, str]:
@@ -114,9 +164,9 @@ def _meanwhile(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:
     begin, end = found.gap.begin_ns, found.gap.begin_ns + found.gap.duration_ns
     part = found.largest.part
     if part is TimeCategory.NOT_RECORDED and facts.host.share_within(begin, end) <= 1 - FILLED:
-        yield (
-            "The CPU is in no call into CUDA then: it computes, reads, or waits for something else."
-        )
+        known = facts.system_calls is not None
+        rest = "" if known else ": it computes, reads, or waits for something else"
+        yield f"The CPU is in no call into CUDA then{rest}."
     longest = facts.host.longest_within(begin, end) if part in COVERED else None
     if longest is not None and longest[1] > MOST:
         name = facts.profile.header.texts[longest[0]]

@@ -39,6 +39,7 @@ TAKERS: dict[str, Taker] = {
     "gpu_user_annotation": partial(tables.ranges, kind=Range.DEVICE),
     _PYTHON: partial(tables.ranges, kind=Range.PYTHON),
     "overhead": partial(tables.ranges, kind=Range.OVERHEAD),
+    "system_call": partial(tables.ranges, kind=Range.SYSTEM),  # in exported profiles alone
     **dict.fromkeys(_CALLS, tables.calls),
     # Names of older versions:
     "Kernel": tables.kernels,

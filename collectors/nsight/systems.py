@@ -47,6 +47,7 @@ _READERS: tuple[tuple[str, Callable[[ExportReader], int]], ...] = (
     ("synchronizations", tables.synchronizations),
     ("ranges", tables.ranges),
     ("counters", tables.counters),
+    ("system calls", tables.system_calls),
 )
 _CUDA = ("kernels", "copies", "calls", "synchronizations")
 _MAY_LACK = {  # columns that some versions of the export do not have

@@ -22,6 +22,7 @@ _USED = (
     ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
     ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId"),
     ("NVTX_EVENTS", "textId"),
+    ("OSRT_API", "nameId"),
 )
 """Columns with numbers of texts. Most texts are symbols of call stacks, which are not needed."""
 Cells = Mapping[str, Any]
@@ -40,6 +41,7 @@ TIMES = {  # table: columns of an event's begin and end
     "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end"),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": ("start", "end"),
     "NVTX_EVENTS": ("start", "end"),
+    "OSRT_API": ("start", "end"),
     "GPU_METRICS": ("timestamp", "timestamp"),
 }
 """The tables that are read."""
@@ -69,6 +71,8 @@ class ExportReader:
         self.devices = ExportDevices(export)
         self.processes = ExportProcesses(export)
         self.rows = 0
+        self.calling: set[int] = set()
+        """The threads that call CUDA, by the export's numbers."""
         self.failed: Counter[tuple[str, int]] = Counter()
         """Calls into CUDA that returned an error, by their names and the error's number."""
         self._sink = sink

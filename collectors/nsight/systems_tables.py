@@ -18,6 +18,7 @@ from gpuadvisor.collectors.nsight.cells import IntArray, count, mapped, real, wh
 from gpuadvisor.collectors.nsight.sqlite_export import Export
 from gpuadvisor.collectors.nsight.systems_devices import process_of, thread_of
 from gpuadvisor.collectors.nsight.systems_reading import (
+    BoolArray,
     Cells,
     Converted,
     ExportReader,
@@ -217,6 +218,7 @@ def calls(reading: ExportReader) -> int:
         ids, owner = whole(cells["nameId"])[used], whole(cells["globalTid"])[used]
         number = reading.names.number
         _count_failed(reading, ids, whole(cells["returnValue"])[used])
+        reading.calling.update(np.unique(owner).tolist())
         correlation = whole(cells["correlationId"])[used]
         return {
             "process": process_of(owner),
@@ -283,6 +285,36 @@ def ranges(reading: ExportReader) -> int:
         texts=True,
         choose=(lambda cells: np.isin(whole(cells["eventType"]), _NVTX_RANGES)) if typed else None,
     )
+
+
+def system_calls(reading: ExportReader) -> int:
+    """Read what threads that call CUDA call of the operating system's libraries, as ranges: between
+    the first and the last of all that was read before, and not what these calls make themselves.
+
+    A program's start and its end may be long, and other threads may wait for all of its life.
+    """
+    if not reading.calling:
+        return 0
+    first, last = reading.first_ns, reading.first_ns + reading.duration_ns
+    calling = np.array(sorted(reading.calling), np.int64)
+
+    def choose(cells: Cells) -> BoolArray:
+        within = (whole(cells["start"]) >= first) & (whole(cells["end"]) <= last)
+        outermost = whole(cells["nestingLevel"]) <= 0
+        chosen: BoolArray = within & outermost & np.isin(whole(cells["globalTid"]), calling)
+        return chosen
+
+    def convert(cells: Cells, used: IntArray) -> Converted:
+        ids, owner = whole(cells["nameId"])[used], whole(cells["globalTid"])[used]
+        return {
+            "process": process_of(owner),
+            "thread": thread_of(owner),
+            "name": text_numbers(ids, reading.strings, reading.names.number),
+            "kind": np.full(len(used), Range.SYSTEM, np.int8),
+        }
+
+    wanted = ("globalTid", "nameId", "nestingLevel")
+    return reading.events("OSRT_API", "ranges", wanted, convert, choose=choose)
 
 
 def counters(reading: ExportReader) -> int:

@@ -62,6 +62,7 @@ from gpuadvisor.rules.facts.steps import (
     optimizer_steps,
     repetition,
 )
+from gpuadvisor.rules.facts.system_calls import SystemCalls, system_calls
 from gpuadvisor.rules.facts.time_breakdown import (
     BusyTime,
     Concurrency,
@@ -243,6 +244,13 @@ class Facts:
     def host_doing(self) -> Doing | None:
         """What the host did for most of the time in which it neither launched nor waited."""
         return doing(self.profile, self.launching, self.host_idle.other_times)
+
+    @cached_property
+    def system_calls(self) -> SystemCalls | None:
+        """What the thread that launches called of the operating system in that time; None where
+        that was not recorded."""
+        times = self.host_idle.other_times
+        return system_calls(self.profile, self.host, self.launched, times)
 
     @cached_property
     def repetition(self) -> Repetition:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpuadvisor.domain.finding import Scope, ScopeKind
-from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory
+from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling import exporting
 from gpuadvisor.profiling.exporting import MOST_MARKS, MOST_TRACKS
@@ -249,3 +249,13 @@ def test_marks_change_nothing_of_what_is_read_back(tmp_path):
     exporting.export(Facts(profile), tmp_path / "out.json", (INPUT, KERNEL))
     again = read_profile(tmp_path / "out.json")
     assert [rows(again, table) for table in TABLES] == [rows(profile, table) for table in TABLES]
+
+
+@pytest.mark.parametrize("kind", list(Range))
+def test_a_range_is_of_the_same_kind_afterwards(tmp_path, kind):
+    made = Made()
+    made.launched("gemm", (0, 5), (10, 50))
+    name = {Range.STEP: "ProfilerStep#1", Range.LOADER: "enumerate(DataLoader)#x.__next__"}
+    made.range(name.get(kind, "poll"), (20, 30), kind)
+    again = read_profile(exported(made.profile(devices=(H100,)), tmp_path))
+    assert again.columns("ranges")["kind"].tolist() == [kind]

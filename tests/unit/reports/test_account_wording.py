@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.finding import Diagnosis, Scope, Span
-from gpuadvisor.domain.profile import CallKind, Direction, Memory
+from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range
 from gpuadvisor.reports import diagnosis_wording
 from gpuadvisor.reports.account_wording import headline
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines, diagnosis_markdown
@@ -261,6 +261,32 @@ def rare(calls=0.0, copies=1_000.0):
         if calls:
             made.call("cudaStreamQuery", (at + 20_000, calls))
     return made.profile(source="nsys", devices=(H100,))
+
+
+def waits_in(name, us):
+    """A GPU that is idle for 900 us each millisecond, as the CPU is in a call for so many."""
+    made = Made()
+    for number in range(20):
+        at = 1_000.0 * number
+        made.launched("solve", (at, 5), (at + 8, 92))
+        made.range(name, (at + 100, us), Range.SYSTEM)
+    return said(made.profile(source="nsys", devices=(H100,)))[1]
+
+
+def test_waiting_in_the_operating_system_explains_idle_time():
+    text = waits_in("poll", 850)
+    assert "The CPU is in no call into CUDA then. Of its own time the CPU is in calls of" in text
+    assert "operating system: poll 94.4 % (waits for a file, a pipe, a socket," in text
+    assert "--trace=cuda,nvtx,osrt" not in text and "--sample" not in text
+    text = waits_in("fwrite_unlocked", 850)
+    assert "system: fwrite_unlocked 94.4 %." in text and "(waits for" not in text
+
+
+def test_little_of_it_leaves_the_cpu_computing_and_the_recording_is_not_asked_for_again():
+    text = waits_in("pwrite", 90)
+    assert "were recorded take 10.0 % of the CPU's own time (pwrite): else it computes" in text
+    assert "Samples of the CPU (nsys profile --sample=process-tree PROGRAM)" in text
+    assert "--trace=cuda,nvtx,osrt" not in text
 
 
 @pytest.mark.parametrize(("calls", "is_quiet"), [(0.0, True), (1_000.0, True), (400_000.0, False)])

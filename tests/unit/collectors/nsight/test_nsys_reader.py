@@ -33,6 +33,7 @@ from tests.nsys_files import (
     PROCESS,
     RANGE,
     STRINGS,
+    SYSTEM_CALL,
     THREAD,
     tables,
     without,
@@ -449,3 +450,35 @@ def test_answers_and_the_end_of_a_process_are_no_failures(small, name, code):
     names = [*STRINGS, {"id": 9, "value": name}]
     made = small(**{f"{PREFIX}RUNTIME": returned(code, name=9), "StringIds": names})
     assert failed_calls(made.header.facts) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_read"),
+    [
+        ({}, True),
+        ({"nestingLevel": 1}, False),  # what another one makes
+        ({"globalTid": THREAD + 1}, False),  # a thread that calls nothing of CUDA
+        ({"start": 10}, False),  # before the first event of CUDA or NVTX
+        ({"end": 9000}, False),
+    ],
+)
+def test_calls_into_the_operating_system_are_ranges_of_threads_that_call_cuda(
+    small, tmp_path, changed, is_read
+):
+    without_any = profile_of(write(tmp_path / "without.sqlite", tables()))
+    found = small(OSRT_API=[{**SYSTEM_CALL, **changed}])
+    ranges = only(found, "ranges")
+    assert (Range.SYSTEM in ranges["kind"]) is is_read
+    assert found.header.duration_ns == without_any.header.duration_ns
+    assert found.header.begin_unix_ns == without_any.header.begin_unix_ns
+    if is_read:
+        row = ranges["kind"].index(Range.SYSTEM)
+        assert found.header.texts[ranges["name"][row]] == "poll"
+        assert ranges["duration_ns"][row] == 500
+        assert ranges["thread"][row] == only(found, "calls")["thread"][0]
+
+
+def test_calls_into_the_operating_system_alone_are_no_ranges_that_a_program_marked(small):
+    found = small(OSRT_API=[without(SYSTEM_CALL, "nestingLevel")], NVTX_EVENTS=None)
+    assert only(found, "ranges")["kind"] == [Range.SYSTEM]
+    assert "NVTX" in found.header.not_measured["ranges"]

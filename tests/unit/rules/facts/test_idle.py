@@ -63,7 +63,7 @@ def test_without_anything_of_the_host_nothing_is_said_of_it(kind):
     made.launched("second", call=(100 + PAUSE, 5), runs=(108 + PAUSE, 10))
     assert Facts(made.profile()).idle[0].causes_ns[Cause.NOT_RECORDED] == PAUSE * US
     made.range("what", (0, 1), kind)
-    tells = kind not in (Range.DEVICE, Range.OVERHEAD)
+    tells = kind not in (Range.DEVICE, Range.OVERHEAD, Range.SYSTEM)
     cause, other = Cause.OTHER_HOST, Cause.NOT_RECORDED
     found = Facts(made.profile()).idle[0].causes_ns
     assert (found[cause], found[other])[:: 1 if tells else -1] == (PAUSE * US, 0)
