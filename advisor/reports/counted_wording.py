@@ -282,7 +282,9 @@ def _places(found: KernelStalls) -> str:
         words = f"{_share(site)} {site.waits}"
         # The folders are those of the machine on which it was compiled.
         line = _file_name(site.line) if len(names) == len(files) else site.line
-        place = line or f"the instruction {site.instruction}"
+        place = line or site.instruction
+        if not line and " " not in place:  # what it does is not in the report
+            place = f"the instruction {place}"
         reasons.setdefault(place[:_LONGEST], []).append(words)
     return "; ".join(f"at {place} {', '.join(words)}" for place, words in reasons.items())
 

@@ -85,7 +85,8 @@ def _amount(profile: ProfileReport) -> str:
         if launched != figures.count(rows, "kernel"):
             launched = f"{figures.count(rows, 'launch', 'launches')} of {launched}"
         return f"{launched}, counted one by one"
-    return figures.nanoseconds(facts.profile.header.duration_ns)
+    lasted = facts.profile.header.duration_ns
+    return figures.nanoseconds(lasted) if lasted else ""
 
 
 def outcome(report: DiagnosisReport) -> str:
@@ -156,7 +157,7 @@ def _nothing(report: DiagnosisReport) -> str:
         return "Nothing can be said about idle time, and nothing to fix was found"
     facts = report.profile.facts
     if account_wording.idle_without_finding(facts.account, report.diagnosis) is not None:
-        return "No rule found why the GPU was idle"
+        return "No rule found something to fix in the GPU's idle time"
     explained = account_wording.near_bound_ns(facts.rooflines)
     if facts.account.share_of(explained) >= FILLED:
         part = " in the part that is looked at" if facts.fitness.excerpt else ""

@@ -30,8 +30,11 @@ _TOLD = (
 )  # fmt: skip
 """Names of metadata to keep. The rest includes the environment variables of the user's programs."""
 _NVTX = "COLLECT_NVTX_TRACE"
-_ERROR = 3
-"""Value of ENUM_DIAGNOSTIC_SEVERITY_LEVEL."""
+_ERROR, _WARNING = 3, 2
+"""Values of ENUM_DIAGNOSTIC_SEVERITY_LEVEL."""
+_LOST = "Not all CUDA events"
+_NOT_STARTED = "CUDA profiling might"
+"""How warnings of Nsight Systems begin that tell why something of CUDA is missing."""
 _MOST_ERRORS = 5
 _LONGEST_ERROR = 300  # characters
 _NEVER = "Nsight Systems does not record this"
@@ -103,12 +106,19 @@ class ExportMetadata:
         return None
 
 
-def recording_errors(export: Export) -> list[str]:
-    """Return what went wrong while it was recorded, such as events that were lost."""
+def recording_errors(export: Export, lacks_cuda: bool) -> list[str]:
+    """Return what went wrong while it was recorded, such as events that were lost; where all of
+    CUDA is missing also what Nsight Systems says of that, and else says of other processes."""
     rows = export.first_rows("DIAGNOSTIC_EVENT", ("severity", "text"), _MOST_FACTS)
-    said = (text for level, text in rows if level == _ERROR and isinstance(text, str))
-    told = dict.fromkeys(" ".join(text.split())[:_LONGEST_ERROR] for text in said)
-    return [f"Nsight Systems reported: {text}" for text in list(told)[:_MOST_ERRORS]]
+    told = (_LOST, _NOT_STARTED) if lacks_cuda else (_LOST,)
+    said = (
+        text
+        for level, text in rows
+        if isinstance(text, str)
+        and (level == _ERROR or (level == _WARNING and text.startswith(told)))
+    )
+    texts = dict.fromkeys(" ".join(text.split())[:_LONGEST_ERROR] for text in said)
+    return [f"Nsight Systems reported: {text}" for text in list(texts)[:_MOST_ERRORS]]
 
 
 def _whole(text: Any) -> int:
@@ -162,7 +172,8 @@ def read(path: Path, sink: Sink) -> Header:
                 )
         if not reading.rows and warnings.all():
             raise UsageError(f"nothing of {path} can be read: {warnings.all()[0]}")
-        for error in recording_errors(export):
+        lacks_cuda = not any(rows[table] for table in _CUDA)
+        for error in recording_errors(export, lacks_cuda):
             warnings.add(error)
         return _header(export, reading, metadata, rows)
 

@@ -130,7 +130,10 @@ def test_ci_does_not_fail_where_all_is_well(capsys):
     words = ("--rule", "input_bound", "--fail-on", "notice")
     status, out, err = run(capsys, "diagnose", *words)
     assert (status, err) == (0, "")
-    assert "No rule found why the GPU was idle; 1 of 1 rule could look, for input bound." in out
+    assert (
+        "No rule found something to fix in the GPU's idle time; 1 of 1 rule could look, for input"
+        " bound." in out
+    )
 
 
 def test_a_limit_hides_nothing_from_ci(capsys):

@@ -46,7 +46,7 @@ def idle_for(share):
 def test_an_idle_gpu_is_never_met_with_silence(share):
     _, text = said(idle_for(share))
     assert "Nothing worth fixing" not in text
-    assert "No rule found why the GPU was idle" in text
+    assert "No rule found something to fix in the GPU's idle time" in text
     assert "unexplained: launched, but not begun" in text
     assert re.search(
         r"from [\d.]+ .s to [\d.,]+ .s after the recording began, between gemm and", text

@@ -68,7 +68,8 @@ def test_of_few_samples_shares_are_told_as_intervals():
         (("/home/me/a.cu:9", "/home/me/a.cu:12"), "at a.cu:9 60.0 % for branches; at a.cu:12 "),
         (("C:\\me\\a.cu:9", "/opt/b.h:12"), "at a.cu:9 60.0 % for branches; at b.h:12 "),
         (("/opt/one/a.cu:9", "/opt/two/a.cu:9"), "at /opt/one/a.cu:9 60.0 % for branches; at /opt"),
-        (("+0x20 BRA", "+0x40 BRA"), "at the instruction +0x20 BRA 60.0 %"),
+        (("+0x20 BRA", "+0x40 BRA"), "at +0x20 BRA 60.0 %"),
+        (("+0x20", "+0x40"), "at the instruction +0x20 60.0 %"),
     ],
 )
 def test_a_line_is_told_without_the_folders_of_the_machine_that_compiled_it(places, told):

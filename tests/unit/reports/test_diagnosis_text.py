@@ -136,8 +136,8 @@ def test_where_nothing_is_wrong_it_says_so_and_what_was_looked_at():
     lines = printed(of(whole(), NOTHING)).splitlines()
     assert lines[1] == (
         "The GPU was busy 34.0 % of the run. The largest part of the run, 30.0 %, is idle time"
-        " (waiting for data). No rule found why the GPU was idle; 2 of 5 rules could look, for"
-        " coalescing, input bound."
+        " (waiting for data). No rule found something to fix in the GPU's idle time; 2 of 5 rules"
+        " could look, for coalescing, input bound."
     )
     assert not any("explain" in line for line in lines)
 
@@ -208,7 +208,7 @@ def test_a_recording_of_telemetry():
 
 def test_a_profile_of_nothing():
     assert said(of(empty(), Diagnosis(()), rules=())).splitlines() == [
-        "train: 0 ms without a GPU, recorded with the torch profiler",
+        "train: without a GPU, recorded with the torch profiler",
         "No work of a GPU was recorded, and no call that launches any.",
     ]
 
@@ -293,8 +293,8 @@ def test_the_first_finding_on_one_line():
         " (input_bound, worth 32 to at most 61 % of the run)"
     )
     assert wording.first(of(whole(), NOTHING)) == (
-        "no rule found why the GPU was idle; the largest part of the run, 30.0 %, is idle time"
-        " (waiting for data); 2 of 5 rules could look"
+        "no rule found something to fix in the GPU's idle time; the largest part of the run, 30.0"
+        " %, is idle time (waiting for data); 2 of 5 rules could look"
     )
 
 

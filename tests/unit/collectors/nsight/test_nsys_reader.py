@@ -280,6 +280,22 @@ def test_errors_of_the_recording_are_warnings(small):
     )
 
 
+def test_of_warnings_those_are_told_that_say_why_something_of_cuda_is_missing(small, tmp_path):
+    told = [
+        {"severity": 2, "text": "CUDA profiling might have not been started correctly."},
+        {"severity": 2, "text": "No NVTX events collected. Does the process use NVTX?"},
+    ]
+    assert small(DIAGNOSTIC_EVENT=told).header.warnings == ()
+    of_cuda = dict.fromkeys(name for name in tables() if name.startswith(PREFIX))
+    path = write(tmp_path / "without.sqlite", tables(DIAGNOSTIC_EVENT=told, **of_cuda))
+    assert profile_of(path).header.warnings == (
+        "Nsight Systems reported: CUDA profiling might have not been started correctly.",
+    )
+    lost = [{"severity": 2, "text": "Not all CUDA events might have been collected."}]
+    path = write(tmp_path / "lost.sqlite", tables(DIAGNOSTIC_EVENT=lost))
+    assert "Not all CUDA events" in profile_of(path).header.warnings[0]
+
+
 class TestVersions:
     def test_what_an_old_version_lacks_is_said(self, small):
         profile = small(
