@@ -203,6 +203,8 @@ follows."""
 FAILED_CALLS = "calls that returned an error"
 """The fact of a profile that tells which calls into CUDA failed, as `failed_calls_told` writes it;
 absent where nothing tells what calls returned."""
+SYSTEM_CALLS = "calls into the operating system"
+"""The fact of a profile that tells that such calls were recorded, if any were made."""
 TIMES = ("begin_ns", "time_ns")
 """The columns that are points in time."""
 

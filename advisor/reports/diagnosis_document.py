@@ -201,7 +201,7 @@ def _group(title: str, found: Sequence[tuple[str, Finding]]) -> Iterator[Line]:
         yield Line(f"{title}:", "bold")
     for cause, each in found:
         shares = wording.shares_of_kernel(each)
-        origin = "" if each.source else wording.comes_from(each)
+        origin = "" if wording.has_line(each) else wording.comes_from(each)
         about = "; ".join(filter(None, (wording.where(each), origin, shares)))
         words = f"{each.rule}{cause}: {each.summary} ({about})"
         yield Line(words, margin=_MARGIN)

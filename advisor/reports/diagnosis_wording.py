@@ -46,6 +46,9 @@ LEAST_GAIN = SEVERITIES[-1][0]
 LEAST_NAMED = 0.2
 """Share of a finding from which on an operator is named beside its line: of one with less the name
 tells where a fifth is at most. [own]"""
+LEAST_OF_LINE = 0.05
+"""Share of a finding from which on its line is named: of one with less it tells nothing of the
+other 95 %. [own]"""
 _LONGEST = 200
 """Characters of a kernel's name: some have thousands."""
 SOURCES = {"kineto": "the torch profiler", "nsys": "Nsight Systems", "ncu": "Nsight Compute"}
@@ -296,7 +299,13 @@ def where(finding: Finding) -> str:
         word = {ScopeKind.GPU: "GPU"}.get(scope.kind, scope.kind.value)
         is_named = scope.name.lower().startswith(word.lower())
         place = scope.name if is_named else f"{word} {scope.name}"
-    return f"{place}, {_line(finding)}" if finding.source else place
+    return f"{place}, {_line(finding)}" if has_line(finding) else place
+
+
+def has_line(finding: Finding) -> bool:
+    """Return whether a finding has a source line that tells where it comes from."""
+    share = finding.place.source_share if finding.place is not None else 1.0
+    return finding.source is not None and share >= LEAST_OF_LINE
 
 
 def _line(finding: Finding) -> str:

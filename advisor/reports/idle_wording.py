@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuadvisor.domain.profile import CallKind
+from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.account_wording import MOST, IdleWithoutFinding, place
 from gpuadvisor.reports.profile_wording import PARTS
@@ -95,6 +95,8 @@ def sentences(
     if part is TimeCategory.OTHER_HOST:
         doing, how = _doing(facts, how)
     in_system = ""
+    if how == CPU_OF_PROGRAM and SYSTEM_CALLS in facts.profile.header.facts:
+        how = SAMPLES_OF_PROGRAM
     if part in _OF_HOST and facts.system_calls is not None:
         in_system, how = _in_system(facts.system_calls, how)
     yield (
@@ -126,14 +128,14 @@ def _in_system(calls: SystemCalls, how: str) -> tuple[str, str]:
     if calls.share > MOST and named:
         told = ", ".join(f"{name} {figures.percent(share)}{_why(name)}" for name, share in named)
         return f"Of its own time the CPU is in calls of the operating system: {told}.", ""
+    rest = "it computes, or calls what is too short to be recorded."
+    if not calls.named:
+        return f"No call into the operating system was recorded in its own time: {rest}", how
     told = ", ".join(name for name, _ in named)
     mostly = f" ({told})" if told else ""
-    if how == CPU_OF_PROGRAM:
-        how = SAMPLES_OF_PROGRAM
     return (
         "Calls into the operating system that were recorded take"
-        f" {figures.percent(calls.share)} of the CPU's own time{mostly}: else it computes, or calls"
-        " what is too short to be recorded."
+        f" {figures.percent(calls.share)} of the CPU's own time{mostly}: else {rest}"
     ), how
 
 

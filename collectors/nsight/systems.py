@@ -14,7 +14,14 @@ from gpuadvisor.collectors.nsight import systems_tables as tables
 from gpuadvisor.collectors.nsight.bounded import Warnings
 from gpuadvisor.collectors.nsight.sqlite_export import MAGIC, Export, opened
 from gpuadvisor.collectors.nsight.systems_reading import FARTHEST_NS, TIMES, ExportReader
-from gpuadvisor.domain.profile import FAILED_CALLS, FailedCalls, Header, Sink, failed_calls_told
+from gpuadvisor.domain.profile import (
+    FAILED_CALLS,
+    SYSTEM_CALLS,
+    FailedCalls,
+    Header,
+    Sink,
+    failed_calls_told,
+)
 from gpuadvisor.errors import UsageError
 
 METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -181,6 +188,7 @@ def read(path: Path, sink: Sink) -> Header:
 def _header(
     export: Export, reading: ExportReader, metadata: ExportMetadata, rows: Mapping[str, int]
 ) -> Header:
+    system = {SYSTEM_CALLS: "recorded"} if "OSRT_API" in export.tables else {}
     return Header(
         source="nsys",
         tool=metadata.tool,
@@ -189,7 +197,7 @@ def _header(
         duration_ns=reading.duration_ns,
         devices=reading.devices.limits(),
         processes=reading.processes.names(),
-        facts={**metadata.facts, **_failed(export, reading)},
+        facts={**metadata.facts, **_failed(export, reading), **system},
         not_measured=_not_measured(export, metadata, rows),
         warnings=reading.warnings.all(),
         texts=reading.names.all(),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuadvisor.domain.profile import Profile, Range
+from gpuadvisor.domain.profile import SYSTEM_CALLS, Profile, Range
 from gpuadvisor.rules.facts.intervals import Intervals, covered_ns, ends
 from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 
@@ -32,20 +32,20 @@ def system_calls(
 ) -> SystemCalls | None:
     """Return what the thread that launches called of the operating system in some time.
 
-    None where no such call was recorded of it, and where several threads launch: which of them was
+    None where such calls were not recorded, and where several threads launch: which of them was
     waited for is not known then.
     """
+    if SYSTEM_CALLS not in profile.header.facts:
+        return None
     if len(np.unique(launched.thread_key[launched.known])) != 1 or not times.total_ns:
         return None
     call = launched.call[launched.known][0]
     columns = profile.columns("ranges")
     rows = (columns["kind"] == Range.SYSTEM) & (columns["process"] == host.process[call])
     rows &= columns["thread"] == host.thread[call]
-    if not rows.any():
-        return None
     name = columns["name"][rows]
     spent = covered_ns(times, *ends(columns["begin_ns"][rows], columns["duration_ns"][rows]))
-    by_name = np.bincount(name, spent) / times.total_ns
+    by_name = np.bincount(name, spent, 1) / times.total_ns
     order = np.argsort(-by_name, kind="stable")
     named = [(profile.header.texts[each], float(by_name[each])) for each in order.tolist()]
     return SystemCalls(min(float(by_name.sum()), 1.0), [each for each in named if each[1] > 0])

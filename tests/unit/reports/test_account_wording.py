@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.finding import Diagnosis, Scope, Span
-from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range
+from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind, Direction, Memory, Range
 from gpuadvisor.reports import diagnosis_wording
 from gpuadvisor.reports.account_wording import headline
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines, diagnosis_markdown
@@ -263,14 +263,15 @@ def rare(calls=0.0, copies=1_000.0):
     return made.profile(source="nsys", devices=(H100,))
 
 
-def waits_in(name, us):
+def waits_in(name, us, thread=1):
     """A GPU that is idle for 900 us each millisecond, as the CPU is in a call for so many."""
     made = Made()
     for number in range(20):
         at = 1_000.0 * number
         made.launched("solve", (at, 5), (at + 8, 92))
-        made.range(name, (at + 100, us), Range.SYSTEM)
-    return said(made.profile(source="nsys", devices=(H100,)))[1]
+        made.range(name, (at + 100, us), Range.SYSTEM, thread=thread)
+    recorded = {SYSTEM_CALLS: "recorded"}
+    return said(made.profile(source="nsys", devices=(H100,), facts=recorded))[1]
 
 
 def test_waiting_in_the_operating_system_explains_idle_time():
@@ -286,6 +287,9 @@ def test_little_of_it_leaves_the_cpu_computing_and_the_recording_is_not_asked_fo
     text = waits_in("pwrite", 90)
     assert "were recorded take 10.0 % of the CPU's own time (pwrite): else it computes" in text
     assert "Samples of the CPU (nsys profile --sample=process-tree PROGRAM)" in text
+    assert "--trace=cuda,nvtx,osrt" not in text
+    text = waits_in("poll", 850, thread=2)
+    assert "No call into the operating system was recorded in its own time: it" in text
     assert "--trace=cuda,nvtx,osrt" not in text
 
 

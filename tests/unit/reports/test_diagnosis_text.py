@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from gpuadvisor.domain.finding import Diagnosis, Scope, ScopeKind, Span
+from gpuadvisor.domain.finding import Diagnosis, Place, Scope, ScopeKind, Span
 from gpuadvisor.domain.profile import FAILED_CALLS, CallKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
@@ -274,6 +274,12 @@ def test_a_bound_is_called_one(span, is_bound, words):
 )
 def test_where_it_is(scope, words):
     assert wording.where(replace(INPUT, scope=scope, source=None)) == words
+
+
+def test_a_line_with_next_to_nothing_of_it_is_not_where_it_is():
+    little, much = (replace(INPUT, place=Place(source_share=each)) for each in (0.0126, 0.4))
+    assert wording.where(little) == "the run"
+    assert wording.where(much) == "the run, train.py:42 (40.0 % of it)"
 
 
 def test_what_is_worth_nothing_says_so():

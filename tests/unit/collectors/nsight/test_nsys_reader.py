@@ -13,6 +13,7 @@ from gpuadvisor.collectors.nsight import systems
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import (
     FAILED_CALLS,
+    SYSTEM_CALLS,
     UNKNOWN,
     CallKind,
     Direction,
@@ -498,3 +499,4 @@ def test_calls_into_the_operating_system_alone_are_no_ranges_that_a_program_mark
     found = small(OSRT_API=[without(SYSTEM_CALL, "nestingLevel")], NVTX_EVENTS=None)
     assert only(found, "ranges")["kind"] == [Range.SYSTEM]
     assert "NVTX" in found.header.not_measured["ranges"]
+    assert found.header.facts[SYSTEM_CALLS] == "recorded"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.domain.profile import Range
+from gpuadvisor.domain.profile import SYSTEM_CALLS, Range
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import RANGES
@@ -22,7 +22,7 @@ def waiting(*calls, other_launches=False):
             made.range(name, (began, us), Range.SYSTEM, thread=thread)
         if other_launches:
             made.launched("other", (at + 20, 5), (at + 120, 20), thread=2)
-    return made.profile(source="nsys", devices=(H100,))
+    return made.profile(source="nsys", devices=(H100,), facts={SYSTEM_CALLS: "recorded"})
 
 
 def told(*calls, **more):
@@ -38,8 +38,15 @@ def test_the_largest_comes_first_with_its_share_of_the_time_in_which_nothing_was
 
 
 def test_what_another_thread_waits_in_is_not_the_launching_ones():
-    assert told(("poll", 300, 2)) is None
-    assert told() is None
+    found = told(("poll", 300, 2))
+    assert (found.share, found.named) == (0, [])
+
+
+def test_without_a_record_of_such_calls_nothing_is_known_of_them():
+    made = Made()
+    made.launched("solve", (0, 5), (8, 100))
+    made.launched("solve", (1_000, 5), (1_008, 100))
+    assert Facts(made.profile(source="nsys", devices=(H100,))).system_calls is None
 
 
 def test_of_two_threads_that_launch_nothing_is_told():
