@@ -9,7 +9,7 @@ from functools import wraps
 from gpuadvisor.domain.finding import Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR
+from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR, readable
 from gpuadvisor.rules.facts.kernel_loads import FIXED_S, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.requirements import WITH_COUNTERS, Requirement
@@ -58,6 +58,14 @@ def has_few_threads(kernel: KernelMetrics) -> bool:
     are dealt out, most of the GPU has nothing to do."""
     threads, sm_count = kernel.all_threads, kernel.least_sm_count
     return threads is not None and sm_count is not None and threads < sm_count
+
+
+def of_few_threads(count: int) -> str:
+    """Return what to do where fewer threads than multiprocessors do all of the work."""
+    return (
+        f"Give the work more threads first, if it can be dealt out: {count} thread"
+        f"{' does' if count == 1 else 's do'} it alone."
+    )
 
 
 def too_small(kernel: KernelMetrics) -> bool:
@@ -196,6 +204,7 @@ def reuses_tiles(kernel: KernelMetrics) -> bool:
 
 def short(kernel: KernelMetrics) -> str:
     """Return a kernel's name without its arguments, as a sentence can hold it."""
-    name = re.sub(r"\((?:[^()]|\([^()]*\))*\)\s*$", "", kernel.name) or kernel.name
+    whole = readable(kernel.name)
+    name = re.sub(r"\((?:[^()]|\([^()]*\))*\)\s*$", "", whole) or whole
     name = name.removeprefix("void ")
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."

@@ -15,6 +15,7 @@ from gpuadvisor.rules.kernels import (
     counts,
     has_few_threads,
     most_of_each,
+    of_few_threads,
     result_of,
     short,
     too_small,
@@ -77,7 +78,7 @@ def _counted(
     few = has_few_threads(kernel)
     cut = 0.0 if few or not seconds else max(1 - UNCUT_S / seconds, 0.0)
     low, seen = min(SHARE_OF_IDLE * idle * cut, high), _seen(kernel, kernels)
-    first = _of_few(kernel) if few else OF_SERIAL if seen < low else ""
+    first = of_few_threads(kernel.all_threads or 0) if few else OF_SERIAL if seen < low else ""
     return result_of(
         kernel,
         f"{short(kernel)} has {blocks:,} block{'' if blocks == 1 else 's'} for"
@@ -89,14 +90,6 @@ def _counted(
         " that the multiprocessors without a block have, of what a launch takes beyond 20 us, and"
         " no more than other launches of it with more blocks are faster by.",
         Severity.WARNING if few else None,
-    )
-
-
-def _of_few(kernel: KernelMetrics) -> str:
-    count = kernel.all_threads or 0
-    return (
-        f"Give the work more threads first, if it can be dealt out: {count} thread"
-        f"{' does' if count == 1 else 's do'} it alone."
     )
 
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.migrations import waiting_in_kernels_ns
+from gpuadvisor.rules.kernels import of_few_threads
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
@@ -30,6 +32,11 @@ MOST_AT_ONCE = 1.2
 MOST_WAITING = 0.5
 """Largest share of a kernel's time in which it may have waited for pages of managed memory: with
 more it is these that it takes its time for, however many blocks it has. [own]"""
+
+ADVICE = (
+    "Split its work into more blocks: smaller tiles, a split of the inner dimension, or a larger"
+    " batch."
+)
 
 RULE = Rule(Category.SMALL_GRID, needs=(LAUNCHES, DEVICE, LAUNCH_SHAPES))
 
@@ -66,6 +73,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if waited > MOST_WAITING:
             continue
         own = 1 - waited
+        few = max(launch.blocks * launch.threads for launch in each.launches) < count
         yield RuleResult(
             f"{short(each.name)} takes {share:.0%} of the GPU's kernel time{each.words(whole)} with"
             f" {number} of {size} on {count} multiprocessors",
@@ -73,11 +81,11 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
                 Figure("blocks", blocks, "", count),
                 percent("kernel_time", share, LEAST_SHARE),
             ),
-            "Split its work into more blocks: smaller tiles, a split of the inner dimension, or a"
-            " larger batch.",
-            row_saving(facts, [RowGain(rows, each.time_ns, own * low, own * high)]),
+            of_few_threads(blocks * threads) if few else ADVICE,
+            row_saving(facts, [RowGain(rows, each.time_ns, 0.0 if few else own * low, own * high)]),
             f"At most in proportion to the multiprocessors that have no block; {PLAYED}.",
             scope=Scope(ScopeKind.KERNEL, each.name),
+            severity=Severity.WARNING if few else None,
         )
 
 

@@ -196,9 +196,10 @@ _VALUE = re.compile(r"n?\d+E")
 def readable(name: str) -> str:
     """Return a kernel's name as C++ has it, if the trace has it as the linker does (PyTorch on
     Windows): `at::native::elementwise_kernel<AddFunctor>`, with what is named among the arguments
-    of its template; other names as they are. (Itanium C++ ABI, 5.1)"""
+    of its template; other names as they are, without the tag that Numba gives those of its
+    functions. (Itanium C++ ABI, 5.1)"""
     if not name.startswith("_Z"):
-        return name
+        return _TAG.sub("", name)
     text = name[: _LONGEST + 2]
     nested = text.startswith("_ZN")
     parts, inner, at = list[str](), list[str](), 3 if nested else 2
@@ -260,6 +261,8 @@ def _on_tensor_cores(name: str) -> bool | None:
 
 
 _TEMPLATE = re.compile(r"<[^<>]*>")
+_TAG = re.compile(r"\[abi:\w+\]")
+"""An ABI tag: Numba writes its options into one, some 90 characters."""
 _NAMESPACES = re.compile(r"\(anonymous namespace\)::|\bat::native::|\bstd::")
 _GENERIC = ("elementwise_kernel", "reduce_kernel", "multi_tensor_apply_kernel", "Kernel2")
 """Kernels of PyTorch and CUTLASS that do whatever their template says."""

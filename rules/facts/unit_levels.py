@@ -55,7 +55,9 @@ WAITS = {
     "not_selected": "for other warps, whose instruction is issued first",
     "short_scoreboard": "for shared memory and special functions",
     "sleeping": "as they sleep",
-    "tex_throttle": "to begin accesses to textures",
+    # "... or decoupled math operations" (Nsight Compute), as doubles are where their units are few:
+    # so it is in kernels without a texture on compute capabilities 7.5 and 8.9.
+    "tex_throttle": "to begin accesses to textures, or doubles that share their queue",
     "wait": "for their own last instruction",
 }
 """Reasons of Nsight Compute for which a warp issues nothing, as people say them; those that tell

@@ -1,5 +1,7 @@
 """What small grids are told to be worth, and what other launches of the same kernel say of it."""
 
+import pytest
+
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
@@ -9,7 +11,9 @@ from gpuadvisor.rules.registry import load_rules
 from tests.profiles import Made
 from tests.rules.building import H100
 from tests.rules.counted import HEALTHY, QUIET
+from tests.rules.queued import K, grid, queued
 
+IN_TRACE = "small_grid_in_trace"
 RULES = [rule for rule in load_rules() if rule.name == "small_grid"]
 
 
@@ -46,6 +50,17 @@ def test_of_few_threads_nothing_is_promised():
     assert alone.severity is Severity.WARNING
     assert alone.improvement_pct.low == 0
     assert alone.advice.startswith("Give the work more threads first, if it can be dealt out: 8 ")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "threads", "is_few"), [(1, 1, True), (3, 40, True), (3, 64, False)]
+)
+def test_of_a_timeline_as_well(blocks, threads, is_few):
+    evidence = queued([K("add", 5_000, more=grid(blocks, threads))] * 9)
+    (each,) = diagnose(evidence, [rule for rule in load_rules() if rule.name == IN_TRACE]).findings
+    assert (each.severity is Severity.WARNING) is is_few
+    assert (each.improvement_pct.low == 0) is is_few
+    assert ("more threads first" in each.advice) is is_few
 
 
 def test_small_grids_are_told_where_nothing_tells_how_busy_units_are():

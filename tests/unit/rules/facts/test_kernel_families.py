@@ -209,6 +209,15 @@ def test_ncu_is_asked_for_a_name_that_it_finds(name, told):
     assert ncu_filter(name) == told
 
 
+def test_a_tag_of_numba_is_no_part_of_a_name():
+    name = (
+        "cudapy::__main__::svd_1_241[abi:cw51cXTLSUwv1kAPW1tQPAP9CY9GJAHUqIFJIBlt](Array<double>)"
+    )
+    assert short_name(name) == "cudapy::__main__::svd_1_241"
+    assert readable(name) == "cudapy::__main__::svd_1_241(Array<double>)"
+    assert ncu_filter(name) == "svd_1_241"
+
+
 @given(st.text("ab<>()[]: .", max_size=40))
 def test_any_brackets_are_read(name):
     assert bare_name(name) or not name
@@ -216,5 +225,5 @@ def test_any_brackets_are_read(name):
 
 @given(st.one_of(st.text(max_size=60), st.text("ZN_0123456789LIEabc", max_size=60)))
 def test_any_name_is_read(name):
-    assert readable(name) == name or name.startswith("_Z")
+    assert readable(name) == name or name.startswith("_Z") or "[abi:" in name
     assert readable("_Z" + name) and readable("_ZN" + name) and short_name("_ZN" + name)

@@ -77,5 +77,10 @@ def test_reasons_that_nobody_puts_into_words_are_nsight_computes():
         "(gmma)", "for instructions to be fetched"]  # fmt: skip
 
 
+def test_waiting_for_the_queue_of_textures_may_be_for_doubles():
+    (site,), _ = _of(made((0, "+0x20 DADD R4, R6, R4", "tex_throttle", 900)))
+    assert "doubles" in site.waits
+
+
 def test_a_sample_of_no_kernel_is_none():
     assert Facts(made((7, "a.cu:1", "wait", 9), (-1, "a.cu:1", "wait", 9))).kernel_stalls == {}
