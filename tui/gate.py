@@ -12,6 +12,7 @@ from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
+from gpuadvisor.reports.render_text import Line, print_lines
 
 _PLACES = {"first": "does it run", "known": "how much its runs differ", "counted": "what it counts"}
 
@@ -35,7 +36,7 @@ class ConsoleGateProgress:
             self._status.stop()
 
     def on_message(self, sentence: str) -> None:
-        self._console.print(Text(f"  {printable(sentence)}", style="dim"), soft_wrap=True)
+        print_lines(self._console, [Line(sentence, "dim", margin=2)])
 
     def on_run_start(self, side: str, place: str) -> None:
         if self._status is not None:
@@ -52,4 +53,4 @@ class ConsoleGateProgress:
             line.append(f"  {figures.memory(trial.measurement.peak_memory_bytes):>10}", "dim")
         else:
             line.append("yes")
-        self._console.print(line, soft_wrap=True)
+        self._console.print(line, soft_wrap=not self._console.is_terminal)

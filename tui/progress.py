@@ -17,6 +17,7 @@ from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
+from gpuadvisor.reports.render_text import Line, print_lines
 from gpuadvisor.tui.first_look import FirstLook, loader_bound
 
 _TITLES = {
@@ -65,7 +66,7 @@ class ConsoleProgress:
 
     def on_message(self, sentence: str) -> None:
         with self._lock:
-            self._console.print(Text(f"  {sentence}", style="dim"))
+            print_lines(self._console, [Line(sentence, "dim", margin=2)])
 
     def on_phase(self, name: str, detail: str = "") -> None:
         with self._lock:
@@ -127,7 +128,7 @@ class ConsoleProgress:
                 line.append(printable(problem), style="yellow")
             else:
                 line.append(f"{figures.duration(seconds):>10}")
-            self._console.print(line, soft_wrap=True)
+            self._print_row(line)
             self._refresh()
 
     def on_screened(self, screened: Screened) -> None:
@@ -149,7 +150,7 @@ class ConsoleProgress:
                 line.append(f"{of_what}  ({interval}){spent}", "dim")
                 if screened.state is ScreenedAs.UNRESOLVED:
                     line.append("  not decided", "dim")
-            self._console.print(line, soft_wrap=True)
+            self._print_row(line)
 
     def on_supplied(self, supplied: Supplied) -> None:
         with self._lock:
@@ -160,7 +161,7 @@ class ConsoleProgress:
             else:
                 line.append(f"{figures.milliseconds(supplied.batch_ms):>10}")
                 line.append(f" a batch  {figures.duration(supplied.seconds)}", "dim")
-            self._console.print(line, soft_wrap=True)
+            self._print_row(line)
 
     def on_best(self, settings: Settings, gain: float) -> None:
         with self._lock:
@@ -180,10 +181,16 @@ class ConsoleProgress:
             elif self._objective is Objective.ENERGY:
                 measured.append(figures.energy(trial.measurement.energy_j_per_step))
             line.append("".join(f"{figure:>10}  " for figure in measured))
-            gain = figures.ratio(trial.gain) if trial.gain and trial.settings else ""
-            style = "green" if (trial.gain or 0) > 1.01 else ""
-            line.append(f"{gain:>6}", style=style)
-        self._console.print(line, soft_wrap=True)
+            # A proof compares the runs of its pairs, and none with the script's first runs.
+            if trial.gain and trial.settings and trial.phase != "proof":
+                style = "green" if trial.gain > 1.01 else ""
+                line.append(f"{figures.ratio(trial.gain):>6}", style=style)
+        self._print_row(line)
+
+    def _print_row(self, row: Text) -> None:
+        """Print a row of one line on a pipe; a terminal breaks it between words."""
+        row.rstrip()
+        self._console.print(row, soft_wrap=not self._console.is_terminal)
 
     def _refresh(self) -> None:
         if self._status is None:

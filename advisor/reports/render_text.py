@@ -116,7 +116,7 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
 
 
 def _print_block(console: Console, block: Block) -> None:
-    from rich.padding import Padding
+    from rich.text import Text
 
     match block:
         case Paragraph():
@@ -125,7 +125,9 @@ def _print_block(console: Console, block: Block) -> None:
             _print_table(console, block)
         case Bullets():
             for item in block.items:
-                console.print(Padding(_text(console, item), (0, 0, 0, 2)))
+                for row in _text(console, item).wrap(console, console.width - 2):
+                    row.rstrip()
+                    console.print(Text("  ").append_text(row), soft_wrap=True)
         case Listing():
             # What may be copied is indented, but never wrapped.
             caption = "" if block.caption is None else "# {}: {}".format(*block.caption)

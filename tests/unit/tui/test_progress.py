@@ -51,7 +51,24 @@ def test_a_run_is_named_by_what_is_new_in_it(progress, shown, settings, phase, l
     progress.on_trial_end(ended(7, settings, phase))
     line = shown.getvalue()
     assert line.startswith(f"   7  {label:<42} ")
-    assert line.rstrip().endswith("1.00x" if settings else "10.0 ms")
+    # In a proof runs are compared with those of their pairs, and not with the first ones.
+    assert line.rstrip().endswith("1.00x" if settings and phase != "proof" else "10.0 ms")
+
+
+def test_a_terminal_breaks_lines_between_words_and_a_pipe_not_at_all(shown):
+    reason = "clearly slower than what was found before"
+    pruned = ended(3, {"host_memory": "32M"}, state=TrialState.PRUNED, reason=reason)
+    for is_terminal in (False, True):
+        console = Console(file=shown, force_terminal=is_terminal, width=80, color_system=None)
+        progress = ConsoleProgress(console)
+        progress.on_trial_end(pruned)
+        progress.on_message(f"{reason}, and {reason}")
+    piped, told, *rows = shown.getvalue().splitlines()
+    assert piped.endswith(f"pruned: {reason}")
+    assert told == f"  {reason}, and {reason}"
+    assert [row.split()[-1] for row in rows] == ["than", "before", "was", "before"]
+    assert rows[2].startswith("  clearly")
+    assert rows[3] == "  found before"
 
 
 def test_only_what_the_search_stands_on_counts(progress, shown):
