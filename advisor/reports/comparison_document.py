@@ -83,6 +83,8 @@ def headline(comparison: ProfileComparison) -> str:
     if before is None or after is None or not before or not after:
         return "There is no time of the whole to compare."
     what = "A step takes" if comparison.per_step else "The recording takes"
+    if comparison.before.time_ns is None or comparison.after.time_ns is None:
+        what = "A mean step takes"  # the table has the median beside it
     sides = f"{figures.nanoseconds(after)} instead of {figures.nanoseconds(before)}"
     if abs(after / before - 1) < 0.005:
         return f"{what} {sides}: no difference."

@@ -91,11 +91,11 @@ def profile_document(report: ProfileReport) -> Document:
     return Document(
         name=(report.name,),
         summary=(
-            f"{value} {words}",
+            f"{value} {words}".strip(),
             f"({', '.join(filter(None, where))}). {wording.verdict(report)}",
         ),
         kind=("gpuadvisor", "profile"),
-        title=f"{report.name}: {value} {words}",
+        title=f"{report.name}: {f'{value} {words}'.strip()}",
         facts=[fact[:_LONGEST] for fact in facts],
         headline=(value, words),
         conclusion=[Paragraph(wording.verdict(report)), *_part(report)],

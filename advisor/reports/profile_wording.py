@@ -10,7 +10,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
 from gpuadvisor.rules.facts.copies import CopyTime
 from gpuadvisor.rules.facts.kernels import KernelTime
-from gpuadvisor.rules.facts.steps import StepSource
+from gpuadvisor.rules.facts.steps import Steps, StepSource
 from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, TimeCategory, added
 
 PARTS = {
@@ -98,7 +98,7 @@ def headline(report: ProfileReport) -> tuple[str, str]:
         if report.facts.profile.rows("kernels"):
             return figures.count(len(report.facts.profile.columns("kernels", ("name",))["name"]),
                                  "kernel"), "counted one by one: there is no timeline"  # fmt: skip
-        return "No GPU", "nothing that ran on a device was recorded"
+        return "", "Nothing that ran on a GPU was recorded"
     total = added(report.facts.time_breakdowns)
     who = "the GPU was busy" if len(report.facts.time_breakdowns) == 1 else "the GPUs were busy"
     return figures.percent(total.busy_share), f"of the run {who}"
@@ -107,11 +107,24 @@ def headline(report: ProfileReport) -> tuple[str, str]:
 def verdict(report: ProfileReport) -> str:
     """Return the sentence below: what most of the idle time is for."""
     if not report.facts.time_breakdowns:
+        if not report.facts.profile.rows("kernels"):
+            return _of_steps(report.facts.steps)
         reason = report.facts.not_measured.get("busy") or report.facts.not_measured.get(
             "kernels.begin_ns", ""
         )
         return f"{reason[:1].upper()}{reason[1:]}." if reason else ""
     return idle_sentence(added(report.facts.time_breakdowns))
+
+
+def _of_steps(steps: Steps | None) -> str:
+    """Return `A step takes 87.6 ms in the median, and ...`; empty where no steps are known."""
+    if steps is None or not steps.steps:
+        return ""
+    waiting = figures.percent(steps.data_wait_share)
+    return (
+        f"A step takes {figures.nanoseconds(steps.median_ns)} in the median, and {waiting} of the "
+        "steps' time is waiting for data."
+    )
 
 
 def idle_sentence(account: TimeBreakdown) -> str:

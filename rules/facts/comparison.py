@@ -254,5 +254,9 @@ def _remarks(one: _Measured, two: _Measured, per_step: bool) -> Iterable[str]:
     for each in (one, two):
         if each.looked_at:
             yield f"{each.side.name}: {each.looked_at}."
-        if each.account is None:
+        if each.account is None and each.facts.profile.rows("kernels"):
             yield f"{each.side.name} has no timeline: only its kernels are compared."
+    without = [each for each in (one, two) if not each.account]
+    names = dict.fromkeys(s.side.name for s in without if not s.facts.profile.rows("kernels"))
+    if names:
+        yield f"Nothing that ran on a GPU was recorded in {' and '.join(names)}."

@@ -4,11 +4,13 @@ import re
 
 import pytest
 
+from gpuadvisor.domain.profile import Range
 from gpuadvisor.reports.profile_document import profile_html, profile_markdown
 from gpuadvisor.rules.facts.kernel_families import short_name
 from tests import pages
 from tests.pages import Page
 from tests.profile_reports import GEMM, PROFILES, V100, counted, report, whole
+from tests.profiles import Made
 
 NARROW_AND_WIDE = 2
 
@@ -31,6 +33,19 @@ def test_the_whole_page_has_a_section_for_each_question():
     for title in ("Where the time goes", "Steps", "Timeline", "Kernels", "Roofline", "Operators",
                   "Memory", "Copies", "Communication", "Launching", "Not measured"):  # fmt: skip
         assert title in read.said
+
+
+def test_a_profile_without_a_gpu_says_so_once_and_what_a_step_took():
+    made = Made()
+    for step in range(4):
+        made.range(f"ProfilerStep#{step}", (1000 * step, 1000), Range.STEP)
+        made.range(
+            "enumerate(DataLoader)#_SingleProcess.__next__", (1000 * step, 250), Range.LOADER
+        )
+    text = profile_markdown(report(made.profile()))
+    assert "**Nothing that ran on a GPU was recorded** (" in text
+    assert "A step takes 1.00 ms in the median, and 25.0 % of the steps' time is waiting" in text
+    assert "othing that ran on a device was recorded" not in text.partition("####")[0]
 
 
 def test_the_parts_of_the_time():

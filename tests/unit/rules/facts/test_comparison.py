@@ -135,7 +135,7 @@ REMARKS = [
     (whole, lambda: whole(number=9), "They have 4 and 9 steps"),
     (whole, lambda: kernels(a=5), "as no steps are known of after"),
     (whole, counted, "after has no timeline"),
-    (whole, empty, "after has no timeline"),
+    (whole, empty, "Nothing that ran on a GPU was recorded in after"),
 ]
 
 
