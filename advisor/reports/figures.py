@@ -76,7 +76,14 @@ def interval(low: float | None, high: float | None) -> str:
     if low is None or high is None or not (isfinite(low) and isfinite(high)):
         return NOT_MEASURED
     decimals = ratio_decimals(low, high)
-    return f"{low:.{decimals}f}-{high:.{decimals}f}"
+    return f"{_end(low, decimals)}-{_end(high, decimals)}"
+
+
+def _end(value: float, decimals: int) -> str:
+    """Return an end of a ratio's interval: no small one is 0, and a large one is whole."""
+    if 0 < value < 0.005:
+        return f"{value:.1g}"
+    return number(value) if value >= 100 else f"{value:.{decimals}f}"
 
 
 def milliseconds(value: float | None) -> str:

@@ -26,6 +26,9 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 
 CONFIDENCE = "99 % interval"
+MOST_LONGER_PCT = 100
+"""Percent of the run's time: an interval that does not exclude that a cure makes the run take more
+than twice as long says nothing of it."""
 IN_TURNS = "both sides in turns within each"
 _MOST_FILES = 10
 """Files that are named; of more, their number is said."""
@@ -367,11 +370,13 @@ def _measured(each: Expectation) -> str:
     ends = each.measured_low_pct, each.measured_high_pct
     if each.measured_pct is None or None in ends:
         return f"not measured: {each.why or 'single runs of the search are no proof'}"
+    with_them = f" with {figures.settings(each.settings)}" if each.settings else ""
+    if (each.measured_low_pct or 0.0) < -MOST_LONGER_PCT:
+        return f"cannot be told{with_them}, as runs differ too much"
     longer = each.measured_pct <= -0.5
     low, high = sorted(-(end or 0.0) if longer else end or 0.0 for end in ends)
     moved = f"{abs(each.measured_pct):.0f} %" + (" longer" if longer else "")
-    told = f"{moved} ({figures.percent_range(low, high)})"
-    return f"{told} with {figures.settings(each.settings)}" if each.settings else told
+    return f"{moved} ({figures.percent_range(low, high)}){with_them}"
 
 
 def notes(result: StudyResult) -> tuple[str, ...]:

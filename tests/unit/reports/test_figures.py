@@ -81,7 +81,12 @@ def test_throughput_has_its_unit():
 
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
-    [(1.39, 1.45, "1.39-1.45"), (1.002, 1.006, "1.002-1.006"), (0.98, 1.0, "0.98-1.00")],
+    [
+        (1.39, 1.45, "1.39-1.45"),
+        (1.002, 1.006, "1.002-1.006"),
+        (0.98, 1.0, "0.98-1.00"),
+        (0.00473, 279.14, "0.005-279"),
+    ],
 )
 def test_the_ends_of_an_interval_can_be_told_apart(low, high, shown):
     assert figures.interval(low, high) == shown

@@ -202,12 +202,14 @@ def test_predictions_stand_beside_what_was_measured():
     )
     missing = replace(expected, low_pct=None, measured_pct=None, why="no knob can try it")
     once = replace(expected, measured_low_pct=None, measured_high_pct=None)
-    rows = wording.expectation_rows(study(expectations=(expected, slower, missing, once)))
+    wide = replace(expected, measured_low_pct=-21054.0, measured_high_pct=100.0)
+    rows = wording.expectation_rows(study(expectations=(expected, slower, missing, once, wide)))
     assert [row[1:] for row in rows] == [
         ("8 to 17 %", "11 % (9 to 12 %) with num_workers=8"),
         ("8 to 17 %", "24 % longer (18 to 30 %) with tf32"),
         ("not estimated", "not measured: no knob can try it"),
         ("8 to 17 %", "not measured: single runs of the search are no proof"),
+        ("8 to 17 %", "cannot be told with num_workers=8, as runs differ too much"),
     ]
 
 

@@ -33,7 +33,14 @@ def outcome(run: Measurement, short: bool = False) -> RunOutcome:
 
 CASES = [
     ("quiet", [10.0, 10.1], "cuda", False, 1, []),
-    ("restless", [10.0, 14.0], "cuda", False, 1, ["differ by 40%"]),
+    (
+        "restless",
+        [10.0, 14.0],
+        "cuda",
+        False,
+        1,
+        ["differ by 40%, so only large gains can be proven: it is uneven itself, or others"],
+    ),
     ("on the CPU beside a GPU", [10.0], "cpu", False, 1, ["though torch can use NVIDIA H100"]),
     ("short", [10.0], "cuda", True, 1, ["ends after 12 steps"]),
     ("parallel", [10.0], "cuda", False, 2, ["had 8 CPU cores"]),
@@ -48,6 +55,13 @@ def test_warnings(steps_ms, device, short, gpus, said):
     sentences = list(baseline_warnings(found, devices))
     assert len(sentences) == len(said)
     assert all(part in sentence for part, sentence in zip(said, sentences, strict=True))
+
+
+def test_a_loader_may_be_why_runs_differ_where_the_script_has_one():
+    runs = [replace(taking(step_ms), samples_source="dataloader") for step_ms in (10.0, 14.0)]
+    found = Baselines(outcome(runs[0]), outcome(runs[1]), tuple(runs))
+    (sentence,) = baseline_warnings(found, [GPU])
+    assert sentence.endswith("its loader is uneven, or others use this machine")
 
 
 def test_a_script_that_resumes_is_noticed():
