@@ -126,7 +126,7 @@ class Store(OpenDatabase):
         is taken.
         """
         with self.writing() as session:
-            name = check_name(next_study_name(session, script) if name is None else name)
+            name = check_name(next_study_name(session, script, is_module) if name is None else name)
             if session.scalar(select(StudyRow.id).filter_by(name=name)) is not None:
                 raise UsageError(
                     f"There is a study {name} already: choose another name, or continue it "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 from typing import NamedTuple
+from unicodedata import combining, normalize
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -32,12 +33,14 @@ def check_name(name: str, what: str = "study") -> str:
     return name
 
 
-def next_study_name(session: Session, script: str) -> str:
-    """Return `train-3` where the studies of any `train.py` reach up to `train-2`.
+def next_study_name(session: Session, script: str, is_module: bool = False) -> str:
+    """Return `train-3` where the studies of any `train.py`, or module `package.train`, reach up to
+    `train-2`.
 
     It stays free only as long as the session's transaction lasts.
     """
-    stem = _readable(PurePath(script).stem) or "study"
+    own = script.rpartition(".")[2] if is_module else PurePath(script).stem
+    stem = _readable(own) or "study"
     # By comparison, as `_` has a meaning in LIKE; "." is the character after "-".
     of_stem = select(StudyRow.name).where(StudyRow.name > f"{stem}-", StudyRow.name < f"{stem}.")
     numbered = re.compile(re.escape(stem) + "-([0-9]{1,9})")
@@ -117,5 +120,8 @@ class _Listed(NamedTuple):
 
 
 def _readable(stem: str) -> str:
-    """Return a file's name without what needs quotes in a shell; it may be empty then."""
+    """Return a file's name without what needs quotes in a shell, `Uber` of `Über`; it may be empty
+    then.
+    """
+    stem = "".join(each for each in normalize("NFKD", stem) if not combining(each))
     return re.sub(r"[^A-Za-z0-9_.]+", "-", stem).strip("-.")[:LONGEST_STEM]

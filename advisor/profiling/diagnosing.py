@@ -139,8 +139,7 @@ def diagnose_script(
         stages.say(f"Running {command.script} until it is warm")
         recorded = record_steps(record, folder, stages)
         stages.say("Reading the trace")
-        stem = Path(command.script).stem
-        stored = import_recorded(recorded.file, stem, name, is_temporary=True).profile
+        stored = import_recorded(recorded.file, command.stem, name, is_temporary=True).profile
         stages.say("Looking for what to fix")
         report = diagnose_run(stored, recorded, stages.harness, rules, whole=whole)
     words = ("-m", command.script) if command.is_module else (command.script,)

@@ -103,7 +103,8 @@ class Program:
     @property
     def stem(self) -> str:
         """What its profile is called where the user does not say."""
-        return Path(self.name).stem or "program"
+        own = self.command.stem if self.command is not None else Path(self.name).stem
+        return own or "program"
 
 
 @dataclass(frozen=True)

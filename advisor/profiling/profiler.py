@@ -148,7 +148,7 @@ class _Run:
 
     def steps(self, command: Command, folder: Path) -> bool:
         """Profile the steps of a script with the torch profiler."""
-        keep = partial(self._keep, stem=Path(command.script).stem)
+        keep = partial(self._keep, stem=command.stem)
         self.stages.say(f"Running {command.script} until it is warm")
         recorded = record_steps(self._record_options(command), folder, self.stages, keep)
         self._note(recorded.notes)

@@ -289,7 +289,7 @@ def start(wanted: Proposal, *, scratch: bool) -> Started:
     What it says goes to a file in the store's folder. StoreError where none can be made there;
     UsageError where the process cannot be started.
     """
-    folder, stem = home(), Path(wanted.command.script).stem
+    folder, stem = home(), wanted.command.stem
     log = folder / file_name(f"tune-{stem}-{datetime.now():%Y%m%d-%H%M%S}", "tune", ".log")
     try:
         output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)

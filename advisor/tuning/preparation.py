@@ -106,10 +106,8 @@ def plan_path(command: Command, wanted: Path | None = None) -> Path:
 
     UsageError if it could not be written there in the end.
     """
-    script = Path(command.script)
-    stem = command.script.rpartition(".")[2] if command.is_module else script.stem
-    path = wanted or Path(f"{stem or 'script'}.plan.toml")
-    problem = _unwritable(path) or _reason_to_keep(path, script)
+    path = wanted or Path(f"{command.stem or 'script'}.plan.toml")
+    problem = _unwritable(path) or _reason_to_keep(path, Path(command.script))
     if problem is not None:
         raise UsageError(
             f"the plan could not be written to {path}: {problem}; choose another place with --plan"

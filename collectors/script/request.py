@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.collectors.script.specification import Specification
@@ -34,6 +35,11 @@ class Command:
     """Working directory; None for the current one."""
     wrapper: tuple[str, ...] = ()
     """A program and its options that come before the Python, such as a profiler's."""
+
+    @property
+    def stem(self) -> str:
+        """What its plan and its profiles are called: `train` of `train.py` and `package.train`."""
+        return self.script.rpartition(".")[2] if self.is_module else Path(self.script).stem
 
     def line(self) -> list[str]:
         start = ["-m", self.script] if self.is_module else [self.script]

@@ -149,6 +149,13 @@ def test_a_name_that_cannot_be_printed_is_refused(create, name):
         create(name)
 
 
+def test_a_study_of_a_module_is_named_as_one_of_its_file(store):
+    name = store.create_study(
+        None, "package.train", (), ENVIRONMENT, Level.BALANCED, Objective.THROUGHPUT, is_module=True
+    )
+    assert name == "train-1"
+
+
 @pytest.mark.parametrize(
     ("script", "existing", "expected"),
     [
@@ -158,6 +165,7 @@ def test_a_name_that_cannot_be_printed_is_refused(create, name):
         ("train.v2.py", [], "train.v2-1"),
         ("/tmp/.py", [], "py-1"),
         ("学習.py", [], "study-1"),
+        ("Ünï.py", [], "Uni-1"),
     ],
 )
 def test_new_names_are_readable_and_numbered(store, create, script, existing, expected):
