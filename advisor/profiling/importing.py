@@ -82,9 +82,12 @@ def import_recorded(trace: Path, stem: str, name: str | None, *, is_temporary: b
 
 
 def check_name(name: str | None) -> None:
-    """UsageError if no profile can get this name; it may be None, for the usual one."""
+    """UsageError if no profile can get this name, which may be None, for the usual one; StoreError
+    if none can be kept, before something runs for it.
+    """
+    profiles = open_profiles()
     if name is not None:
-        open_profiles().check_free(name)
+        profiles.check_free(name)
 
 
 def import_file(profiles: Profiles, path: Path) -> Imported:
