@@ -75,8 +75,17 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import sys
+
+        # With the module, Python says which name was meant.
+        problem = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(problem, name=name, obj=sys.modules[__name__])
     from importlib import import_module
 
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, whether they were used before or not."""
+    return __all__

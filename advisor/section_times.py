@@ -46,8 +46,9 @@ class SectionTimes:
         return self.total_ms / self.calls
 
     def __str__(self) -> str:
+        calls = "1 call" if self.calls == 1 else f"{self.calls} calls"
         return (
-            f"{self.name}: {self.mean_ms:.3f} ms in the mean of {self.calls} calls "
+            f"{self.name}: {self.mean_ms:.3f} ms in the mean of {calls} "
             f"({self.min_ms:.3f} to {self.max_ms:.3f} ms, {self.clock} clock)"
         )
 

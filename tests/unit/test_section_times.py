@@ -29,6 +29,10 @@ def test_a_block_is_timed():
     assert 10 <= wait.min_ms <= wait.mean_ms <= wait.max_ms
     assert 30 <= wait.total_ms <= passed_ms
     assert "wait: " in str(wait)
+    assert " of 3 calls (" in str(wait)
+    with profile_section("once"):
+        pass
+    assert " of 1 call (" in str(sections()[1])
 
 
 def test_a_function_is_timed_also_where_it_calls_itself():
