@@ -11,6 +11,7 @@ from gpuadvisor.domain.kernel_records import WITHIN, KernelResult, Replay, Repla
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import Speedup, TrialState, Verdict
 from gpuadvisor.reports import figures
+from gpuadvisor.tuners.point_search import BRUTE_FORCE
 
 SCHEMA_VERSION = 1
 _FAILURES = {
@@ -67,8 +68,14 @@ def replay_lines(replay: Replay) -> Iterator[str]:
     searches = figures.count(replay.searches, "search", "searches")
     yield (
         f"median evaluations of {searches} of at most {replay.budget:,}, and how many came that "
-        "near; score: 0 is random, 1 the best at once (Willemsen et al. 2024)"
+        "near; score: 0 is what a random search is expected to reach, 1 the best at once "
+        "(Willemsen et al. 2024)"
     )
+    if replay.points <= BRUTE_FORCE:
+        yield (
+            f"of a space of up to {BRUTE_FORCE} points `gpuadvisor tune-kernel` tries all; in so "
+            "small a one the score says little, as a search's first few points decide it"
+        )
     for each in replay.replayed:
         found = f"{_values(each.best.point)}: {figures.milliseconds(each.best.time_ms)}"
         yield f"best of {each.strategy}: {found}"

@@ -99,12 +99,16 @@ def test_a_file_that_cannot_be_tuned_is_refused_in_a_sentence(tmp_path, text, sa
     assert said in str(refused.value)
 
 
-def test_one_file_is_named(capsys):
+def test_one_file_is_named(capsys, tmp_path):
     assert main(["tune-kernel"]) == 2
     assert main(["tune-kernel", "nosuchfile.py"]) == 2
     assert "there is no file nosuchfile.py" in capsys.readouterr().err
     assert main(["tune-kernel", str(EXAMPLES)]) == 2
     assert "kernels is a folder: name the file in it with the kernels" in capsys.readouterr().err
+    source = tmp_path / "transpose.cu"
+    source.write_text("__global__ void transpose() {}")
+    assert main(["tune-kernel", str(source)]) == 2
+    assert "transpose.cu is the kernel itself: name a Python file" in capsys.readouterr().err
 
 
 ONE = r'''

@@ -26,6 +26,9 @@ from gpuadvisor.tuning.kernels.proof import Proof, finalists, prove
 from gpuadvisor.tuning.kernels.remarks import remarks
 from gpuadvisor.tuning.kernels.warm_start import similar_best
 
+SOURCES = frozenset([".cu", ".cuh", ".cpp", ".hip", ".cl", ".ptx", ".cubin"])
+"""Endings of files that hold a kernel and declare nothing that could be tuned."""
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -56,6 +59,11 @@ def tune_kernels(
         if options.file.is_dir():
             raise UsageError(f"{options.file} is a folder: name the file in it with the kernels")
         raise UsageError(f"there is no file {options.file}")
+    if options.file.suffix in SOURCES:
+        raise UsageError(
+            f"{options.file} is the kernel itself: name a Python file that declares it, with what "
+            "can be tuned: Kernel(...), as docs/kernels.md shows"
+        )
     results, failures = [], []
     with Fleet(options) as fleet:
         described = fleet.describe()

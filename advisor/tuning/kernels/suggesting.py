@@ -73,7 +73,7 @@ def _gpu(gpu: str | None) -> tuple[tuple[int, int] | str, str]:
         there = inventory()
         if not there.gpus or there.gpus[0].compute_capability is None:
             reason = there.reason or "the driver does not say its compute capability"
-            raise UsageError(f"{reason}; or say for which GPU, as H100 or 9.0")
+            raise UsageError(f"{reason}; or name one, as --gpu H100 or --gpu 9.0 (gpu= in Python)")
         return there.gpus[0].compute_capability, there.gpus[0].name
     if re.fullmatch(r"\d{1,3}\.\d", gpu.strip()):
         return gpu.strip(), ""

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.domain.kernel_records import Evaluation, KernelResult
+from gpuadvisor.domain.kernel_records import Evaluation, KernelResult, Replay
 from gpuadvisor.domain.study import Speedup, TrialState, Verdict
-from gpuadvisor.reports.kernels_document import document, lines
+from gpuadvisor.reports.kernels_document import document, lines, replay_lines
 
 WRONG = "{} of 8 elements differ by more than 0.0001: element {} is 1 and should be 2"
 RESULT = KernelResult(
@@ -55,6 +55,13 @@ def test_a_gain_is_told_with_its_interval_its_rate_and_what_failed():
 )
 def test_what_was_not_shown_is_said(changes, said):
     assert said in "\n".join(lines(replace(RESULT, **changes)))
+
+
+@pytest.mark.parametrize(("points", "is_small"), [(300, True), (301, False)])
+def test_a_score_says_little_in_a_space_of_which_all_points_are_tried(points, is_small):
+    replay = Replay("transpose", "", points, points, 1.0, 2.0, (1, 2, 3), (), 200)
+    text = "\n".join(replay_lines(replay))
+    assert ("of a space of up to 300 points" in text) is is_small
 
 
 def test_json_counts_states_and_has_no_best_where_none_is_proven():
