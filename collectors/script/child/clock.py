@@ -383,6 +383,8 @@ class StepClock:
         windows, steps = self.windows, self._history
         if windows is not None:
             self._note_interruptions(windows)
+            if self._measuring:  # of many short steps the last ones may be without a mark
+                self._uncounted += self._counters.distance - 1 - self._counters.unmarked
             if windows.steps + windows.open_steps >= MIN_SHORT:
                 windows.close()
                 return True

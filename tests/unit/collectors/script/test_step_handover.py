@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -104,6 +106,24 @@ def test_the_end_of_the_script_is_told_to_who_has_begun(clock):
         ticking.tick("optimizer")
     assert ticking.end() is False
     assert taker.told == ["begin", "step", "end"]
+
+
+def test_steps_behind_the_last_mark_are_steps_of_a_script_that_ends(tmp_path):
+    """Of many short steps few are marked by themselves, and a script may end between two marks."""
+    counters, schedule = Counters(), replace(SCHEDULE, window_s=1e6)
+    os.mkfifo(tmp_path / "events")
+    reading = os.open(tmp_path / "events", os.O_RDWR | os.O_NONBLOCK)
+    ticking = StepClock(
+        schedule, Channel(str(tmp_path / "events")), counters, HostTimer, lambda: None
+    )
+    for _ in range(3):
+        ticking.tick("optimizer")
+    counters.distances = itertools.repeat(7)
+    for _ in range(97):
+        ticking.tick("optimizer")
+    assert ticking.end() is True
+    assert ticking.report()["steps"] == 100
+    os.close(reading)
 
 
 class TestAfterTheMeasurement:
