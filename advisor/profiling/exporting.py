@@ -90,7 +90,7 @@ def _writing(path: Path) -> Iterator[TextIO]:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(f"cannot write {path}: {reason}; choose another file") from error
+        raise UsageError(f"cannot write {path}: {reason}; choose another file with -o") from error
 
 
 def _head(header: Header) -> str:
