@@ -119,7 +119,7 @@ class Store(OpenDatabase):
         is_module: bool = False,
         verifies: str | None = None,
     ) -> str:
-        """Store that a study starts and return its name: one of `new_study_name` for None.
+        """Store that a study starts and return its name: for None one that is free.
 
         `started` is UTC in ISO 8601, now if empty; `folder` is where the script runs; `verifies`
         is the path of a plan, where that is all that the study is about. UsageError if the name
@@ -231,11 +231,6 @@ class Store(OpenDatabase):
         """Return the names of studies, the newest first."""
         with self.reading() as session:
             return _names(session, limit)
-
-    def new_study_name(self, script: str) -> str:
-        """Return a free name, such as `train-3`, which another process may take before you."""
-        with self.reading() as session:
-            return next_study_name(session, script)
 
     @contextmanager
     def lock_study(self, name: str) -> Iterator[None]:

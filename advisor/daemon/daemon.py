@@ -65,7 +65,6 @@ class Setting:
     """A function from the period of fast frames, in seconds, to an open source."""
     reread: Callable[[], Configuration]
     """A function that reads the configuration again; UsageError where it is wrong."""
-    wait_for_gpu: bool = False
 
 
 class Service:

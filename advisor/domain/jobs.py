@@ -238,11 +238,6 @@ class Job:
         return self.amounts.seconds / 3600
 
     @property
-    def kwh(self) -> float | None:
-        """Energy, of the time for which power was known; None where it never was."""
-        return self.amounts.energy_j / 3.6e6 if self.amounts.energy_s else None
-
-    @property
     def lost_hours(self) -> float:
         """GPU-hours that it wasted at most, whatever the cause."""
         return sum(loss.lost_s for loss in self.causes.values()) / 3600

@@ -11,7 +11,6 @@ file.
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 from functools import cache
@@ -24,7 +23,6 @@ from gpuadvisor.collectors.nvml import codes
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CALL_TIMEOUT_S = 2.0

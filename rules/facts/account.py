@@ -141,10 +141,6 @@ class Account:
             found[device.device] = TimeBreakdown(device.span_ns, parts)
         return found
 
-    def of_kind(self, kind: EntryKind) -> Iterator[Entry]:
-        """Yield the entries of all devices of a kind."""
-        return (each for each in self.entries if each.kind == kind)
-
 
 def account(
     work: DeviceWork, busy: Sequence[BusyTime], idle: Sequence[IdleTime], span: tuple[int, int]

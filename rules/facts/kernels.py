@@ -237,10 +237,6 @@ class KernelShape:
         return sum(each.count for each in self.launches)
 
     @property
-    def mean_ns(self) -> float:
-        return self.time_ns / self.count
-
-    @property
     def is_library(self) -> bool:
         return kind_of(self.name).family in LIBRARY
 

@@ -50,7 +50,6 @@ _LITERALS = (
     ast.List, ast.Tuple, ast.Dict, ast.Set, ast.Constant, ast.JoinedStr,
     ast.ListComp, ast.SetComp, ast.DictComp,
 )  # fmt: skip
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Read = Callable[["bytes | str", str], tuple[ast.Module, Names]]
 """Takes a file's content and path."""

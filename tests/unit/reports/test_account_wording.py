@@ -216,7 +216,7 @@ def test_no_gpu_is_not_fine():
 def test_no_two_figures_of_a_page_contradict_each_other(share):
     found, text = said(idle_for(share))
     account = found.profile.facts.account
-    busy = sum(account.share(each) for each in account.of_kind("useful"))
+    busy = sum(account.share(each) for each in account.entries if each.kind == "useful")
     told = [float(each) for each in re.findall(r"busy ([\d.]+) % of the run", text)]
     page = profile_markdown(found.profile)
     told += [float(each) for each in re.findall(r"([\d.]+) % of the run the GPU was busy", page)]

@@ -12,8 +12,6 @@ from tests.pages import Page
 from tests.profile_reports import GEMM, PROFILES, V100, counted, report, whole
 from tests.profiles import Made
 
-NARROW_AND_WIDE = 2
-
 
 @pytest.fixture(scope="module", params=PROFILES, ids=lambda name: name.replace(" ", "_"))
 def content(request):

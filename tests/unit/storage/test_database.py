@@ -171,7 +171,6 @@ def test_a_study_of_a_module_is_named_as_one_of_its_file(store):
 def test_new_names_are_readable_and_numbered(store, create, script, existing, expected):
     for name in existing:
         create(name)
-    assert store.new_study_name(script) == expected
     assert create(None, script) == expected
 
 

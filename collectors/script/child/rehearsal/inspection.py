@@ -38,11 +38,6 @@ def module_of(cls: type) -> str:
     return ""
 
 
-def full_name(cls: type) -> str:
-    """Return a class's name with that of its module, as it defines itself."""
-    return f"{module_of(cls)}.{_NAME.__get__(cls)}"
-
-
 def type_name(cls: type) -> str:
     """Return a class's name as its users know it: `numpy.random.Generator`, `list`, `Digits`."""
     known = _known_names.get(id(cls))

@@ -41,6 +41,10 @@ def facts_of(name):
     return Facts(read_profile(DATA / f"{name}.json.gz"))
 
 
+def shares(account, kind):
+    return [account.share(each) for each in account.entries if each.kind == kind]
+
+
 def closes(facts):
     assert {each.device for each in facts.account.devices} == {each.device for each in facts.busy}
     for device in facts.account.devices:
@@ -66,8 +70,7 @@ def test_the_account_of_a_real_trace_closes(name):
 @given(events)
 def test_every_share_of_a_run_is_of_the_same_window(events):
     facts = Facts(profile_of(events))
-    useful = sum(facts.account.share(each) for each in facts.account.of_kind(EntryKind.USEFUL))
-    assert useful == pytest.approx(facts.window.busy_share)
+    assert sum(shares(facts.account, EntryKind.USEFUL)) == pytest.approx(facts.window.busy_share)
     for device, breakdown in facts.time_breakdowns.items():
         busy = next(each for each in facts.busy if each.device == device)
         assert breakdown.busy_ns == busy.busy_ns
@@ -78,14 +81,14 @@ def test_every_share_of_a_run_is_of_the_same_window(events):
 def test_little_of_a_trace_with_calls_is_unexplained(name):
     # Of one trace most is: the next test is about its long gaps inside of CUDA graphs.
     account = facts_of(name).account
-    unexplained = sum(account.share(each) for each in account.of_kind(EntryKind.UNEXPLAINED))
-    assert unexplained <= 0.1 or name == "hta_a100_launch_bound_rank0"
+    assert (
+        sum(shares(account, EntryKind.UNEXPLAINED)) <= 0.1 or name == "hta_a100_launch_bound_rank0"
+    )
 
 
 def test_long_gaps_inside_cuda_graphs_are_unexplained():
     account = facts_of("hta_a100_launch_bound_rank0").account
-    parts = {each.part: account.share(each) for each in account.of_kind(EntryKind.UNEXPLAINED)}
-    assert sum(parts.values()) > 0.6
+    assert sum(shares(account, EntryKind.UNEXPLAINED)) > 0.6
     device = account.devices[0]
     gap = next(each for each in device.longest if str(each.cause) == TimeCategory.DEVICE)
     assert 63e6 < gap.duration_ns < 65e6
