@@ -19,7 +19,7 @@ from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
 from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of, of_other_rank
 from gpuadvisor.profiling.importing import Progress, import_recorded
 from gpuadvisor.profiling.progress import Stages
-from gpuadvisor.profiling.rank_folders import import_folder
+from gpuadvisor.profiling.rank_runs import import_folder
 from gpuadvisor.profiling.reading import is_recording, read_profile, trace_files
 from gpuadvisor.profiling.recording import (
     DEFAULT_STEPS,

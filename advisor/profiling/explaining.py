@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,6 @@ from gpuadvisor.domain.finding import Diagnosis, Finding
 from gpuadvisor.domain.gate import GateResult
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.errors import AdvisorError, Interrupted
-from gpuadvisor.profiling.agreeing import agreed
 from gpuadvisor.profiling.evidence import evidence_of
 from gpuadvisor.profiling.project_files import project_files
 from gpuadvisor.profiling.reading import read_profile
@@ -384,3 +383,45 @@ def _new_findings(base: Profiled, head: Profiled) -> Iterator[Finding]:
     for each in head.diagnosis.shown:
         if (each.rule, each.scope) not in known and each.severity.rank > Severity.INFO.rank:
             yield replace(each, source=_placed(each.source, head.place))
+
+
+def agreed(one: Explanation, two: Explanation) -> Explanation:
+    """Return what both explanations say, each cause with the smaller of its two differences.
+
+    Something else that uses the machine while one of the profiles is made looks like a slower
+    function there, and hardly so in both pairs. The slow-down that they are parts of is that of the
+    pair in which it is smaller.
+    """
+    frame = min(one, two, key=lambda each: each.of_ms)
+    causes = tuple(_both(one.causes, two.causes))
+    left_out = len({*map(_key, one.causes), *map(_key, two.causes)}) - len(causes)
+    notes = [note for each in (one, two) for note in each.note.split("; ") if note]
+    if left_out:
+        what = "one thing" if left_out == 1 else f"{left_out} things"
+        notes.append(f"left out is {what} that only one of two profiles of each version shows")
+    # Where functions are named, kernels are a part of them.
+    whole = [each for each in causes if each.kind in (CauseKind.FUNCTION, CauseKind.CALL)] or causes
+    known = {(each.rule, each.scope) for each in two.findings}
+    return replace(
+        frame,
+        causes=causes,
+        explained_ms=sum(each.more_ms for each in whole),
+        findings=tuple(each for each in one.findings if (each.rule, each.scope) in known),
+        steps=one.steps + two.steps,
+        note="; ".join(dict.fromkeys(notes)),
+    )
+
+
+def _both(one: Sequence[Cause], two: Sequence[Cause]) -> Iterator[Cause]:
+    """Yield what is in both and has changed in the same direction, in the order of the first."""
+    others = {_key(each): each for each in two}
+    for each in one:
+        other = others.get(_key(each))
+        if other is None or (each.more_ms > 0) != (other.more_ms > 0):
+            continue
+        least = min(each, other, key=lambda cause: abs(cause.more_ms))
+        yield replace(least, inside=tuple(_both(each.inside, other.inside)))
+
+
+def _key(cause: Cause) -> Hashable:
+    return cause.kind, cause.name, cause.source

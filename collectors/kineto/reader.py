@@ -8,14 +8,14 @@ until then from the first event of the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpuadvisor.collectors.kineto.batch import Output
 from gpuadvisor.collectors.kineto.blocks import Blocks, Content
 from gpuadvisor.collectors.kineto.categories import Tables
 from gpuadvisor.collectors.kineto.document import ENOUGH_BYTES, ContentWindow, TraceDocument
-from gpuadvisor.collectors.kineto.foreign import refuse_foreign
 from gpuadvisor.collectors.kineto.metadata import TraceMetadata
 from gpuadvisor.domain.profile import MAX_WARNINGS, Header, Sink
 from gpuadvisor.errors import UsageError
@@ -50,6 +50,8 @@ _COLUMNS = {
     "memory.reserved_bytes": "this version of PyTorch did not write totals",
     "memory.address": "this version of PyTorch did not write addresses",
 }
+ANYBODYS = ("counters",)
+"""Tables whose events have no category of Kineto's."""
 SINCE_1970_NS = 10**18
 """Older traces count from 1970, and later than 2001; newer ones from about the machine's start."""
 _SPACE = b" \t\r\n"
@@ -155,3 +157,56 @@ def _warnings(
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class _Foreign:
+    what: str
+    is_it: Callable[[Iterable[str], Iterable[str]], bool]
+    """Tells from the names of the processes and the categories that are not Kineto's."""
+
+
+_OTHERS = (
+    _Foreign(
+        "a timeline of TensorFlow",
+        lambda processes, _: any(
+            "/job:" in name or (name.startswith("/") and name.endswith((" Compute", " Tensors")))
+            for name in processes
+        ),
+    ),
+    _Foreign(
+        "a trace of XLA's profiler (JAX or TensorFlow)",
+        lambda processes, _: any(name.startswith(("/device:", "/host:")) for name in processes),
+    ),
+    _Foreign(
+        "a profile of ONNX Runtime", lambda _, categories: {"Session", "Node"} <= {*categories}
+    ),
+    _Foreign(
+        "a trace of Chrome",
+        lambda processes, categories: (
+            not {"Browser", "Renderer", "GPU Process"}.isdisjoint(processes)
+            or any(name == "v8" or "devtools.timeline" in name for name in categories)
+        ),
+    ),
+)
+
+
+def refuse_foreign(path: Path, output: Output, tables: Tables) -> None:
+    """Raise a UsageError that says what a trace without Kineto's metadata seems to be, unless its
+    events prove that PyTorch wrote them.
+
+    Every trace of Kineto names its own schema beside the events (`metadata.KNOWN`). Where only the
+    bare events are left of it, those of a category that nobody else writes prove it. Counters do
+    not: every Chrome trace may have them; nor do kernels beside ONNX Runtime's own events.
+    """
+    processes, categories = tables.processes.names().values(), tables.other_categories
+    seems = next((each.what for each in _OTHERS if each.is_it(processes, categories)), None)
+    shared = (*ANYBODYS, "kernels") if seems else ANYBODYS
+    if any(rows for table, rows in output.rows.items() if table not in shared):
+        return
+    what = f"{seems or 'a Chrome trace of another program'}, it seems, and"
+    raise UsageError(
+        f"{path} is {what if tables.events else 'JSON, but'} not a trace of the torch profiler: it"
+        " has neither the metadata nor the events that PyTorch writes; read are traces of"
+        " torch.profiler, and reports of Nsight Systems and Nsight Compute."
+    )

@@ -2,7 +2,7 @@
 
 In a container with its own process numbers, NVML gives the host's, or lists none: these mean
 nothing here, or another process. Those that can only be one of the container's CUDA processes are
-shown as that (`own_processes`), others as the host's, and nothing is invented about them.
+shown as that (`in_their_place`), others as the host's, and nothing is invented about them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.nvml import codes
-from gpuadvisor.collectors.nvml.own_processes import cuda_processes, in_their_place
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess
 
 COMMAND_CHARACTERS = 300
@@ -41,6 +40,8 @@ _VERSIONS = ("_v3", "_v2", "")
 _WINDOW_US = 5_000_000
 """Utilization is averaged over the newest samples of so long; the driver keeps older ones too."""
 _NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
+UNIFIED_MEMORY = "/dev/nvidia-uvm"
+_GPU = re.compile(r"/dev/nvidia(\d+)")
 Listed = dict[int, tuple[str, int | None]]
 """Kind (`compute`, `graphics`) and bytes on the GPU of each PID."""
 
@@ -391,3 +392,43 @@ def _utilization(nvml: Any, handle: Any) -> dict[int, float] | None:
         if sample.smUtil <= 100 and sample.timeStamp >= newest_us - _WINDOW_US:
             shares.setdefault(sample.pid, []).append(sample.smUtil)
     return {pid: sum(values) / len(values) for pid, values in shares.items()}
+
+
+def cuda_processes(proc: Path = Path("/proc")) -> dict[int, frozenset[int]]:
+    """Return the minor numbers of the GPUs that each CUDA process has open, by its number.
+
+    A process that computes on a GPU has the GPU's device file open, and that of unified memory,
+    which NVML does not open. Processes of other users are left out, unless this one may look into
+    them.
+    """
+    found: dict[int, frozenset[int]] = {}
+    for folder in proc.iterdir():
+        if folder.name.isdecimal():
+            opened = _opened(folder / "fd")
+            minors = frozenset(int(match[1]) for each in opened if (match := _GPU.fullmatch(each)))
+            if UNIFIED_MEMORY in opened and minors:
+                found[int(folder.name)] = minors
+    return found
+
+
+def _opened(folder: Path) -> set[str]:
+    found: set[str] = set()
+    with contextlib.suppress(OSError):  # another user's, or it has ended
+        for link in folder.iterdir():
+            with contextlib.suppress(OSError):
+                found.add(str(link.readlink()))
+    return found
+
+
+def in_their_place(listed: list[int], unknown: list[int], here: list[int]) -> dict[int, int | None]:
+    """Return which number of the driver's list each process of this container has on one GPU.
+
+    `listed` are the driver's, `unknown` those of them of whom nothing is known, `here` the CUDA
+    processes that have this GPU alone open. Where the driver lists none they have no number (None);
+    where it lists one that is not known and there is one, they are the same; else nothing is said.
+    """
+    if not listed:
+        return dict.fromkeys(here)
+    if len(unknown) == len(here) == 1:
+        return {here[0]: unknown[0]}
+    return {}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import signal
 import sys
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
@@ -21,6 +24,9 @@ _PR_SET_PDEATHSIG = 1
 STEPS_WITHOUT_TORCH = "its steps run without torch, whose profiler records them"
 LONGEST_FOLDER = 80
 """Bytes: a socket's path has room for 107, and multiprocessing's names in it take up to 18."""
+HEAD, TAIL = 600, 1200
+"""Characters kept of an exception's message. Its end, too: there stands the cause of what a worker
+raised."""
 
 
 def start() -> None:
@@ -40,9 +46,7 @@ def start() -> None:
         if channel is not None:
             if os.getppid() == specification.parent:
                 _die_with(specification.parent)
-            from gpuadvisor.collectors.script.child.exceptions import report_exceptions
-
-            report_exceptions(channel)
+            _report_exceptions(channel)
     if channel is not None and specification.reads_between is not None:
         with guarded(channel, "watch what it reads"):
             from gpuadvisor.collectors.script.child.file_reads import watch_reads
@@ -177,3 +181,64 @@ def _hook_torch(
             session.on_first_root = notes.note
     if template is not None:
         template.hooked()
+
+
+def _report_exceptions(channel: Channel) -> None:
+    """Report what reaches the top of this process, also where the script has a hook of its own."""
+    original = sys.excepthook
+    process = os.getpid()
+    reported = False
+
+    @functools.wraps(original)
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        nonlocal reported
+        reported = True
+        _report(channel, error, traceback)
+        original(kind, error, traceback)
+
+    def at_exit() -> None:
+        # The interpreter sets `last_value` before it calls whatever hook there is.
+        error = getattr(sys, "last_value", None)
+        if os.getpid() == process and not reported and isinstance(error, BaseException):
+            _report(channel, error, error.__traceback__)
+
+    sys.excepthook = hook
+    atexit.register(at_exit)
+
+
+def _report(channel: Channel, error: BaseException, traceback: TracebackType | None) -> None:
+    """Send an exception that ends the process, with where in the user's code it arose."""
+    kind = type(error)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    try:
+        message = str(error)
+    except Exception:
+        message = ""
+    if len(message) > HEAD + TAIL:
+        message = f"{message[:HEAD]}\n...\n{message[-TAIL:]}"
+    file, line = _place(traceback)
+    if isinstance(error, SyntaxError) and error.filename and not _is_library(error.filename):
+        file, line = error.filename, error.lineno or 0
+    channel.send("exception", type=name, message=message, file=file, line=line)
+
+
+def _place(traceback: TracebackType | None) -> tuple[str, int]:
+    """Return the innermost line of the user's own code: the last one outside of libraries."""
+    place = ("", 0)
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not _is_library(file):
+            place = (file, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return place
+
+
+def _is_library(file: str) -> bool:
+    harness = __file__.partition("collectors")[0]
+    return (
+        "site-packages" in file
+        or "dist-packages" in file
+        or file.startswith(("<", harness, sys.base_prefix + "/lib/"))
+    )

@@ -14,8 +14,7 @@ from gpuadvisor.domain.profile import Range
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.profiling import explaining
-from gpuadvisor.profiling.agreeing import agreed
-from gpuadvisor.profiling.explaining import Profiled, explain, explanation_of
+from gpuadvisor.profiling.explaining import Profiled, agreed, explain, explanation_of
 from gpuadvisor.profiling.project_files import project_files
 from gpuadvisor.reports.gate.explanation import cause_sentence, lead
 from gpuadvisor.rules.facts.functions import function_times

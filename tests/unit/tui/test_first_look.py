@@ -9,8 +9,7 @@ from rich.console import Console
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tui.first_look import FirstLook, loader_bound
-from gpuadvisor.tui.progress import ConsoleProgress
+from gpuadvisor.tui.progress import ConsoleProgress, FirstLook, loader_bound
 from tests.simulation import measurement
 
 

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.collectors.nvml.own_processes import cuda_processes, in_their_place
-from gpuadvisor.collectors.nvml.processes import GpuProcesses, ProcessFacts
+from gpuadvisor.collectors.nvml.processes import (
+    GpuProcesses,
+    ProcessFacts,
+    cuda_processes,
+    in_their_place,
+)
 
 FIRST = "GPU-fa4e0000-0000-4000-8000-000000000000"
 LISTED = """

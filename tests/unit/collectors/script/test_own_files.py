@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
+from gpuadvisor.collectors.script.child.loop_imports import OwnFiles
 from gpuadvisor.collectors.script.child.loop_rewriting import rewrite
-from gpuadvisor.collectors.script.child.own_files import OwnFiles
 
 MAIN = """\
     for epoch in range(9):

@@ -5,7 +5,7 @@ import numpy as np
 from gpuadvisor.domain.profile import Range
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.alike import calls_alike, work_alike
+from gpuadvisor.rules.facts.placing import calls_alike, work_alike
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from tests.profiles import Made
