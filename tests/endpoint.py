@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from gpuadvisor.daemon.configuration import Address, Prometheus
+from gpuadvisor.daemon.configuration import Prometheus
+from gpuadvisor.daemon.configured_values import Address
 from gpuadvisor.daemon.exporter import Exporter
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.daemon.hosts import Host

@@ -14,7 +14,7 @@ from gpuadvisor.commands._arguments import add_actions, add_json, run_action
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.daemon.configuration import Address
+    from gpuadvisor.daemon.configured_values import Address
 
 EXAMPLE = "example: gpuadvisor daemon start --prometheus 127.0.0.1:9465"
 
@@ -162,7 +162,7 @@ def _settings(args: argparse.Namespace) -> list[str]:
 
 
 def _address(given: str | None) -> Address | None:
-    from gpuadvisor.daemon.configuration import Address, Wrong
+    from gpuadvisor.daemon.configured_values import Address, Wrong
 
     if given is None:
         return None

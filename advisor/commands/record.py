@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.daemon import sources
-    from gpuadvisor.daemon.configuration import SecondOrMore, Wrong
+    from gpuadvisor.daemon.configured_values import SecondOrMore, Wrong
     from gpuadvisor.errors import UsageError
     from gpuadvisor.interruption import stoppable
 

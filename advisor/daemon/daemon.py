@@ -20,7 +20,8 @@ from msgspec import structs
 
 from gpuadvisor.daemon import configuration, log, sources
 from gpuadvisor.daemon.alerts import Alerts, Dispatchers, Identity
-from gpuadvisor.daemon.configuration import Address, Configuration, Prometheus
+from gpuadvisor.daemon.configuration import Configuration, Prometheus
+from gpuadvisor.daemon.configured_values import Address
 from gpuadvisor.daemon.digest import Digests
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.daemon.job_profiles import JobProfiles

@@ -20,7 +20,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from gpuadvisor.daemon.alerts import host
-from gpuadvisor.daemon.configuration import KINDS, Prometheus
+from gpuadvisor.daemon.configuration import Prometheus
+from gpuadvisor.daemon.configured_values import KINDS
 from gpuadvisor.daemon.exposition_text import labelled
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.domain.accumulators import Latest

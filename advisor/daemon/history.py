@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpuadvisor.daemon.configuration import Seconds, Wrong
+from gpuadvisor.daemon.configured_values import Seconds, Wrong
 from gpuadvisor.daemon.store import store_folder
 from gpuadvisor.domain.telemetry import HOST
 from gpuadvisor.errors import AdvisorError, UsageError

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from gpuadvisor.daemon.bounded_server import REQUEST_S, BoundedServer
-from gpuadvisor.daemon.configuration import Group
+from gpuadvisor.daemon.configured_values import Group
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.telemetry.files import DAY_S, day_begin
 from gpuadvisor.storage.telemetry.jobs import JobsAnswer, hidden_use, stored_uses

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.daemon import configuration
+from gpuadvisor.daemon import configuration, configured_values
 from gpuadvisor.daemon.configuration import AlertRule, Configuration, Prometheus, Retention
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.errors import UsageError
@@ -255,4 +255,4 @@ def test_the_documentation_shows_every_key_and_is_right():
 def test_the_documentation_explains_every_kind():
     page = (Path(__file__).parents[3] / "docs" / "daemon.md").read_text("utf-8")
     table = page.partition("| kind | begins |")[2]
-    assert [kind for kind in configuration.KINDS if f"`{kind}`" not in table] == []
+    assert [kind for kind in configured_values.KINDS if f"`{kind}`" not in table] == []

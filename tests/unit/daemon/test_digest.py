@@ -7,7 +7,8 @@ from threading import Thread
 
 import pytest
 
-from gpuadvisor.daemon.configuration import DayOrMore, Jobs, Webhook
+from gpuadvisor.daemon.configuration import Jobs
+from gpuadvisor.daemon.configured_values import DayOrMore, Webhook
 from gpuadvisor.daemon.digest import SENT, Digests
 from tests.simulated_jobs import BEGIN_S
 from tests.telemetry import frame, sample

@@ -19,7 +19,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as families
 
 from gpuadvisor.daemon import bounded_server
-from gpuadvisor.daemon.configuration import Address, Prometheus
+from gpuadvisor.daemon.configuration import Prometheus
+from gpuadvisor.daemon.configured_values import Address
 from gpuadvisor.daemon.exporter import CLIENTS, Exporter
 from gpuadvisor.daemon.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
 from gpuadvisor.daemon.exposition_text import encoder

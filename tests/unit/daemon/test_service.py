@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuadvisor.daemon import daemon
-from gpuadvisor.daemon.configuration import Address, Configuration, Group, Prometheus
+from gpuadvisor.daemon.configuration import Configuration, Prometheus
+from gpuadvisor.daemon.configured_values import Address, Group
 from gpuadvisor.daemon.daemon import Requests, Service, Setting
 from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
