@@ -9,6 +9,7 @@ from typing import Any
 from gpuadvisor.domain.kernel_records import KernelResult
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.reports import figures, kernels_document
+from gpuadvisor.reports.json_fields import fields
 from gpuadvisor.rules.facts.ceilings import OF_DTYPE, Ceilings, Peak
 from gpuadvisor.rules.facts.roofline import MEMORY, Bound, Position, position
 from gpuadvisor.tuners.parameter_importance import Importance, importances, unexplained
@@ -17,6 +18,12 @@ _ON_TENSOR_CORES = {"fp32": "tf32", "fp64": "fp64_tensor"}
 """Ceiling of what is faster than its precision's own can be: it computes on tensor cores."""
 _SHOWN = 3
 """Parameters that the text names."""
+_CEILING = "value unit source measured"
+_POSITION = (
+    "bytes_per_s flops_per_s flops_per_byte=intensity_flops_per_byte memory_share compute_share"
+    " bound"
+)
+"""Fields in JSON, as `fields` takes them."""
 
 
 @dataclass(frozen=True)
@@ -151,34 +158,10 @@ def _roofline(found: KernelOutcome) -> dict[str, Any] | None:
         return None
     return {
         "precision": found.precision or None,
-        "memory_ceiling": _ceiling(found.memory),
-        "compute_ceiling": _ceiling(found.compute),
-        "default": _position(found.default),
-        "best": _position(found.best),
-    }
-
-
-def _ceiling(peak: Peak | None) -> Mapping[str, Any] | None:
-    if peak is None:
-        return None
-    return {
-        "value": peak.value,
-        "unit": peak.unit,
-        "source": peak.source,
-        "measured": peak.measured,
-    }
-
-
-def _position(at: Position | None) -> Mapping[str, Any] | None:
-    if at is None:
-        return None
-    return {
-        "bytes_per_s": at.bytes_per_s,
-        "flops_per_s": at.flops_per_s,
-        "flops_per_byte": at.intensity_flops_per_byte,
-        "memory_share": at.memory_share,
-        "compute_share": at.compute_share,
-        "bound": str(at.bound),
+        "memory_ceiling": found.memory and fields(found.memory, _CEILING),
+        "compute_ceiling": found.compute and fields(found.compute, _CEILING),
+        "default": found.default and fields(found.default, _POSITION),
+        "best": found.best and fields(found.best, _POSITION),
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Column, Section, Table
+from gpuadvisor.reports.json_fields import fields
 from gpuadvisor.reports.render_text import Line, table_lines
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 APART_NS = 1_000_000
 """Difference of two ranks' clocks that is said. [own]"""
 _NAME, _SHARE, _WORDS = 14, 12, 14
+_FIELDS = (
+    "name device run_ns busy_ns idle_ns computing_ns communicating_ns exposed_ns waiting_ns"
+    " transferring_ns clock_apart_ns"
+)
+"""Of each rank, in JSON."""
 
 
 def ranks_section(ranks: Ranks) -> Section:
@@ -60,17 +66,7 @@ def ranks_json(ranks: Ranks) -> dict[str, Any]:
         lateness = late.get(place)
         last_of = lateness.collectives if lateness else ranks.collectives
         every.append({
-            "name": each.name,
-            "device": each.device,
-            "run_ns": each.run_ns,
-            "busy_ns": each.busy_ns,
-            "idle_ns": each.idle_ns,
-            "computing_ns": each.computing_ns,
-            "communicating_ns": each.communicating_ns,
-            "exposed_ns": each.exposed_ns,
-            "waiting_ns": each.waiting_ns,
-            "transferring_ns": each.transferring_ns,
-            "clock_apart_ns": each.clock_apart_ns,
+            **fields(each, _FIELDS),
             "collectives": None if ranks.unmatched else last_of,
             "collectives_last": None if ranks.unmatched else (lateness.last if lateness else 0),
             "latest_ns": None if ranks.unmatched else (lateness.longest_ns if lateness else 0),
