@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuadvisor.pytest_plugin.fixture import GpuBenchmark
     from gpuadvisor.pytest_plugin.session import Session
 
@@ -30,15 +32,22 @@ AHEAD = ("gpuadvisor_base", "gpu_benchmark_record", "gpu_benchmark_check")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options; all begin with our own words, as one name twice stops pytest."""
-    group = parser.getgroup("gpu-benchmark", "benchmarks of GPU code (gpuadvisor)")
-    add = group.addoption
+    add = parser.getgroup("gpu-benchmark", "benchmarks of GPU code (gpuadvisor)").addoption
+    parser.addini("gpu_benchmark_no_gpu", "as --gpu-benchmark-no-gpu", default="cpu")
+    _add_measuring(add)
+    _add_tables(add)
+    _add_comparing(add)
+    # A process of one side of a comparison: the folder with the tests to run, for their times.
+    add("--gpu-benchmark-side", metavar="FOLDER", help="used by the plugin itself")
+
+
+def _add_measuring(add: Callable[..., None]) -> None:
     add(
         "--gpu-benchmark-no-gpu",
         choices=NO_GPU,
         help="what becomes of benchmarks where torch can use no GPU: timed on the CPU, skipped or "
         "failed (ini: gpu_benchmark_no_gpu; default: cpu)",
     )
-    parser.addini("gpu_benchmark_no_gpu", "as --gpu-benchmark-no-gpu", default="cpu")
     add(
         "--gpu-benchmark-flush-l2",
         action="store_true",
@@ -58,6 +67,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=5,
         help="least rounds of each benchmark, however long they take (default: 5)",
     )
+
+
+def _add_tables(add: Callable[..., None]) -> None:
     add(
         "--gpu-benchmark-json",
         metavar="PATH",
@@ -85,6 +97,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"what tests of a table have in common: {', '.join(GROUPINGS)}, param:NAME, or "
         "several of them with commas (default: group)",
     )
+
+
+def _add_comparing(add: Callable[..., None]) -> None:
     flags = {
         "disable": "call the functions of benchmarks once, and do not time them",
         "skip": "skip tests with benchmarks",
@@ -119,8 +134,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="shell command for each version's folder before its first run, such as 'pip install "
         "--no-build-isolation -e .'; what it installs is gone afterwards",
     )
-    # A process of one side of a comparison: the folder with the tests to run, for their times.
-    add("--gpu-benchmark-side", metavar="FOLDER", help="used by the plugin itself")
 
 
 def _columns(text: str) -> tuple[str, ...]:

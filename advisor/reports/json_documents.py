@@ -69,42 +69,14 @@ def profile_json(report: ProfileReport) -> Json:
             "name count self_device_ns total_device_ns host_ns",
         ),
         "rooflines": _rooflines(facts),
-        "copies": [
-            {
-                "device": each.device,
-                "direction": each.direction.name.lower(),
-                "source": each.source.name.lower(),
-                "destination": each.destination.name.lower(),
-                **fields(each, "count bytes time_ns exposed_ns bandwidth_bytes_per_s"),
-            }
-            for each in facts.copies
-        ],
-        "communication": [
-            {
-                **fields(each, "device time_ns exposed_ns"),
-                "collectives": rows(
-                    each.collectives[:MOST_ROWS],
-                    "name? group? group_size count time_ns exposed_ns bytes"
-                    " bus_bandwidth_bytes_per_s best_bus_bandwidth_bytes_per_s",
-                ),
-            }
-            for each in facts.communication
-        ],
+        "copies": _copies(facts),
+        "communication": _communication(facts),
         "launching": rows(
             queues,
             "device kernels short_kernels launched starved call_p50_ns latency_p50_ns"
             " latency_p95_ns depth_p50 depth_max",
         ),
-        "memory": [
-            {
-                "device": _known(use.device),
-                **fields(use, "peak_allocated_bytes peak_reserved_bytes peak_ns older_bytes"),
-                "curve": use.curve,
-                "alive_at_peak": rows(use.alive_at_peak, "bytes time_ns operator?"),
-                "held_by": _held_by(facts, use.device),
-            }
-            for use in facts.memory
-        ],
+        "memory": _memory(facts),
         "gaps": [
             {
                 "device": idle.device,
@@ -117,6 +89,46 @@ def profile_json(report: ProfileReport) -> Json:
         "not_measured": facts.not_measured,
         "warnings": [*report.problems, *header.warnings],
     })  # fmt: skip
+
+
+def _copies(facts: Facts) -> list[Json]:
+    return [
+        {
+            "device": each.device,
+            "direction": each.direction.name.lower(),
+            "source": each.source.name.lower(),
+            "destination": each.destination.name.lower(),
+            **fields(each, "count bytes time_ns exposed_ns bandwidth_bytes_per_s"),
+        }
+        for each in facts.copies
+    ]
+
+
+def _communication(facts: Facts) -> list[Json]:
+    return [
+        {
+            **fields(each, "device time_ns exposed_ns"),
+            "collectives": rows(
+                each.collectives[:MOST_ROWS],
+                "name? group? group_size count time_ns exposed_ns bytes"
+                " bus_bandwidth_bytes_per_s best_bus_bandwidth_bytes_per_s",
+            ),
+        }
+        for each in facts.communication
+    ]
+
+
+def _memory(facts: Facts) -> list[Json]:
+    return [
+        {
+            "device": _known(use.device),
+            **fields(use, "peak_allocated_bytes peak_reserved_bytes peak_ns older_bytes"),
+            "curve": use.curve,
+            "alive_at_peak": rows(use.alive_at_peak, "bytes time_ns operator?"),
+            "held_by": _held_by(facts, use.device),
+        }
+        for use in facts.memory
+    ]
 
 
 def _held_by(facts: Facts, device: int) -> Json | None:

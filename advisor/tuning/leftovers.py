@@ -102,16 +102,16 @@ def _content(folder: str) -> tuple[dict[str, tuple[int, int]] | None, list[str]]
     files: dict[str, tuple[int, int]] = {}
     inner: list[str] = []
     try:
-        with os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda each: each.name):
-                if entry.name in ENVIRONMENT_FILES:
-                    return None, []
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in NOT_LOOKED_INTO:
-                        inner.append(entry.path)
-                    continue
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda each: each.name)
+        if any(entry.name in ENVIRONMENT_FILES for entry in entries):
+            return None, []
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
                 status = entry.stat(follow_symlinks=False)
                 files[entry.path] = (status.st_size, status.st_mtime_ns)
+            elif entry.name not in NOT_LOOKED_INTO:
+                inner.append(entry.path)
     except OSError:  # not for us to read, or gone meanwhile
         return None, []
     return files, inner

@@ -134,28 +134,34 @@ class Recording:
             lines = _Lines(file)
             read = lines.read()
             next(read, None)
+            decoded = _decoded(read)
             last_s, damaged_at, words = 0.0, -1, ""
-            while True:
-                try:
-                    for line in read:
-                        frame = decode(line)
-                        if damaged_at >= 0:
-                            if frame.time_s <= last_s:
-                                continue  # it was read before
-                            event = _damage(lines.begin - damaged_at, last_s, frame.time_s)
-                            frame = replace(frame, events=(event, *frame.events))
-                            damaged_at = -1
-                        last_s = frame.time_s
-                        yield frame
-                    break
-                except ValueError as error:
-                    words = str(error)
+            while (frame := next(decoded, None)) is not None:
+                if isinstance(frame, ValueError):
+                    words = str(frame)
                     damaged_at = damaged_at if damaged_at >= 0 else lines.at
                     lines = _Lines(file, _next_flush(file, max(lines.at, lines.begin + 1)))
-                    read = lines.read()
+                    decoded = _decoded(lines.read())
+                    continue
+                if damaged_at >= 0:
+                    if frame.time_s <= last_s:
+                        continue  # it was read before
+                    event = _damage(lines.begin - damaged_at, last_s, frame.time_s)
+                    frame = replace(frame, events=(event, *frame.events))
+                    damaged_at = -1
+                last_s = frame.time_s
+                yield frame
             if damaged_at >= 0:
                 event = _damage(lines.begin - damaged_at, last_s, None, words)
                 yield Frame(last_s, events=(event,))
+
+
+def _decoded(lines: Iterator[bytes]) -> Iterator[Frame | ValueError]:
+    """Yield the frames of lines, and last what is wrong with the one that is damaged."""
+    try:
+        yield from map(decode, lines)
+    except ValueError as error:
+        yield error
 
 
 class _Lines:

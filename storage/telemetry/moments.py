@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.accumulators import Latest, Reading
-from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, SamplingInterval
+from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, SamplingInterval
 from gpuadvisor.domain.moment import (
     LOOK_BACK_S,
     PROCESSES_LOOK_BACK_S,
@@ -29,6 +29,8 @@ from gpuadvisor.storage.telemetry.schema import (
 )
 
 if TYPE_CHECKING:
+    from sqlite3 import Connection
+
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
 POLL_S = SamplingInterval.NORMAL.period_s
@@ -176,19 +178,24 @@ def _rows(
         names = device_names(connection)
         for table in tables:
             begin_s = time_s // table.period_s * table.period_s
-            known = present(connection, table) if connection else set()
-            columns = [column.name for column in table.columns if column.name in known]
-            query = f"SELECT gpu, {', '.join(columns)} FROM {table.name} WHERE ts = ?"
-            for number, *values in rows(connection if columns else None, query, (begin_s,)):
-                row = dict(zip(columns, values, strict=True))
-                device = names[number]
-                for metric in table.metrics:
-                    value = row.get(metric.name)
-                    if value is None:
-                        continue
-                    found = Reading(value, State.OK, begin_s)
-                    readings.setdefault(device, {})[metric.name] = found
-                    if metric.kind is Kind.GAUGE:
-                        low, high = row[f"min_{metric.name}"], row[f"max_{metric.name}"]
-                        ranges.setdefault(device, {})[metric.name] = (low, high)
+            for number, metric, row in _known(connection, table, begin_s):
+                device, found = names[number], Reading(row[metric.name], State.OK, begin_s)
+                readings.setdefault(device, {})[metric.name] = found
+                if metric.kind is Kind.GAUGE:
+                    low, high = row[f"min_{metric.name}"], row[f"max_{metric.name}"]
+                    ranges.setdefault(device, {})[metric.name] = (low, high)
     return (readings, ranges) if readings else None
+
+
+def _known(
+    connection: Connection | None, table: Table, begin_s: float
+) -> Iterator[tuple[int, Metric, dict[str, Number]]]:
+    """Yield the device's number, a metric that it has in a row of that time, and the row."""
+    stored = present(connection, table) if connection else set()
+    columns = [column.name for column in table.columns if column.name in stored]
+    query = f"SELECT gpu, {', '.join(columns)} FROM {table.name} WHERE ts = ?"
+    for number, *values in rows(connection if columns else None, query, (begin_s,)):
+        row = dict(zip(columns, values, strict=True))
+        for metric in table.metrics:
+            if row.get(metric.name) is not None:
+                yield number, metric, row
