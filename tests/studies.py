@@ -28,6 +28,7 @@ from gpuadvisor.domain.study import (
     TrialState,
     Verdict,
 )
+from gpuadvisor.storage.database import Store
 
 GIB = 2**30
 
@@ -365,3 +366,11 @@ def snippets() -> tuple[Snippet, ...]:
             'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = model(batch)',
         ),
     )
+
+
+def create(store: Store, result: StudyResult, folder: str = "") -> None:
+    """Store that the study begins whose result this is."""
+    store.create_study(
+        result.study, result.script, result.args, result.environment, result.level,
+        result.objective, result.started, folder, result.is_module, result.verifies,
+    )  # fmt: skip

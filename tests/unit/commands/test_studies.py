@@ -12,7 +12,7 @@ from gpuadvisor.domain.study import Speedup, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from tests.json_page import documented
-from tests.studies import environment, study, study_without_gain
+from tests.studies import create, environment, study, study_without_gain
 
 
 @pytest.fixture
@@ -25,18 +25,7 @@ def keep(tmp_path, monkeypatch):
         # No trials: a list shows none, and each takes its time to store.
         result = replace(result or study(), study=name, **{"trials": (), **changes})
         with open_store() as store:
-            store.create_study(
-                name,
-                result.script,
-                result.args,
-                result.environment,
-                result.level,
-                result.objective,
-                result.started,
-                folder,
-                result.is_module,
-                result.verifies,
-            )
+            create(store, result, folder)
             store.finish_study(result)
 
     return finished

@@ -21,6 +21,7 @@ from gpuadvisor.reports.study_document import print_summary, study_html, study_m
 from gpuadvisor.storage.database import open_store
 from tests.studies import (
     STUDIES,
+    create,
     inconclusive_study,
     rehearsal,
     snippets,
@@ -203,14 +204,7 @@ class TestTheSentences:
 def test_a_stored_study_reads_as_it_did(tmp_path, verdict):
     result = STUDIES[verdict]()
     with open_store(tmp_path / "gpuadvisor.db") as store:
-        store.create_study(
-            result.study,
-            result.script,
-            result.args,
-            result.environment,
-            result.level,
-            result.objective,
-        )
+        create(store, result)
         store.finish_study(result)
         stored = store.load_study(result.study)
     for show in FORMATS.values():

@@ -18,6 +18,7 @@ from gpuadvisor.domain.study import Equivalence, Objective, StudyResult, Trial, 
 from gpuadvisor.storage import codec
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.equivalence import is_broken
+from tests.studies import create
 
 BITS = 2**63
 WORDS = st.text(max_size=8) | st.sampled_from(["caf\udce9.py", "\x1b[1m", "nan", "\0", "学習"])
@@ -81,15 +82,7 @@ def store(tmp_path_factory):
 )
 @given(result=study_results(), early=st.booleans())
 def test_a_study_comes_back_as_it_was(store, result, early):
-    store.create_study(
-        result.study,
-        result.script,
-        result.args,
-        result.environment,
-        result.level,
-        result.objective,
-        result.started,
-    )
+    create(store, result)
     for trial in result.trials if early else ():
         store.add_trial(result.study, trial)
     store.finish_study(result)

@@ -1,8 +1,6 @@
 """A search by hand finds what pays, together too, and goes on where it was cut: `by_hand.py`."""
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -10,19 +8,13 @@ from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.study import TrialState
 from tests import simulation
+from tests.benchmark_files import loaded
 from tests.simulation import SimulatedEvaluator, Switch, quiet
-
-FILE = Path(__file__).parents[3] / "benchmarks" / "by_hand.py"
 
 
 @pytest.fixture(scope="module")
 def hand():
-    spec = importlib.util.spec_from_file_location("by_hand", FILE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["by_hand"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["by_hand"]
+    return loaded("by_hand")
 
 
 def search_of(hand, model, switches, affordable=lambda share: True, **options):

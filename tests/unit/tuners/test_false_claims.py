@@ -1,19 +1,16 @@
 """Studies of nothing find nothing, and real gains are found: `benchmarks/false_claims.py`."""
 
-import importlib.util
 import random
-import sys
 from functools import partial
 from itertools import cycle
-from pathlib import Path
 
 import pytest
 
 from gpuadvisor.tuners import proof
 from tests import simulation
+from tests.benchmark_files import loaded
 from tests.simulation import recorded_runs
 
-FILE = Path(__file__).parents[3] / "benchmarks" / "false_claims.py"
 STUDIES = 150
 MOST = 4
 """Most claims in 150 studies at 1 in 200 that all but one of 1,000 tests would see by chance."""
@@ -21,12 +18,7 @@ MOST = 4
 
 @pytest.fixture(scope="module")
 def rates():
-    spec = importlib.util.spec_from_file_location("false_claims", FILE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["false_claims"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["false_claims"]
+    return loaded("false_claims")
 
 
 NOISES = (

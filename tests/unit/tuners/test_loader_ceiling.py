@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import random
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,22 +14,17 @@ from gpuadvisor.domain.screening import Ratio
 from gpuadvisor.tuners.loader_ceiling import CACHED, is_too_little, may_wait, worthless
 from gpuadvisor.tuners.space import Parameter, Space
 from tests import simulation
+from tests.benchmark_files import loaded
 from tests.live_simulation import LiveScript, screened
 from tests.simulation import Switch, measurement, space_of
 
-FILE = Path(__file__).parents[3] / "benchmarks" / "screening_waiting.py"
 SPACE = Space((Parameter("dataloader_workers", (8, 4)), Parameter("tf32", (True,))))
 BEST = {"tf32": True}
 
 
 @pytest.fixture(scope="module")
 def waiting():
-    spec = importlib.util.spec_from_file_location("screening_waiting", FILE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["screening_waiting"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["screening_waiting"]
+    return loaded("screening_waiting")
 
 
 def found(step_ms, noise=None, limit_s=math.inf, names=("tf32",), **options):

@@ -1,19 +1,16 @@
 """Proofs whose processes time both sides in turns: `benchmarks/proofs_in_turns.py`, with few
 studies, and what they rest on."""
 
-import importlib.util
 import math
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from gpuadvisor.domain.study import InTurns
 from gpuadvisor.tuners.statistics import Pair, proven_ratio, ratio_in_turns
 from tests import simulation
+from tests.benchmark_files import loaded
 
-FILE = Path(__file__).parents[3] / "benchmarks" / "proofs_in_turns.py"
 STUDIES = 60
 MOST = 2
 """Most claims in 60 studies at 1 in 200 that all but three of 1,000 tests would see by chance."""
@@ -21,12 +18,7 @@ MOST = 2
 
 @pytest.fixture(scope="module")
 def rates():
-    spec = importlib.util.spec_from_file_location("proofs_in_turns", FILE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["proofs_in_turns"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["proofs_in_turns"]
+    return loaded("proofs_in_turns")
 
 
 @pytest.mark.parametrize(("within", "pairs"), [(0.005, 4), (0.01, 6), (0.02, 8)])

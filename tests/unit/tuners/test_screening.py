@@ -1,13 +1,10 @@
 """Live screening: what pays is found, what does not is told from it, and time is kept."""
 
-import importlib.util
 import math
 import random
-import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -17,20 +14,14 @@ from gpuadvisor.tuners.screening.factorial import Factorial, factors_of
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS
 from gpuadvisor.tuners.space import Space
 from tests import simulation
+from tests.benchmark_files import loaded
 from tests.live_simulation import LiveScript, screened
 from tests.simulation import Switch, multiplied, space_of
-
-FILE = Path(__file__).parents[3] / "benchmarks" / "screening_errors.py"
 
 
 @pytest.fixture(scope="module")
 def errors():
-    spec = importlib.util.spec_from_file_location("screening_errors", FILE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["screening_errors"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["screening_errors"]
+    return loaded("screening_errors")
 
 
 def quiet(seed=1, between=0.002):

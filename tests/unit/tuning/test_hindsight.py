@@ -1,10 +1,7 @@
 """What fresh processes said of what was screened, and how often they contradicted."""
 
-import importlib.util
 import random
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,19 +10,14 @@ from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.domain.study import Speedup, Trial, TrialState
 from gpuadvisor.tuning.hindsight import in_hindsight
 from tests import studies
+from tests.benchmark_files import loaded
 
-FILE = Path(__file__).parents[3] / "benchmarks" / "screening_refuted.py"
 BOTH = {"tf32": True, "compile": True}
 
 
 @pytest.fixture(scope="module")
 def table():
-    spec = importlib.util.spec_from_file_location("screening_refuted", FILE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["screening_refuted"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["screening_refuted"]
+    return loaded("screening_refuted")
 
 
 def screened(knob="tf32", state=ScreenedAs.KEPT):

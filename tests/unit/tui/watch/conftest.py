@@ -7,6 +7,9 @@ import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual._doc import take_svg_screenshot
 
+from gpuadvisor.daemon import remote as remote_module
+from tests.unit.tui.watch.several import Machines
+
 
 @pytest.fixture(autouse=True)
 def same_everywhere(monkeypatch):
@@ -17,6 +20,14 @@ def same_everywhere(monkeypatch):
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture
+def machines(monkeypatch):
+    monkeypatch.setattr(remote_module, "SILENT_S", 1e6)  # however long a test takes
+    made = Machines()
+    yield made
+    made.close()
 
 
 class Picture(SingleFileSnapshotExtension):

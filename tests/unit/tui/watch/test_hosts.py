@@ -24,15 +24,7 @@ from gpuadvisor.tui.watch.table import text_of
 from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import START_S, frame, sample
 from tests.telemetry_store import stored
-from tests.unit.tui.watch.several import IDLE, XID, Machines
-
-
-@pytest.fixture
-def machines(monkeypatch):
-    monkeypatch.setattr(remote_module, "SILENT_S", 1e6)  # however long a test takes
-    made = Machines()
-    yield made
-    made.close()
+from tests.unit.tui.watch.several import IDLE, XID
 
 
 def texts(watched, width=100, height=30, chosen=0):

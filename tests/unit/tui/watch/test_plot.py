@@ -1,7 +1,5 @@
 """A chart of characters: what is known is drawn, what is not is blank, with and without braille."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,15 +10,6 @@ from gpuadvisor.tui.watch.cells import Style
 
 BEGIN_S = 1_700_002_800.0
 GLYPHS = pytest.mark.parametrize("glyphs", [plot.DOTTED, plot.PLAIN], ids=["braille", "ascii"])
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def timeline(*columns, step_s=60.0, metric="power_w"):

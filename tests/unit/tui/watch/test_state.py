@@ -37,17 +37,6 @@ class Frames:
         pass
 
 
-@pytest.fixture(autouse=True)
-def utc(monkeypatch):
-    import time
-
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
 @pytest.fixture
 def now():
     return [0.0]

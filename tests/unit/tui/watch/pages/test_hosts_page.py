@@ -13,19 +13,11 @@ from tests.endpoint import Endpoint
 from tests.telemetry import START_S, frame, sample
 from tests.telemetry_store import stored
 from tests.unit.tui.watch.screens import screen_text, shown
-from tests.unit.tui.watch.several import XID, Machines
+from tests.unit.tui.watch.several import XID
 
 pytestmark = pytest.mark.asyncio
 SETTLED = ("never heard: ", "Xid 79", "quiet   2 GPUs")
 """What is on the screen once all of `Machines.trouble` were asked, so that their order is final."""
-
-
-@pytest.fixture
-def machines(monkeypatch):
-    monkeypatch.setattr(remote_module, "SILENT_S", 1e6)  # however long a test takes
-    made = Machines()
-    yield made
-    made.close()
 
 
 async def test_enter_opens_the_machine_that_is_chosen_and_0_returns(machines):
