@@ -159,3 +159,29 @@ def thread_keys(
     # Without overflow, as both are at most as many as rows.
     _, numbers = numbered(of_process * len(threads) + of_thread)
     return numbers[: len(process)], numbers[len(process) :]
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """Times in which something with a number ran on a thread, one within another or apart."""
+
+    begin_ns: IntArray
+    end_ns: IntArray
+    process: IntArray
+    thread: IntArray
+    number: IntArray
+    """The number of what ran."""
+
+    def row_at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
+        """Return the row of the innermost that ran at each time on its thread, or UNKNOWN."""
+        if not len(self.begin_ns) or not len(time_ns):
+            return np.full(len(time_ns), UNKNOWN, np.int64)
+        own, asked = thread_keys(self.process, self.thread, process, thread)
+        return enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
+
+    def of_rows(self, rows: IntArray) -> IntArray:
+        """Return the number of what ran in each row; UNKNOWN of UNKNOWN."""
+        if not len(self.begin_ns):
+            return rows
+        found: IntArray = np.where(rows == UNKNOWN, UNKNOWN, self.number[np.maximum(rows, 0)])
+        return found

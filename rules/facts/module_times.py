@@ -44,8 +44,8 @@ def module_times(facts: Facts) -> tuple[ModuleTime, ...]:
     count = len(found.names)
     if not count:
         return ()
-    calls = np.bincount(found.module, minlength=count)
-    host = np.bincount(found.module, (found.end_ns - found.begin_ns).astype(np.float64), count)
+    calls = np.bincount(found.number, minlength=count)
+    host = np.bincount(found.number, (found.end_ns - found.begin_ns).astype(np.float64), count)
     forward, backward = map(found.with_held, facts.places.work_by_module())
     idle = found.with_held(facts.places.idle_by_module())
     held: dict[int, list[int]] = {}

@@ -11,41 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile, Range
-from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends
-from gpuadvisor.rules.facts.joins import call_tree, enclosing, thread_keys
+from gpuadvisor.rules.facts.intervals import FloatArray, ends
+from gpuadvisor.rules.facts.joins import Ran, call_tree, thread_keys
 
 MARK = "nn.Module: "
 """How PyTorch's names of ranges begin that are calls of modules."""
 
 
 @dataclass(frozen=True, eq=False)
-class Modules:
-    """Calls of modules, and the tree of their paths."""
+class Modules(Ran):
+    """Calls of modules by their numbers, and the tree of their paths."""
 
-    begin_ns: IntArray
-    end_ns: IntArray
-    process: IntArray
-    thread: IntArray
-    module: IntArray
-    """The number of each call's module."""
     names: tuple[str, ...]
     """The last part of each module's path; a module comes after the one that holds it."""
     parents: tuple[int, ...]
     """The number of the module that holds each; UNKNOWN of an outermost one."""
-
-    def row_at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
-        """Return the row of the innermost call of a module at each time on its thread."""
-        if not len(self.begin_ns) or not len(time_ns):
-            return np.full(len(time_ns), UNKNOWN, np.int64)
-        own, asked = thread_keys(self.process, self.thread, process, thread)
-        return enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
-
-    def of_rows(self, rows: IntArray) -> IntArray:
-        """Return the number of the module of each row; UNKNOWN of UNKNOWN."""
-        if not len(self.begin_ns):
-            return rows
-        found: IntArray = np.where(rows == UNKNOWN, UNKNOWN, self.module[np.maximum(rows, 0)])
-        return found
 
     def path(self, module: int) -> str:
         """Return the path of a module; empty of UNKNOWN."""

@@ -28,12 +28,10 @@ from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.idle import split_gaps
 from gpuadvisor.rules.facts.idle_causes import IDLE_CAUSES, Cause, Gaps
 from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped, union
-from gpuadvisor.rules.facts.joins import enclosing, thread_keys
+from gpuadvisor.rules.facts.joins import Ran, enclosing, thread_keys
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.backward import Moments
-    from gpuadvisor.rules.facts.modules import Modules
-    from gpuadvisor.rules.facts.sources import Sources
     from gpuadvisor.rules.facts.summary import Facts
 
 MOSTLY = 0.5
@@ -255,7 +253,7 @@ class Places:
 
     def _found(
         self,
-        told: Sources | Modules,
+        told: Ran,
         where: Moments,
         moved: Moments,
         held: IntArray,

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Profile, Range
 from gpuadvisor.rules.facts.intervals import IntArray, ends
-from gpuadvisor.rules.facts.joins import enclosing, thread_keys
+from gpuadvisor.rules.facts.joins import Ran
 
 _FRAME = re.compile(r"(?P<file>[^<>()]+\.py)\((?P<line>\d+)\): (?P<function>.*)")
 """PyTorch's way to write a frame: `train.py(12): main`."""
@@ -46,30 +46,11 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Sources:
-    """Times in which code of the user's own ran, or an operator that it called."""
+class Sources(Ran):
+    """Times in which code of the user's own ran, or an operator that it called; numbers are those
+    of its lines."""
 
-    begin_ns: IntArray
-    end_ns: IntArray
-    process: IntArray
-    thread: IntArray
-    line: IntArray
-    """The number of its line in `lines`."""
     lines: tuple[Line, ...]
-
-    def row_at(self, time_ns: IntArray, process: IntArray, thread: IntArray) -> IntArray:
-        """Return the row that says which line was running at each time on its thread."""
-        if not len(self.begin_ns) or not len(time_ns):
-            return np.full(len(time_ns), UNKNOWN, np.int64)
-        own, asked = thread_keys(self.process, self.thread, process, thread)
-        return enclosing(self.begin_ns, self.end_ns, own, time_ns, asked)
-
-    def of_rows(self, rows: IntArray) -> IntArray:
-        """Return the number of each row's line in `lines`; UNKNOWN of UNKNOWN."""
-        if not len(self.begin_ns):
-            return rows
-        found: IntArray = np.where(rows == UNKNOWN, UNKNOWN, self.line[np.maximum(rows, 0)])
-        return found
 
 
 def own_line(frame: str) -> Line | None:
