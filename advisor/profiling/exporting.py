@@ -226,9 +226,8 @@ def _arrows(facts: Facts, places: Places) -> Iterator[str]:
 def _annotations(facts: Facts) -> Iterator[str]:
     """Yield the devices' idle times with their causes, on a track of their own above all."""
     process = 2 * OFFSET
-    parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
-    when = facts.starting, facts.host_recorded, facts.window.begin_ns, SHORTEST_GAP_NS
-    for number, (device, shorter, gaps) in enumerate(idle_gaps(*parts, *when)):
+    parts = facts.work, facts.launched, facts.threads, facts.window.begin_ns, SHORTEST_GAP_NS
+    for number, (device, shorter, gaps) in enumerate(idle_gaps(*parts)):
         if not number:
             yield from _own_process(process, ANNOTATIONS, UNKNOWN)
         name = f"GPU {device}"

@@ -200,10 +200,7 @@ def _stretch(whole: Facts) -> _Stretch | None:
     """Return the stretch with more than half of the kernels' time that is left when a run is cut at
     its single gaps: first at those that are no small part of it, then at those that are none of
     what is left."""
-    (_, found), *_ = split_gaps(
-        whole.work, whole.host, whole.launched, whole.launching, whole.loader_waits,
-        whole.starting, whole.host_recorded, whole.window.begin_ns,
-    )  # fmt: skip
+    (_, found), *_ = split_gaps(whole.work, whole.launched, whole.threads, whole.window.begin_ns)
     begin, end = found.times.begin_ns, found.times.end_ns
     single = np.flatnonzero(
         (end - begin >= SLOW_CALL_NS) & (alike_counts(whole.work, found) < AGAIN)

@@ -26,9 +26,7 @@ from gpuadvisor.rules.facts.intervals import (
     without,
 )
 from gpuadvisor.rules.facts.launches import ENQUEUING, Calls, LaunchingCalls
-from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
-from gpuadvisor.rules.facts.starting import Starting
 
 HOST_PACE_NS = 100_000
 """Pauses between two launches of eager PyTorch are shorter: 90 % of them below 42 to 142 us in
@@ -128,20 +126,10 @@ def launching_at(
 
 
 def idle(
-    work: DeviceWork,
-    host: Calls,
-    launched: LaunchingCalls,
-    launching: Operators,
-    waits: Waits,
-    starting: Starting,
-    host_recorded: bool,
-    span: tuple[int, int],
+    work: DeviceWork, launched: LaunchingCalls, threads: Threads, span: tuple[int, int]
 ) -> tuple[IdleTime, ...]:
     """Return why each device did not compute between two times, none for devices on which nothing
-    ran; all work of the devices lies between them.
-
-    `host_recorded` says whether anything of the host was recorded but its calls into CUDA."""
-    threads = Threads(host, launching_times(host, launching), waits, starting, host_recorded)
+    ran; all work of the devices lies between them."""
     reach = reach_ns(work, launched)
     return tuple(
         _of_device(work, launched, threads, device, rows, span, reach)
@@ -165,12 +153,8 @@ def reach_ns(work: DeviceWork, launched: LaunchingCalls) -> int:
 
 def idle_gaps(
     work: DeviceWork,
-    host: Calls,
     launched: LaunchingCalls,
-    launching: Operators,
-    waits: Waits,
-    starting: Starting,
-    host_recorded: bool,
+    threads: Threads,
     begin_ns: int,
     shortest_ns: int,
 ) -> Iterator[tuple[int, int, Iterator[IdleGap]]]:
@@ -179,26 +163,17 @@ def idle_gaps(
 
     They are described one by one, as they are asked for: a profile may have a million.
     """
-    parts = work, host, launched, launching, waits, starting, host_recorded, begin_ns
-    for device, found in split_gaps(*parts):
+    for device, found in split_gaps(work, launched, threads, begin_ns):
         places = np.flatnonzero(found.times.end_ns - found.times.begin_ns >= shortest_ns)
-        described = (_gap(work, host, launched, found, place) for place in places.tolist())
+        described = (_gap(work, threads.host, launched, found, place) for place in places.tolist())
         yield device, len(found.times) - len(places), described
 
 
 def split_gaps(
-    work: DeviceWork,
-    host: Calls,
-    launched: LaunchingCalls,
-    launching: Operators,
-    waits: Waits,
-    starting: Starting,
-    host_recorded: bool,
-    begin_ns: int,
+    work: DeviceWork, launched: LaunchingCalls, threads: Threads, begin_ns: int
 ) -> Iterator[tuple[int, Gaps]]:
     """Yield each device's number and its gaps with their causes, from the run's begin to the
     device's last work."""
-    threads = Threads(host, launching_times(host, launching), waits, starting, host_recorded)
     reach = reach_ns(work, launched)
     for device, rows in work.lasting_by_device():
         ran = work.intervals(rows)

@@ -215,9 +215,7 @@ class Places:
     @cached_property
     def _gaps(self) -> Sequence[tuple[int, Gaps]]:
         facts = self._facts
-        parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
-        when = facts.starting, facts.host_recorded, facts.window.begin_ns
-        return list(split_gaps(*parts, *when))
+        return list(split_gaps(facts.work, facts.launched, facts.threads, facts.window.begin_ns))
 
     @cached_property
     def _main(self) -> tuple[int, int]:

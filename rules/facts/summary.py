@@ -25,7 +25,8 @@ from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.host_idle import NOTHING, Doing, HostIdle, doing, host_idle
-from gpuadvisor.rules.facts.idle import IdleTime, idle, reach_ns
+from gpuadvisor.rules.facts.idle import IdleTime, idle, launching_times, reach_ns
+from gpuadvisor.rules.facts.idle_causes import Threads
 from gpuadvisor.rules.facts.kernels import (
     KernelShape,
     KernelTime,
@@ -153,10 +154,16 @@ class Facts:
         return window(self.busy, self.steps, waits, self.fitness.not_before_ns)
 
     @cached_property
+    def threads(self) -> Threads:
+        """What the threads of the host waited for."""
+        launching = launching_times(self.host, self.launching)
+        waits, once = self.loader_waits, self.starting
+        return Threads(self.host, launching, waits, once, self.host_recorded)
+
+    @cached_property
     def idle(self) -> tuple[IdleTime, ...]:
         """Why each device did not compute, over the whole window."""
-        parts = self.work, self.host, self.launched, self.launching, self.loader_waits
-        return idle(*parts, self.starting, self.host_recorded, self.window.span)
+        return idle(self.work, self.launched, self.threads, self.window.span)
 
     @cached_property
     def too_short(self) -> str | None:

@@ -377,9 +377,8 @@ def test_two_devices_are_judged_by_themselves(thread):
 def test_gaps_one_by_one_are_those_of_the_sums():
     facts = Facts(read_profile(DATA / "hta_a100_train_control.json.gz"))
     (whole,) = facts.idle
-    parts = facts.work, facts.host, facts.launched, facts.launching, facts.loader_waits
     ((device, shorter, gaps),) = idle_gaps(
-        *parts, facts.starting, facts.host_recorded, facts.window.begin_ns, 5_000
+        facts.work, facts.launched, facts.threads, facts.window.begin_ns, 5_000
     )
     found = list(gaps)
     assert (device, shorter + len(found)) == (whole.device, whole.gaps)
