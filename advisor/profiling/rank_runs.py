@@ -112,10 +112,10 @@ def import_folder(folder: Path, progress: Callable[[], AbstractContextManager[Pr
             f"The {len(names)} traces in {folder} are of different runs, or do not tell their rank:"
             f" diagnose one of them by its name, {', '.join(names[:MOST_NAMED])}{more}."
         )
-    return Folder(run, tuple(others), (*failed, *_others(run, others)))
+    return Folder(run, tuple(others), (*failed, *_others(others)))
 
 
-def _others(run: Run, others: Sequence[Run]) -> Iterable[str]:
+def _others(others: Sequence[Run]) -> Iterable[str]:
     if others:
         count = sum(len(each.records) for each in others)
         names = [each.records[0].name for each in others]

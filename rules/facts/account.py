@@ -19,7 +19,7 @@ import numpy as np
 from gpuadvisor.domain.profile import Direction
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work
 from gpuadvisor.rules.facts.idle import IdleGap, IdleTime
-from gpuadvisor.rules.facts.idle_causes import UNEXPLAINED, Cause
+from gpuadvisor.rules.facts.idle_causes import UNEXPLAINED
 from gpuadvisor.rules.facts.intervals import IntArray, numbered, uncovered_ns
 from gpuadvisor.rules.facts.kernel_families import COMMUNICATION, kind_of
 from gpuadvisor.rules.facts.time_breakdown import IDLE, BusyTime, TimeBreakdown, TimeCategory
@@ -218,6 +218,6 @@ def _beside(busy: BusyTime, filling: int) -> Iterator[Entry]:
 
 def _idle(found: IdleTime) -> Iterator[Entry]:
     for cause, time_ns in found.causes_ns.items():
-        if time_ns and cause is not Cause.COPYING:
+        if time_ns and cause is not TimeCategory.COPYING:
             kind = EntryKind.UNEXPLAINED if cause in UNEXPLAINED else EntryKind.IDLE
-            yield Entry(kind, TimeCategory(cause), "", time_ns)
+            yield Entry(kind, cause, "", time_ns)

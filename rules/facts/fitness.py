@@ -29,7 +29,7 @@ from gpuadvisor.domain.profile import (
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work, device_work
 from gpuadvisor.rules.facts.failures import failed_launches
 from gpuadvisor.rules.facts.idle import AGAIN, alike_counts, split_gaps
-from gpuadvisor.rules.facts.idle_causes import IDLE_CAUSES, Cause, Gaps
+from gpuadvisor.rules.facts.idle_causes import Cause, Gaps
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     IntArray,
@@ -47,6 +47,7 @@ from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.launches import calls, launches
 from gpuadvisor.rules.facts.starting import LOADING_NS, SLOW_CALL_NS
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.time_breakdown import IDLE
 from gpuadvisor.rules.facts.window import FILLED, Fitness
 
 MOST = 0.5
@@ -248,7 +249,7 @@ def _told(whole: Facts, stretch: _Stretch) -> str:
     call = int(whole.launched.call[found.after[longest]])
     if call != UNKNOWN:
         where += f", which {work.texts[whole.host.name[call]]} launched"
-    once = int(found.causes_ns[stretch.outside, IDLE_CAUSES.index(Cause.STARTING)].sum())
+    once = int(found.causes_ns[stretch.outside, IDLE.index(Cause.STARTING)].sum())
     words = " and ".join(_KINDS[kind] for kind in whole.starting.kinds)
     starts = f", in {_percent(once / still)} of it as {words}" if once > MOST * still else ""
     count = len(stretch.outside)

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.idle_causes import IDLE_CAUSES, NEVER, Cause, Gaps, Threads, split
+from gpuadvisor.rules.facts.idle_causes import NEVER, Cause, Gaps, Threads, split
 from gpuadvisor.rules.facts.intervals import (
     IntArray,
     Intervals,
@@ -27,6 +27,7 @@ from gpuadvisor.rules.facts.intervals import (
 )
 from gpuadvisor.rules.facts.launches import ENQUEUING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.operators import Operators
+from gpuadvisor.rules.facts.time_breakdown import IDLE
 
 HOST_PACE_NS = 100_000
 """Pauses between two launches of eager PyTorch are shorter: 90 % of them below 42 to 142 us in
@@ -196,7 +197,7 @@ def _of_device(
     no_kernel = gaps(kernels, span[0], done)
     copying = both(no_kernel, copies)
     found = split(work, launched, threads, rows, without(no_kernel, copies), reach)
-    totals = dict(zip(IDLE_CAUSES, found.causes_ns.sum(axis=0).tolist(), strict=True))
+    totals = dict(zip(IDLE, found.causes_ns.sum(axis=0).tolist(), strict=True))
     once = threads.starting.all_within(done, span[1])
     keys = launched.thread_key[rows[launched.known[rows]]]
     allocating = threads.allocating_within(keys, done, span[1])
@@ -213,7 +214,7 @@ def _of_device(
             _gap(work, host, launched, found, place, cause),
             alike=_alike(found, pair, number, place),
         )
-        for number, (cause, place) in enumerate(zip(IDLE_CAUSES, most, strict=False))
+        for number, (cause, place) in enumerate(zip(IDLE, most, strict=False))
         if found.causes_ns[place][number]
     }
     return IdleTime(
@@ -261,7 +262,7 @@ def _once_ns(found: Gaps, pair: IntArray) -> tuple[int, int]:
     if not len(found.times):
         return 0, 0
     idle = found.times.end_ns - found.times.begin_ns
-    idle = idle - found.causes_ns[:, IDLE_CAUSES.index(Cause.WAITING_FOR_DATA)]
+    idle = idle - found.causes_ns[:, IDLE.index(Cause.WAITING_FOR_DATA)]
     order = np.lexsort((-idle, pair))
     count = np.bincount(pair)
     first = np.cumsum(count) - count
@@ -290,14 +291,14 @@ def _gap(
     cause: Cause | None = None,
 ) -> IdleGap:
     """Describe a gap, with one of its causes or the largest one."""
-    largest = int(found.causes_ns[place].argmax()) if cause is None else IDLE_CAUSES.index(cause)
+    largest = int(found.causes_ns[place].argmax()) if cause is None else IDLE.index(cause)
     begin, end = int(found.times.begin_ns[place]), int(found.times.end_ns[place])
     before, after = int(found.before[place]), int(found.after[place])
     call = int(launched.call[after])
     return IdleGap(
         begin,
         end - begin,
-        IDLE_CAUSES[largest],
+        IDLE[largest],
         int(found.causes_ns[place][largest]),
         work.describe(before) if before != UNKNOWN else "",
         work.describe(after),

@@ -44,7 +44,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -65,6 +64,7 @@ from gpuadvisor.rules.facts.intervals import (
 from gpuadvisor.rules.facts.launches import BLOCKING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.starting import Starting
+from gpuadvisor.rules.facts.time_breakdown import IDLE, TimeCategory
 
 NEVER = none()
 
@@ -80,28 +80,8 @@ Performance Paged Memory for GPUs", HPCA 2016). Who touches a page waits no long
 the time before that is its own."""
 
 
-class Cause(StrEnum):
-    """Why no kernel runs."""
-
-    COPYING = "copying"
-    LAUNCHING = "launching"
-    WAITING_FOR_DATA = "waiting_for_data"
-    SYNCHRONIZING = "synchronizing"
-    ALLOCATING = "allocating"
-    OTHER_HOST = "other_host"
-    STARTING = "starting"
-    PROFILER = "profiler"
-    MIGRATING = "migrating"
-    """From when the CPU touched pages of managed memory until they moved."""
-    BETWEEN_KERNELS = "between_kernels"
-    FINISHED = "finished"
-    NOT_RECORDED = "not_recorded"
-    """In no call into CUDA, where nothing else of the host was recorded: it did not launch."""
-    DEVICE = "device"
-    UNKNOWN = "unknown"
-
-
-IDLE_CAUSES = tuple(cause for cause in Cause if cause is not Cause.COPYING)
+Cause = TimeCategory
+"""Why no kernel runs: it copies (`COPYING`), or is idle (`time_breakdown.IDLE`)."""
 NOT_BEGUN = (Cause.DEVICE, Cause.UNKNOWN)
 """Causes that are none for all that the trace shows of calls and devices."""
 UNEXPLAINED = NOT_BEGUN
@@ -119,7 +99,7 @@ class Gaps:
     after: IntArray
     """Row of the work that began then, if possible one of known call."""
     causes_ns: npt.NDArray[np.int64]
-    """A row for each gap, a column for each of `IDLE_CAUSES`."""
+    """A row for each gap, a column for each of `IDLE`."""
 
 
 class Threads:
@@ -207,8 +187,8 @@ def split(
     to begin what was launched, in nanoseconds.
     """
     before, after = _neighbours(work, launched, rows, times)
-    all_causes = np.zeros((len(IDLE_CAUSES), len(times)), np.int64)
-    causes: dict[Cause, IntArray] = dict(zip(IDLE_CAUSES, all_causes, strict=True))
+    all_causes = np.zeros((len(IDLE), len(times)), np.int64)
+    causes: dict[Cause, IntArray] = dict(zip(IDLE, all_causes, strict=True))
     known = launched.known[after]
     length = times.end_ns - times.begin_ns
     moved = ~known & work.is_migration[after]

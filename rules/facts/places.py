@@ -26,9 +26,10 @@ from gpuadvisor.domain.finding import Place
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Range
 from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.idle import split_gaps
-from gpuadvisor.rules.facts.idle_causes import IDLE_CAUSES, Cause, Gaps
+from gpuadvisor.rules.facts.idle_causes import Cause, Gaps
 from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped, union
 from gpuadvisor.rules.facts.joins import Ran, enclosing, thread_keys
+from gpuadvisor.rules.facts.time_breakdown import IDLE
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.backward import Moments
@@ -176,7 +177,7 @@ class Places:
     def idle_by_module(self) -> FloatArray:
         """Return how long devices were idle while each module ran, or the backward pass for it, and
         none of those within it, on the thread that ended that."""
-        causes = (each for each in IDLE_CAUSES if each not in (Cause.FINISHED, Cause.STARTING))
+        causes = (each for each in IDLE if each not in (Cause.FINISHED, Cause.STARTING))
         return self._by_module([found for cause in causes for found in self._idle(cause)])
 
     def _by_module(self, found: Sequence[_Moments]) -> FloatArray:
@@ -335,11 +336,11 @@ class Places:
         """Yield what the threads did that ended the gaps of a cause."""
         host, launched = self._facts.host, self._facts.launched
         for _, found in self._gaps:
-            lost = found.causes_ns[:, IDLE_CAUSES.index(cause)]
+            lost = found.causes_ns[:, IDLE.index(cause)]
             at = np.flatnonzero(lost > 0)
             known = launched.known[found.after[at]]
             if len(moved := at[~known & self._facts.work.is_migration[found.after[at]]]):
-                fault = found.causes_ns[moved, IDLE_CAUSES.index(Cause.MIGRATING)]
+                fault = found.causes_ns[moved, IDLE.index(Cause.MIGRATING)]
                 begin, end = found.times.begin_ns[moved], found.times.end_ns[moved]
                 touched = end - fault
                 if cause is Cause.MIGRATING:

@@ -157,9 +157,11 @@ class TimeCategory(StrEnum):
     STARTING = "starting"
     PROFILER = "profiler"
     MIGRATING = "migrating"
+    """From when the CPU touched pages of managed memory until they moved."""
     BETWEEN_KERNELS = "between_kernels"
     FINISHED = "finished"
     NOT_RECORDED = "not_recorded"
+    """In no call into CUDA, where nothing else of the host was recorded: it did not launch."""
     DEVICE = "device"
     UNKNOWN = "unknown"
 
