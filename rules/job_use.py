@@ -44,7 +44,6 @@ _Launches = Sequence[Sequence[GpuProcess]]
 class Folded:
     """All use of a time that is over."""
 
-    begin_s: float
     end_s: float
     uses: tuple[Use, ...]
 
@@ -342,7 +341,7 @@ class JobFold:
         uses, self._uses = tuple(self._uses.values()), {}
         if begin_s is None or begin_s + MINUTE_S <= self._since_s:
             return []
-        return [Folded(begin_s, end_s, uses)]
+        return [Folded(end_s, uses)]
 
 
 def _shares(owner: _Launches) -> list[float]:

@@ -20,7 +20,6 @@ from gpuadvisor.rules.facts.intervals import (
     by_key,
     covered_ns,
     ends,
-    exact_sum,
     percentile,
     union,
 )
@@ -121,8 +120,6 @@ class Queue:
 
     device: int
     kernels: int
-    kernels_ns: int
-    """Sum of the kernels' times."""
     short_kernels: int
     """Number of kernels of less than 10 us."""
     launched: int
@@ -204,7 +201,6 @@ def _of_device(
     return Queue(
         device,
         len(kernels),
-        exact_sum(duration),
         int(short.sum()),
         len(rows),
         int(starved[rows].sum()),
