@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from gpuadvisor.collectors.kernels.runner import Answer
+from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.kernel_records import Evaluation, KernelResult, Record
 from gpuadvisor.domain.kernels import DefaultFailsError
 from gpuadvisor.domain.knobs import Value
@@ -18,13 +22,21 @@ from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.storage import kernel_caches, kernel_studies
 from gpuadvisor.tuners.point_search import PointSearch
 from gpuadvisor.tuners.points import Points
-from gpuadvisor.tuners.space import Parameter
+from gpuadvisor.tuners.space import Parameter, Point
 from gpuadvisor.tuning.kernels.evaluator import PointEvaluator, trial_of
 from gpuadvisor.tuning.kernels.fleet import Fleet
 from gpuadvisor.tuning.kernels.options import EFFORTS, KernelOptions, Progress, Work
 from gpuadvisor.tuning.kernels.proof import Proof, finalists, prove
-from gpuadvisor.tuning.kernels.remarks import remarks
-from gpuadvisor.tuning.kernels.warm_start import similar_best
+
+RECORDS, OF_EACH = 3, 2
+"""Records of other sizes and GPUs from which points are taken to begin with, the most alike first,
+and points taken of each: what is best for another size costs a few evaluations if it is of no use
+here."""
+OTHER_GPU = 4.0
+"""How unlike another GPU is, in doublings of all sizes together. [own]"""
+UNSTEADY = 0.03
+"""Spread of clocks from which it is said: times follow the clock, and gains of single evaluations
+are ratios within a few milliseconds."""
 
 SOURCES = frozenset([".cu", ".cuh", ".cpp", ".hip", ".cl", ".ptx", ".cubin"])
 """Endings of files that hold a kernel and declare nothing that could be tuned."""
@@ -291,3 +303,125 @@ def _tuple_or_none(texts: Sequence[str] | None) -> tuple[str, ...] | None:
 def _check_names(wanted: frozenset[str], there: Sequence[str]) -> None:
     for name in sorted(wanted - set(there)):
         raise UsageError(f"--kernel {name}: the file has no such kernel; it has {', '.join(there)}")
+
+
+def similar_best(record: Record, points: Points, path: Path) -> dict[int, str]:
+    """Return rows of points that were best in records beside `path` of the same kernel and
+    parameters, the most promising first, with what each was best for: sizes and a GPU, in words.
+    None where there are no such records.
+    """
+    found = []
+    for other in sorted(path.parent.glob("*.json")):
+        if other == path:
+            continue
+        try:
+            known = kernel_caches.read(other)
+        except UsageError:  # somebody else's, or damaged: nothing is lost
+            continue
+        if known.kernel == record.kernel and known.parameters.keys() == record.parameters.keys():
+            found.append((_unlikeness(record, known), str(other), known))
+    rows: dict[int, str] = {}
+    for _, _, known in sorted(found, key=lambda each: each[:2])[:RECORDS]:
+        for row in _best(known, points):
+            rows.setdefault(row, _origin(known, record))
+    return rows
+
+
+def _origin(known: Record, here: Record) -> str:
+    sizes = ", ".join(f"{name}={size}" for name, size in _sizes(known.problem).items())
+    there = "" if known.device == here.device else f"on {known.device}"
+    return " ".join(filter(None, (sizes, there))) or "another file"
+
+
+def _best(record: Record, points: Points) -> list[int]:
+    complete = [e for e in record.evaluations if e.state is TrialState.COMPLETE and e.gain]
+    complete.sort(key=lambda each: -(each.gain or 0.0))
+    rows = (points.find(each.point) for each in complete)
+    return [row for row in rows if row is not None][:OF_EACH]
+
+
+def _unlikeness(one: Record, other: Record) -> float:
+    sizes, others = _sizes(one.problem), _sizes(other.problem)
+    if sizes.keys() != others.keys():
+        return math.inf
+    away = 0.0
+    for name, size in sizes.items():
+        if isinstance(size, int | float) and size > 0 and _is_positive(others[name]):
+            away += abs(math.log2(size / float(others[name])))
+        else:
+            away += size != others[name]
+    return away + OTHER_GPU * (one.device != other.device)
+
+
+def _sizes(problem: Mapping[str, Value] | Sequence[int]) -> Mapping[str, Value]:
+    if isinstance(problem, Mapping):
+        return problem
+    return {str(place): size for place, size in enumerate(problem)}
+
+
+def _is_positive(value: Value) -> bool:
+    return isinstance(value, int | float) and value > 0
+
+
+def remarks(
+    options: KernelOptions,
+    evaluations: Sequence[Evaluation],
+    unlaunchable: int,
+    began_with: Sequence[tuple[Point, str]],
+    ended: str,
+) -> Iterator[str]:
+    """Yield sentences: what was left out, what the search began with (points, and what each was
+    best for) and how that did, why it ended, and the state of caches and clocks.
+    """
+    if unlaunchable:
+        points = "1 point was" if unlaunchable == 1 else f"{unlaunchable:,} points were"
+        yield f"{points} left out: no GPU launches such a block"
+    if began_with:
+        several = len(began_with) > 1
+        began = f"{len(began_with)} points that were" if several else "1 point that was"
+        yield f"it began with {began} best for another size or GPU"
+        yield from _carried(evaluations, began_with)
+    if ended:
+        yield f"the search ended before its budget: {ended}"
+    if len(options.gpus) > 1:
+        yield f"{len(options.gpus)} GPUs measured side by side, each with the default on the same"
+    if options.l2 == "cold":
+        yield "each launch was timed with a cold L2 cache (--l2 warm leaves it as it is)"
+    else:
+        yield "launches were timed with the L2 cache as the one before left it"
+    yield from _clocks(evaluations)
+
+
+def _carried(
+    evaluations: Sequence[Evaluation], best_for: Sequence[tuple[Point, str]]
+) -> Iterator[str]:
+    """Yield how the best point of each other size or GPU does here beside the best that was found:
+    what a program loses where it takes that for want of a study of this size.
+    """
+    gains = {
+        tuple(sorted(each.point.items())): each.gain
+        for each in evaluations
+        if each.state is TrialState.COMPLETE and each.gain
+    }
+    best = max(gains.values(), default=None)
+    told: set[str] = set()
+    for point, origin in best_for:
+        gain = gains.get(tuple(sorted(point.items())))
+        if best and gain and origin not in told:
+            told.add(origin)
+            yield f"what was best for {origin} takes {best / gain:.2f} times the best one's time"
+
+
+def _clocks(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    clocks = [each.clock_mhz for each in evaluations if each.clock_mhz]
+    if not clocks:
+        yield "clocks were not read: nothing is known of throttling"
+        return
+    low, high = min(clocks), max(clocks)
+    steady = high - low <= UNSTEADY * high
+    said = f"{high:,} MHz" if low == high else f"{low:,} to {high:,} MHz"
+    yield f"SM clock {said} in {len(clocks):,} readings{'' if steady else ': it was not steady'}"
+    held = Counter(name for each in evaluations for name in each.slowed_by)
+    for name, count in held.most_common():
+        cause = SLOWING[name].cause if name in SLOWING else name
+        yield f"the clock was held down by {cause} in {count:,} of {len(clocks):,} readings"
