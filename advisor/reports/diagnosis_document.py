@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.finding import Finding
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
-from gpuadvisor.reports import figures
+from gpuadvisor.reports import figures, finding_wording
 from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.document import (
     Block,
@@ -103,20 +103,22 @@ def _item(report: DiagnosisReport, finding: Finding, number: int) -> Item:
         elif term.lines:
             rows.append((term.title, "; ".join(term.lines)[:_LONGEST]))
     rows.append(("Why", Code(f"gpuadvisor explain {finding.rule}")))
-    summary = wording.sentence(finding.summary)[:_LONGEST]
+    summary = finding_wording.sentence(finding.summary)[:_LONGEST]
     return Item(number, str(finding.severity), summary, Terms(rows))
 
 
 def _terms(report: DiagnosisReport, finding: Finding) -> Iterator[_Term]:
     """Yield what is said of a finding; a term without lines says nothing."""
-    worth = wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
+    worth = finding_wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
     command, others = wording.trial(report, finding)
     trial = (Code(command), *([f"then {others}"] if others else [])) if command else ()
-    places = wording.where(finding), wording.comes_from(finding)
+    places = finding_wording.where(finding), finding_wording.comes_from(finding)
     yield _Term("Where", "where", tuple(filter(None, places)))
-    yield _Term("Evidence", "evidence", tuple(map(wording.figure, finding.evidence)))
+    yield _Term("Evidence", "evidence", tuple(map(finding_wording.figure, finding.evidence)))
     yield _Term("Worth", "worth", (worth,) if worth else ())
-    yield _Term("How it is estimated", "", (how,) if (how := wording.method(finding)) else ())
+    yield _Term(
+        "How it is estimated", "", (how,) if (how := finding_wording.method(finding)) else ()
+    )
     yield _Term("What to do", "do", (finding.advice,))
     yield _Term("Try it", "try", trial)
 
@@ -127,7 +129,7 @@ def _folded(title: str, found: Sequence[Finding]) -> Iterator[Folded]:
     columns = [
         Column("Rule", "rule", Code),
         Column("What", "summary", lambda words: words[:_LONGEST], left=True),
-        Column("Where", lambda each: wording.where(each)[:_LONGEST], left=True),
+        Column("Where", lambda each: finding_wording.where(each)[:_LONGEST], left=True),
     ]
     if any(each.hidden_by for each in found):
         columns.append(Column("Symptom of", lambda each: Code(each.hidden_by or ""), left=True))
@@ -165,7 +167,7 @@ def diagnosis_lines(report: DiagnosisReport, everything: bool = False) -> Iterat
 
 def _finding_lines(report: DiagnosisReport, finding: Finding, number: str) -> Iterator[Line]:
     yield Line(f"{number:<{_MARGIN}}{finding.severity}: {finding.rule}", STYLES[finding.severity])
-    yield Line(wording.sentence(finding.summary), margin=_MARGIN)
+    yield Line(finding_wording.sentence(finding.summary), margin=_MARGIN)
     is_worth = False
     for term in _terms(report, finding):
         if term.label:
@@ -200,9 +202,9 @@ def _group(title: str, found: Sequence[tuple[str, Finding]]) -> Iterator[Line]:
         yield Line("")
         yield Line(f"{title}:", "bold")
     for cause, each in found:
-        shares = wording.shares_of_kernel(each)
-        origin = "" if wording.has_line(each) else wording.comes_from(each)
-        about = "; ".join(filter(None, (wording.where(each), origin, shares)))
+        shares = finding_wording.shares_of_kernel(each)
+        origin = "" if finding_wording.has_line(each) else finding_wording.comes_from(each)
+        about = "; ".join(filter(None, (finding_wording.where(each), origin, shares)))
         words = f"{each.rule}{cause}: {each.summary} ({about})"
         yield Line(words, margin=_MARGIN)
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from gpuadvisor.domain.finding import Finding, Place
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
-from gpuadvisor.reports import strict_json
+from gpuadvisor.reports import finding_wording, strict_json
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
 from gpuadvisor.rules.rule import Loaded
 
@@ -85,7 +85,7 @@ def _result(
     index: int,
     in_repository: Callable[[str], str | None],
 ) -> Json:
-    worth = wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
+    worth = finding_wording.worth(finding, report.diagnosis, wording.is_of_kernel(report, finding))
     worth = f" Worth {worth}." if worth else ""
     file, line = place_of(finding) or ("", 1)
     uri = uri_of(in_repository(file) or file)
@@ -97,7 +97,7 @@ def _result(
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": LEVELS[finding.severity],
-        "message": {"text": f"{wording.sentence(finding.summary)}{worth} {finding.advice}"},
+        "message": {"text": f"{finding_wording.sentence(finding.summary)}{worth} {finding.advice}"},
         "locations": [location],
         "properties": {"scope": str(finding.scope), "method": finding.method},
     }

@@ -8,8 +8,7 @@ import pytest
 
 from gpuadvisor.domain.finding import Place, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.reports import diagnosis_wording as wording
-from gpuadvisor.reports import strict_json
+from gpuadvisor.reports import finding_wording, strict_json
 from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
 from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
 from gpuadvisor.reports.json_documents import DIAGNOSIS_VERSION, diagnosis_json, profile_json
@@ -214,12 +213,12 @@ def test_files_are_named_from_the_top_of_the_repository_with_function_and_module
 def test_where_says_how_much_of_it():
     place = Place(0.4, "forward", "Net_0", 0.75, "head", "aten::mm", "[[2, 3], [3, 4], []]", 0.3)
     found = replace(INPUT, source="net.py:7", place=place)
-    assert wording.where(found) == "the run, net.py:7 in forward (40.0 % of it)"
-    assert wording.comes_from(found) == (
+    assert finding_wording.where(found) == "the run, net.py:7 in forward (40.0 % of it)"
+    assert finding_wording.comes_from(found) == (
         "module Net_0 (75.0 % of it); range head; aten::mm of 2x3, 3x4 (30.0 % of it)"
     )
     small = replace(place, operator_share=0.1, module="", region="")
-    assert wording.comes_from(replace(found, place=small)) == ""
+    assert finding_wording.comes_from(replace(found, place=small)) == ""
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from gpuadvisor.domain.finding import Diagnosis, Place, Scope, ScopeKind, Span
 from gpuadvisor.domain.profile import FAILED_CALLS, CallKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports import diagnosis_wording as wording
+from gpuadvisor.reports import finding_wording
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines, print_diagnosis
 from gpuadvisor.reports.render_text import Line, wrapped
 from tests.diagnoses import (
@@ -260,7 +261,7 @@ def test_no_control_character_reaches_the_terminal():
     ],
 )
 def test_a_bound_is_called_one(span, is_bound, words):
-    assert wording.percents(span, is_bound) == words
+    assert finding_wording.percents(span, is_bound) == words
 
 
 @pytest.mark.parametrize(
@@ -273,19 +274,19 @@ def test_a_bound_is_called_one(span, is_bound, words):
     ],
 )
 def test_where_it_is(scope, words):
-    assert wording.where(replace(INPUT, scope=scope, source=None)) == words
+    assert finding_wording.where(replace(INPUT, scope=scope, source=None)) == words
 
 
 def test_a_line_with_next_to_nothing_of_it_is_not_where_it_is():
     little, much = (replace(INPUT, place=Place(source_share=each)) for each in (0.0126, 0.4))
-    assert wording.where(little) == "the run"
-    assert wording.where(much) == "the run, train.py:42 (40.0 % of it)"
+    assert finding_wording.where(little) == "the run"
+    assert finding_wording.where(much) == "the run, train.py:42 (40.0 % of it)"
 
 
 def test_what_is_worth_nothing_says_so():
     free = replace(INPUT, improvement_pct=Span(0.0, 0.0))
-    assert wording.worth(free, DIAGNOSIS) == "nothing, as far as can be told"
-    assert wording.worth(REMARK, DIAGNOSIS) == ""
+    assert finding_wording.worth(free, DIAGNOSIS) == "nothing, as far as can be told"
+    assert finding_wording.worth(REMARK, DIAGNOSIS) == ""
 
 
 @pytest.mark.parametrize("width", [10, 40, 80])

@@ -487,12 +487,10 @@ def test_calls_into_the_operating_system_are_ranges_of_threads_that_call_cuda(
     ranges = only(found, "ranges")
     assert (Range.SYSTEM in ranges["kind"]) is is_read
     assert found.header.duration_ns == without_any.header.duration_ns
-    assert found.header.begin_unix_ns == without_any.header.begin_unix_ns
     if is_read:
         row = ranges["kind"].index(Range.SYSTEM)
         assert found.header.texts[ranges["name"][row]] == "poll"
         assert ranges["duration_ns"][row] == 500
-        assert ranges["thread"][row] == only(found, "calls")["thread"][0]
 
 
 def test_calls_into_the_operating_system_alone_are_no_ranges_that_a_program_marked(small):
