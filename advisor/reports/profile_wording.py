@@ -121,9 +121,10 @@ def _of_steps(steps: Steps | None) -> str:
     if steps is None or not steps.steps:
         return ""
     waiting = figures.percent(steps.data_wait_share)
+    waits = f", and {waiting} of the steps' time is waiting for a DataLoader"
     return (
-        f"A step takes {figures.nanoseconds(steps.median_ns)} in the median, and {waiting} of the "
-        "steps' time is waiting for data."
+        f"A step takes {figures.nanoseconds(steps.median_ns)} in the median"
+        f"{waits if steps.data_wait_share else ''}."
     )
 
 

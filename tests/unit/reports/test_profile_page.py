@@ -43,6 +43,7 @@ def test_a_profile_without_a_gpu_says_so_once_and_what_a_step_took():
     text = profile_markdown(report(made.profile()))
     assert "**Nothing that ran on a GPU was recorded** (" in text
     assert "A step takes 1.00 ms in the median, and 25.0 % of the steps' time is waiting" in text
+    assert "waiting for a DataLoader." in text
     assert "othing that ran on a device was recorded" not in text.partition("####")[0]
 
 
