@@ -232,6 +232,7 @@ def _at(args: argparse.Namespace) -> int:
 
     from gpuadvisor.daemon import history
     from gpuadvisor.daemon.past import of_recording
+    from gpuadvisor.daemon.store import running, store_folder
     from gpuadvisor.errors import UsageError
     from gpuadvisor.tui.watch import then
 
@@ -245,7 +246,8 @@ def _at(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(then.document(moment)))
     else:
-        _print(then.printed(moment, _width(), now_s))
+        is_current = args.replay is not None or running(store_folder()) is not None
+        _print(then.printed(moment, _width(), now_s, is_current=is_current))
     return 0 if moment.is_known else 1
 
 

@@ -184,6 +184,35 @@ def labels(gpus: Sequence[Gpu]) -> dict[str, str]:
     return numbers
 
 
+MOST_NAMED = 6
+"""Numbers of GPUs, or runs of them, that are named one by one. [own]"""
+LEAST_RUN = 3
+"""Numbers that follow each other from which on they are told as `5 to 7`. [own]"""
+
+
+def several(names: Sequence[str]) -> str:
+    """Return numbers of GPUs, in their order, as `0, 2 and 5 to 63`; of many the rest is counted.
+
+    Empty for none.
+    """
+    runs: list[list[str]] = []
+    for name in names:
+        last = runs[-1][-1] if runs else ""
+        if name.isdecimal() and last.isdecimal() and int(name) == int(last) + 1:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    parts: list[tuple[str, int]] = []
+    for run in runs:
+        is_long = len(run) >= LEAST_RUN
+        parts += [(f"{run[0]} to {run[-1]}", len(run))] if is_long else [(n, 1) for n in run]
+    if len(parts) > MOST_NAMED:
+        kept = parts[: MOST_NAMED - 1]
+        parts = [*kept, (f"{len(names) - sum(count for _, count in kept)} more", 0)]
+    *texts, last = [text for text, _ in parts] or [""]
+    return f"{', '.join(texts)} and {last}" if texts else last
+
+
 def hour_and_minute(time_s: float) -> str:
     """Return a Unix time as the local hour and minute."""
     return datetime.fromtimestamp(time_s).strftime("%H:%M")

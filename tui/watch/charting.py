@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -321,14 +321,18 @@ def _fit(line: list[tuple[str, Style]], drawing: Drawing) -> Line:
     return line
 
 
+IsSeen = Callable[[Event], bool]
+"""Tells of an event without an end whether it is known to last."""
+
+
 def event_lines(
-    events: Sequence[Event], names: Mapping[str, str], width: int, most: int
+    events: Sequence[Event], names: Mapping[str, str], width: int, most: int, is_seen: IsSeen
 ) -> list[Line]:
     """Return a line for each of the newest events, the newest first."""
     made: list[Line] = []
     found = newest(events)
     for event in found[:most]:
-        text = cells.fit([event_text(event, names)], width)
+        text = cells.fit([event_text(event, names, is_seen)], width)
         made.append([(text, SEVERITY_STYLES.get(event.severity, Style.PLAIN))])
     if len(found) > most > 0:
         made[-1] = [(f"and {len(found) - most + 1} more{ALL_OF_THEM}", Style.QUIET)]
@@ -340,25 +344,29 @@ def newest(events: Iterable[Event]) -> list[Event]:
     return sorted(events, key=lambda each: (each.began_s, each.severity.rank), reverse=True)
 
 
-def event_text(event: Event, names: Mapping[str, str]) -> str:
+def event_text(event: Event, names: Mapping[str, str], is_seen: IsSeen) -> str:
     """Return all of an event in one line: how bad it is, when it began, how long it lasted."""
     lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
     where = "host" if event.gpu is None else names.get(event.gpu, event.gpu[-8:])
-    how_long = "lasts" if lasted_s is None else cells.age(lasted_s) if lasted_s >= 1 else ""
+    how_long = cells.age(lasted_s) if lasted_s is not None and lasted_s >= 1 else ""
+    if lasted_s is None:
+        how_long = "lasts" if is_seen(event) else "lasts?"
     said = event.message if event.message.startswith(where) else f"{where}: {event.message}"
     when = moment_text(event.began_s)
     return f"{LETTERS[event.severity.rank]} {when} {how_long:>6}  {said}"
 
 
-def whole_events(events: Iterable[Event], names: Mapping[str, str], width: int) -> list[Line]:
+def whole_events(
+    events: Iterable[Event], names: Mapping[str, str], width: int, is_seen: IsSeen
+) -> list[Line]:
     """Return events to read, the newest first: all of each, with what to do about it."""
     made: list[Line] = []
     for event in newest(events):
         where = "host" if event.gpu is None else names.get(event.gpu, event.gpu)
         lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
-        how_long = ", lasts" if lasted_s is None else ""
-        if lasted_s is not None and lasted_s >= 1:
-            how_long = f", {duration(lasted_s)}"
+        how_long = f", {duration(lasted_s)}" if lasted_s is not None and lasted_s >= 1 else ""
+        if lasted_s is None:
+            how_long = ", lasts" if is_seen(event) else ", lasted when it was read last"
         kind = event.kind.replace("_", " ")
         head = f"{moment_text(event.began_s)}{how_long}  {event.severity}  {where}  {kind}"
         style = SEVERITY_STYLES.get(event.severity, Style.PLAIN)

@@ -16,6 +16,8 @@ from gpuadvisor.tui.watch import cells
 KEPT_EVENTS = 200
 WIDE = 60
 """Characters from which on a message has room beside what comes before it."""
+LEAST_MESSAGE = 30
+"""Characters beside that below which it stands below it, as on a narrow page. [own]"""
 INDENT = "  "
 UUID_END = 8
 """Characters of the UUID of a GPU that is not listed any more."""
@@ -48,12 +50,18 @@ class EventLog:
             self._events[event.identity] = event
             self.changes += 1
         while len(self._events) > KEPT_EVENTS:
-            del self._events[min(self._events, key=lambda identity: identity[-1])]
+            oldest = min(self._events.values(), key=lambda e: (e.ended_s is None, e.began_s))
+            del self._events[oldest.identity]
 
     def recent(self, now_s: float) -> list[Event]:
         """Return what lasts and what ended in the day before a Unix time, the oldest first."""
         since_s = now_s - RECENT_S
         return [e for e in reversed(self.newest()) if e.ended_s is None or e.ended_s >= since_s]
+
+    def is_open(self, event: Event) -> bool:
+        """Return whether an event lasts, by what has come of it."""
+        known = self._events.get(event.identity)
+        return known is not None and known.ended_s is None
 
     def open(self, gpu: str | None) -> list[Event]:
         """Return what lasts on a GPU, the worst first."""
@@ -144,7 +152,7 @@ def _told(group: Sequence[Event], labels: Mapping[str, str]) -> Told:
     texts = [_without_gpu(event, labels) for event in group]
     columns = iter(list(zip(*(NUMBER.findall(text) for text in texts), strict=True)))
     message = NUMBER.sub(lambda _: _numbers(next(columns)), texts[0])
-    return Told(f"GPU {', '.join(names[:-1])} and {names[-1]}", group, f"each {message}")
+    return Told(f"GPU {cells.several(names)}", group, f"each {message}")
 
 
 def _numbers(found: Sequence[str]) -> str:
@@ -166,12 +174,14 @@ def _wrapped(told: Told, width: int, now_s: float, is_seen: Callable[[Event], bo
     event = told.events[0]
     when = _when(event.began_s, now_s)
     head = f"{when} {event.severity:<7} {told.where:<7}"
-    lasted_s = None if event.ended_s is None else event.ended_s - event.began_s
-    how_long = f"({cells.age(lasted_s)})" if lasted_s else ""
-    if lasted_s is None:
+    lasted_s = sorted(e.ended_s - e.began_s for e in told.events if e.ended_s is not None)
+    if lasted_s:
+        ages = dict.fromkeys(cells.age(each) for each in (lasted_s[0], lasted_s[-1]))
+        how_long = f"({' to '.join(ages)})" if lasted_s[-1] else ""
+    else:
         how_long = "(lasts)" if is_seen(event) else "(lasted when it was read last)"
     message = f"{told.message} {how_long}".rstrip()
-    if width >= WIDE:
+    if width >= WIDE and width - len(head) > LEAST_MESSAGE:
         room = textwrap.wrap(message, max(width - len(head) - 1, 1)) or [""]
         rest = [" " * (len(head) + 1) + line for line in room[1:]]
         return [f"{head} {room[0]}".rstrip(), *rest]

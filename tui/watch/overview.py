@@ -16,6 +16,9 @@ MOST_ROWS = 8
 """GPUs from which on more stand in a grid, as long as they do not all fit as lines."""
 SIDE_BY_SIDE = 150
 """Characters from which on processes and events stand beside each other."""
+TITLES = 1
+"""Lines of the table's titles; where these, the GPUs and a sentence leave no more, the machine has
+no line: a terminal of 20x5 has three."""
 LEAST_EVENTS, LEAST_PROCESSES = 3, 4
 """Lines of each part, with its title, below which it is left out."""
 WHY_SHARE = 3
@@ -52,11 +55,14 @@ def shown(
 ) -> Shown:
     """Return the page in that size; `below` comes before processes and events."""
     page = Shown()
-    page.lines.append(host(state, width))
-    if not state.gpus:
+    sentences = whys(state, width, chosen)
+    gpus = min(len(state.gpus), MOST_ROWS)
+    if height > gpus + TITLES + bool(sentences) or not gpus:
+        page.lines.append(host(state, width))
+    if not gpus:
         return page
     if len(state.gpus) <= MOST_ROWS or len(state.gpus) + LEAST_PROCESSES < height // 2:
-        _rows(page, state, width, height, chosen)
+        _rows(page, state, width, height - bool(sentences), chosen)
     else:
         _grid(page, state, width, height, chosen)
     left = height - len(page.lines)
@@ -64,10 +70,9 @@ def shown(
         page.lines += below(width, left)[:left]
         page.lines += _bottom(state, width, height - len(page.lines), chosen)
         return page
-    sentences = whys(state, width, chosen)
-    if sentences and left >= 2:
-        page.lines += sentences[: max(left // WHY_SHARE, min(left, 2))]
-        left = height - len(page.lines)
+    room = max(left // WHY_SHARE, min(left, 2))
+    page.lines += _few(sentences, room, width)
+    left = height - len(page.lines)
     page.lines += _bottom(state, width, left, chosen)
     return page
 
@@ -228,10 +233,21 @@ def whys(state: WatchState, width: int, chosen: Gpu | None = None) -> list[Line]
     found: list[Line] = []
     for (_, _sentence), gpus in ordered:
         said = state.why(gpus[0])
-        head = f"GPU {', '.join(state.labels[gpu.uuid] for gpu in gpus)}: "
+        head = f"GPU {cells.several([state.labels[gpu.uuid] for gpu in gpus])}: "
         text = cells.fit(said.texts, max(width - len(head), 1))
         found.append([(head[:width], Style.TITLE), (text, said.style)])
     return found
+
+
+def _few(sentences: Sequence[Line], room: int, width: int) -> list[Line]:
+    """Return as many sentences as there is room for; where that is not all, the last line counts
+    the rest, unless it is the only one."""
+    room = max(room, 0)
+    if len(sentences) <= room or room < 2:
+        return [*sentences[:room]]
+    more = f"and {len(sentences) - room + 1} more"
+    said = cells.fit([f"{more}: the chosen GPU's comes first", more], width)
+    return [*sentences[: room - 1], [(said, Style.QUIET)]]
 
 
 def _bottom(state: WatchState, width: int, height: int, chosen: Gpu | None) -> list[Line]:

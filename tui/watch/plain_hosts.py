@@ -46,7 +46,7 @@ def moments_lines(
             yield f"{host.name}: {found}"
         else:
             yield f"{host.name}:"
-            yield from then.printed(found, width, now_s)
+            yield from then.printed(found, width, now_s, is_current=True)
 
 
 def moments_document(told: Sequence[tuple[Host, Moment | str]], at_s: float) -> dict[str, Any]:

@@ -173,9 +173,11 @@ class WatchState:
         return bool(self.frames) and self.silent_s >= SILENT_AFTER_S
 
     def is_seen(self, event: Event) -> bool:
-        """Return whether what was read last tells that an event lasts that has not ended: where
-        nothing can be read, only that tells itself."""
-        return not self.is_silent and (self.latest.problem is None or event.kind == DRIVER)
+        """Return whether what was read last tells that an event lasts: where nothing can be read,
+        only that tells itself. One that a store has and no frame has told may be of a daemon that
+        was killed."""
+        is_readable = self.latest.problem is None or event.kind == DRIVER
+        return not self.is_silent and is_readable and self.log.is_open(event)
 
     @property
     def notice(self) -> str:

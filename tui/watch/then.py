@@ -14,6 +14,7 @@ from gpuadvisor.printable import duration, printable
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.charting import (
+    IsSeen,
     event_lines,
     event_text,
     moment_text,
@@ -43,7 +44,13 @@ ROWS = {60.0: "the minute's", 3600.0: "the hour's"}
 
 
 def lines(
-    moment: Moment, device: str, names: Mapping[str, str], width: int, height: int, now_s: float
+    moment: Moment,
+    device: str,
+    names: Mapping[str, str],
+    width: int,
+    height: int,
+    now_s: float,
+    is_seen: IsSeen,
 ) -> list[Line]:
     """Return what was at a moment on one device, in at most so many lines."""
     made = [_title(moment, width, now_s)]
@@ -51,13 +58,17 @@ def lines(
         made += _wrapped(moment.problem, width, Style.WARNING)
     made += _values(moment, device, width)
     room = max(height - len(made) - 2, 1)
-    made += event_lines(of_device(moment.events, device), names, width, min(room, 4))
+    made += event_lines(of_device(moment.events, device), names, width, min(room, 4), is_seen)
     made += _processes(moment, device, names, width, max(height - len(made), 1))
     return made[:height]
 
 
-def printed(moment: Moment, width: int, now_s: float) -> Iterator[str]:
-    """Yield what was at a moment on all GPUs and the machine, for a pipe or a file."""
+def printed(moment: Moment, width: int, now_s: float, *, is_current: bool) -> Iterator[str]:
+    """Yield what was at a moment on all GPUs and the machine, for a pipe or a file.
+
+    Where what tells it is not `is_current`, as the store of a daemon that has ended, nobody knows
+    of an event without an end whether it lasts.
+    """
     labels = cells.labels(moment.gpus)
     names = {HOST: "host", **{uuid: f"GPU {number}" for uuid, number in labels.items()}}
     yield text_of(_title(moment, width, now_s))
@@ -69,7 +80,7 @@ def printed(moment: Moment, width: int, now_s: float) -> Iterator[str]:
         if parts := _parts(moment, device):
             yield f"{names[device]:<6} {'   '.join(parts)}"
     for event in newest(moment.events):
-        yield event_text(event, names)
+        yield event_text(event, names, lambda _: is_current)
     for each in sorted(moment.processes or (), key=lambda p: (labels.get(p.gpu, ""), p.pid)):
         yield f"{names.get(each.gpu, each.gpu):<6} {_process(each)}"
     if moment.processes == ():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.clock_reasons import SLOWING, holds
 from gpuadvisor.domain.metrics import NO_KERNELS_SM_ACTIVE_PCT
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Gpu, GpuProcess, Number, State
+from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Number, State
 from gpuadvisor.tui.watch import cells
 from gpuadvisor.tui.watch.cells import Style
 
@@ -69,7 +69,9 @@ class Why:
         return self.texts[0]
 
 
-UNREADABLE, BROKEN, HELD, HOARDED, WAITS, FEW_SMS, WORKS, FREE = range(8)
+UNREADABLE, BROKEN, HELD, HOARDED, WAITS, FEW_SMS, WARNED, WORKS, FREE = range(9)
+FINDING = "finding"
+"""The kind of the events of rules that have none of their own; the key is the rule's name."""
 
 
 def why(state: WatchState, gpu: Gpu) -> Why:
@@ -79,7 +81,7 @@ def why(state: WatchState, gpu: Gpu) -> Why:
         return unreadable
     work = _Work(state, gpu)
     found = _broken(state, gpu) or _held(work) or _idle(work) or _waits(work) or _few_sms(work)
-    return found or _partitioned(work) or _well(work)
+    return found or _partitioned(work) or _well(work, _warned(state, gpu))
 
 
 class _Work:
@@ -174,8 +176,24 @@ def _broken(state: WatchState, gpu: Gpu) -> Why | None:
     """Tell an error that lasts, in the words of its event."""
     for event in state.log.open(gpu.uuid):
         if event.severity is Severity.ERROR:
-            return Why((event.message, event.kind.replace("_", " ")), Style.ERROR, BROKEN)
+            return Why((event.message, _kind(event)), Style.ERROR, BROKEN)
     return None
+
+
+def _warned(state: WatchState, gpu: Gpu) -> Why | None:
+    """Tell a warning that lasts, in the words of its event."""
+    for event in state.log.open(gpu.uuid):
+        if event.severity is Severity.WARNING:
+            said = event.message.removeprefix(f"GPU {state.labels.get(gpu.uuid)} ")
+            first = said.partition(". ")[0]  # what comes then is what to do
+            texts = (said, first, first.partition(", ")[0], _kind(event))
+            return Why(texts, Style.WARNING, WARNED)
+    return None
+
+
+def _kind(event: Event) -> str:
+    """Return what an event is of in a few words: of a finding, what was found."""
+    return (event.key if event.kind == FINDING and event.key else event.kind).replace("_", " ")
 
 
 def _held(work: _Work) -> Why | None:
@@ -330,12 +348,13 @@ def _partitioned(work: _Work) -> Why | None:
     return Why((said, "in use, activity n/a", "in use"), Style.PLAIN, WORKS)
 
 
-def _well(work: _Work) -> Why:
+def _well(work: _Work, warned: Why | None) -> Why:
+    """Tell that a GPU works, where nothing is `warned` of, or that nobody uses it."""
     used = work.now("gpu_utilization_pct")
     if used is None or work.now("throttle_reasons") is None:  # it may be held down unseen
-        return Why(("answers",), Style.GOOD, WORKS)
+        return warned or Why(("answers",), Style.GOOD, WORKS)
     if used > 0 or (work.last_busy_s or 0.0) > work.state.now_s - IDLE_S:
-        return Why(("ok",), Style.GOOD, WORKS)
+        return warned or Why(("ok",), Style.GOOD, WORKS)
     is_free = work.processes is not None and not work.processes and _is_empty(work)
     return Why(("free",) if is_free else ("idle",), Style.QUIET, FREE)
 

@@ -10,6 +10,7 @@ import pytest
 from gpuadvisor.cli import main
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event
+from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import START_S, frame, sample
 from tests.telemetry_store import stored
 
@@ -80,3 +81,13 @@ def test_a_moment_of_a_recording_is_before_its_end(capsys):
     text = capsys.readouterr().out
     assert "30 s ago" in text
     assert "record_example.py --work" in text
+
+
+def test_only_a_daemon_that_runs_says_that_an_event_lasts(home, capsys):
+    folder = home / "telemetry"
+    stored(folder, frame(20, sample(), sample()), events=[replace(HOT, key="open", ended_s=None)])
+    assert main(["watch", "--at", at(5)]) == 0
+    assert "lasts?  GPU 1 is hot." in capsys.readouterr().out
+    with TelemetryWriter(folder):
+        assert main(["watch", "--at", at(5)]) == 0
+    assert " lasts  GPU 1 is hot." in capsys.readouterr().out

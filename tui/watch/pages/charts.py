@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -279,17 +280,15 @@ class Charts(Page):
     def _instead(self) -> list[Line]:
         if self._charts.error is not None:
             return [[(str(self._charts.error), Style.WARNING)]]
-        watched = self.watched
-        words = "The recording is read ..." if watched.recording else "The store is read ..."
-        if watched.remote is not None:
-            words = f"{watched.remote.host.name} is asked ..."
-        return [[(words, Style.QUIET)]]
+        remote = self.watched.remote
+        read = "The recording is read" if self.watched.recording else "The store is read"
+        return [[(f"{remote.host.name} is asked ..." if remote else f"{read} ...", Style.QUIET)]]
 
     def _below(self, chart: Chart, width: int, height: int) -> list[Line]:
         if self.window.cursor_s is None:
             known = self._known(chart)
             room = max(height - 1 - len(known), 0)
-            lines = charting.event_lines(chart.events[0], chart.names, width, room)
+            lines = charting.event_lines(chart.events[0], chart.names, width, room, self._is_seen)
             said = "Events of this time; e goes to the newest:" if lines else "No event then."
             return [*known, [(said, Style.TITLE)], *lines]
         if self._moments.error is not None:
@@ -297,7 +296,9 @@ class Charts(Page):
         moment = self._moments.answer
         if moment is None or self._moments.question != self.window.cursor_s:
             return [[(f"At {charting.moment_text(self.window.cursor_s)} ...", Style.TITLE)]]
-        return then.lines(moment, self._device, chart.names, width, height, self._now_s)
+        return then.lines(
+            moment, self._device, chart.names, width, height, self._now_s, self._is_seen
+        )
 
     def _known(self, chart: Chart) -> list[Line]:
         """Return since when anything is known, where the chart begins before."""
@@ -312,11 +313,8 @@ class Charts(Page):
 
     def _title(self, question: Question, chart: Chart | None) -> Line:
         metric = BY_NAME[self._metric]
-        ends = (
-            ""
-            if self.window.until_s is None
-            else f" to {charting.moment_text(self.window.until_s, 60)}"
-        )
+        until_s = self.window.until_s
+        ends = "" if until_s is None else f" to {charting.moment_text(until_s, 60)}"
         step = ""
         if chart is not None and chart.timelines:
             step = f", {charting.step_text(chart.timelines[0].step_s)} a column"
@@ -339,6 +337,10 @@ class Charts(Page):
         limit = charting.TOPS.get(self._metric)
         return self.watched.state.latest.value(self._device, limit) if limit else None
 
+    def _is_seen(self, event: Event) -> bool:
+        """Return whether an event without an end is known to last; all of a recording is known."""
+        return self.watched.recording is not None or self.watched.state.is_seen(event)
+
     # -- keys ----------------------------------------------------------------------------------
 
     @property
@@ -346,7 +348,7 @@ class Charts(Page):
         """Return the events that are listed, the newest first."""
         chart, moment = self._charts.answer, self._moments.answer
         if self.window.cursor_s is None:
-            return [] if chart is None or not chart.events else charting.newest(chart.events[0])
+            return charting.newest(chart.events[0]) if chart and chart.events else []
         if moment is None or self._moments.question != self.window.cursor_s:
             return []
         return charting.newest(charting.of_device(moment.events, self._device))
@@ -362,7 +364,7 @@ class Charts(Page):
             return
         (clicked,) = message.lines.texts(message.number, message.number + 1)
         for event in listed:
-            (line,) = charting.event_lines([event], chart.names, self.size.width, 1)
+            (line,) = charting.event_lines([event], chart.names, self.size.width, 1, self._is_seen)
             if text_of(line) == clicked:
                 self._read([event])
                 return
@@ -377,7 +379,7 @@ class Charts(Page):
             self._watch.say("No event is listed here: e goes to the one before.")
             return
         title = "the event" if len(listed) == 1 else f"{len(listed)} events"
-        make = lambda width: charting.whole_events(listed, chart.names, width)  # noqa: E731
+        make = partial(charting.whole_events, listed, chart.names, is_seen=self._is_seen)
         self.app.push_screen(Reading(title, make))
 
     def action_cursor(self, by: int) -> None:

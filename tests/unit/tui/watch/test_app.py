@@ -301,6 +301,34 @@ async def test_64_gpus_fit_and_arrows_go_through_the_grid():
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("count", [1, 2, 8, 64])
+async def test_the_smallest_page_has_a_gpu_and_what_is_wrong(count):
+    broken = f"GPU-{count - 1}"
+    lost = Event("xid", START_S, "Xid 79: reboot.", Severity.ERROR, broken)
+    app = page(Made(frame(0, *[sample()] * count, events=(lost,))))
+    async with app.run_test(size=(26, 5)) as pilot:
+        await taken(1)(pilot)
+        text = screen_text(app)
+        assert "97%" in text and f"GPU {count - 1}: Xid 79: reboot." in text
+
+
+@pytest.mark.asyncio
+async def test_sentences_without_room_are_counted():
+    lost = [
+        Event("xid", START_S, f"Xid {60 + n}: reboot.", Severity.ERROR, f"GPU-{n}")
+        for n in range(64)
+    ]
+    app = page(Made(frame(0, *[sample()] * 64, events=tuple(lost))))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await taken(1)(pilot)
+        text = screen_text(app)
+        told = len(re.findall(r"^GPU \d+: Xid", text, re.MULTILINE))
+        assert told and f"and {64 - told} more: the chosen GPU's comes first" in text
+        await pilot.press("right")
+        assert "GPU 1: Xid 61: reboot." in screen_text(app)
+
+
+@pytest.mark.asyncio
 async def test_any_size_will_do_and_back():
     app = page(Made(*busy_node()))
     async with app.run_test(size=(80, 24)) as pilot:

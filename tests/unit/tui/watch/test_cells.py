@@ -82,6 +82,23 @@ def test_an_age_is_told_in_its_largest_unit(seconds, text):
     assert cells.age(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["3"], "3"),
+        (["0", "1"], "0 and 1"),
+        (["0", "1", "3"], "0, 1 and 3"),
+        (["0", "2", "3", "4"], "0 and 2 to 4"),
+        ([str(n) for n in range(64)], "0 to 63"),
+        ([str(n) for n in range(0, 64, 2)], "0, 2, 4, 6, 8 and 27 more"),
+        (["0", "0/1", "0/2", "1", "abcdefgh"], "0, 0/1, 0/2, 1 and abcdefgh"),
+    ],
+)
+def test_several_gpus_are_named_in_a_few_words(names, text):
+    assert cells.several(names) == text
+
+
 def test_instances_are_numbered_within_their_gpu():
     slices = [
         Gpu(f"MIG-{n}", 0, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", parent_uuid="GPU-0") for n in "ab"

@@ -136,6 +136,32 @@ def test_what_is_alike_on_several_gpus_shares_a_line():
     assert len(log_lines(first, event(0, "GPU 1 is hot.", gpu="GPU-1"))) == 2
 
 
+@pytest.mark.parametrize("width", [60, 80, 200])
+@pytest.mark.parametrize("step", [1, 2])
+def test_what_is_alike_on_64_gpus_is_read_at_any_width(width, step):
+    made = [
+        event(0, f"GPU {n} works at {1000 + n} of 1980 MHz.", gpu=f"GPU-{n}")
+        for n in range(0, 64, step)
+    ]
+    labels = {f"GPU-{n}": str(n) for n in range(64)}
+    log = EventLog()
+    log.add(made)
+    lines = [line for line, _ in log.lines(labels, width, START_S, height=4)]
+    text = " ".join(" ".join(lines).split())
+    assert f"each works at 1000 to {1063 - step + 1} of 1980 MHz. (lasts)" in text
+    assert ("GPU 0 to 63 " if step == 1 else "GPU 0, 2, 4, 6, 8 and 27 more ") in text
+    assert max(map(len, lines)) <= width
+
+
+def test_alike_events_lasted_each_as_long_as_it_did():
+    first = event(0, "GPU 0 is hot.", ended_s=12)
+    second = event(0, "GPU 1 is hot.", ended_s=7200, gpu="GPU-1")
+    assert log_lines(first, second)[0].endswith("each is hot. (12 s to 2 h)")
+    at_once = event(0, "GPU 0 has Xid 94.", ended_s=0)
+    also = event(0, "GPU 1 has Xid 94.", ended_s=0, gpu="GPU-1")
+    assert log_lines(at_once, also)[0].endswith("each has Xid 94.")
+
+
 def test_an_xid_of_before_is_on_the_page_and_in_json(tmp_path):
     xid = Event(
         "xid", START_S - 7200, "GPU 0 reported Xid 94.", Severity.ERROR, "GPU-0", START_S - 7200
@@ -403,6 +429,19 @@ def test_in_haste_the_first_values_are_there_at_once_and_no_event_is_missed():
         values = [state.latest.value("GPU-0", "power_w") for state in states]
         assert values[0] == values[1]
     assert states[0].log.newest() == states[1].log.newest()
+
+
+def test_what_lasts_is_not_forgotten_for_what_was_over_at_once():
+    state = WatchState("daemon", has_all_events=True)
+    lost = Event("gpu_lost", START_S, "GPU 0 is lost.", Severity.ERROR, "GPU-0")
+    burst = [
+        Event("xid", START_S + n, f"Xid {n}.", gpu="GPU-0", ended_s=START_S + n)
+        for n in range(1, 300)
+    ]
+    state.update(frame(0, sample(), events=(lost, *burst)))
+    assert state.log.open("GPU-0") == [lost]
+    assert len(state.log.newest()) == 200
+    assert state.is_seen(lost) and not state.is_seen(burst[-1])
 
 
 def test_while_nothing_can_be_read_no_event_is_said_to_last_but_that():

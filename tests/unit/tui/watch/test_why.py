@@ -1,6 +1,7 @@
 """What is said of a slow GPU: only what was read, and no more of it than can be."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ def of(pid=71, gpu="GPU-0", memory_bytes=70 * GIB, **fields):
 
 
 IDLE = sample(gpu_utilization_pct=0)
+WELL = sample(sm_clock_mhz=1980)
 
 
 def watched(*samples, processes=None, at_s=0):
@@ -57,7 +59,12 @@ CAPPED = {"throttle_reasons": 0x4, "sm_clock_mhz": 1485}
             {**CAPPED, "sm_clock_mhz": 1975},
             "power cap, at full clock",
         ),  # a limit that costs nothing
-        ({"sm_clock_mhz": 1485}, "ok"),  # low clocks that nothing is known to hold
+        (
+            {"sm_clock_mhz": 1485},  # low clocks that nothing is known to hold
+            "works at 1485 of 1980 MHz, held by neither power nor heat, which may cost up to 25 %"
+            " of its time at work. Look for a locked clock (`nvidia-smi -q -d CLOCK`) and unlock it"
+            " with `sudo nvidia-smi -rgc`, unless it is locked for steady timings.",
+        ),
         (
             {**CAPPED, "sm_clock_max_mhz": None},
             "power cap: its clocks were held down 100 % of the readings in the last 20 s",
@@ -67,7 +74,7 @@ CAPPED = {"throttle_reasons": 0x4, "sm_clock_mhz": 1485}
             "kernels run all the time, but only 21 % of the SMs have work: up to 79 % of the GPU"
             " is unused",
         ),
-        ({}, "ok"),
+        ({"sm_clock_mhz": 1980}, "ok"),
         ({"throttle_reasons": None}, "answers"),  # whether it is held down is not known
     ],
 )
@@ -161,7 +168,7 @@ def test_what_another_process_did_before_is_not_this_ones():
     holder = of(started_s=START_S + 60)
     assert sentence(*before, *[IDLE] * 45, processes=(holder,)) == "idle"
     assert sentence(*before, *[IDLE] * 75, processes=(holder,)).startswith("idle for at least 1")
-    at_work = [sample(gpu_utilization_pct=100)] * 30
+    at_work = [sample(gpu_utilization_pct=100, sm_clock_mhz=1980)] * 30
     assert sentence(*before, *at_work, processes=(holder,)) == "ok"
 
 
@@ -171,7 +178,7 @@ def test_where_no_process_is_nobody_waits():
 
 def test_the_time_before_its_first_kernel_does_not_count():
     before = [IDLE] * 200
-    assert sentence(*before, *[sample()] * 30, processes=(of(),)) == "ok"
+    assert sentence(*before, *[WELL] * 30, processes=(of(),)) == "ok"
 
 
 def test_a_few_seconds_are_no_share():
@@ -219,6 +226,32 @@ def test_an_error_that_lasts_comes_before_what_is_slow():
     assert said(state).sentence.startswith("power cap")
 
 
+def test_beside_a_warning_that_lasts_nothing_is_ok():
+    low = "GPU 0 works over PCIe 1 x16 where 5 x16 is possible. Reseat it."
+    warning = Event("pcie_downgrade", START_S, low, Severity.WARNING, "GPU-0")
+    state = watched(*[WELL] * 30)
+    assert said(state).sentence == "ok"
+    state.log.add([replace(warning, gpu="GPU-1"), replace(warning, severity=Severity.INFO)])
+    state.log.add([replace(warning, key="over", ended_s=START_S + 1)])
+    assert said(state).sentence == "ok"
+    state.log.add([warning])
+    assert said(state).texts == (
+        "works over PCIe 1 x16 where 5 x16 is possible. Reseat it.",
+        "works over PCIe 1 x16 where 5 x16 is possible",
+        "works over PCIe 1 x16 where 5 x16 is possible",
+        "pcie downgrade",
+    )
+    assert said(state).rank < WORKS
+    state.log.add([replace(warning, ended_s=START_S + 29)])
+    assert said(state).sentence == "ok"
+
+
+def test_a_warning_is_no_less_true_of_a_gpu_that_does_not_tell_what_holds_its_clocks():
+    state = watched(*[sample(throttle_reasons=None)] * 30)
+    state.log.add([Event("memory_full", START_S, "GPU 0 is full.", Severity.WARNING, "GPU-0")])
+    assert said(state).sentence == "is full."
+
+
 PERCENT = st.integers(0, 100)
 READINGS = st.fixed_dictionaries(
     {
@@ -263,5 +296,5 @@ def test_without_any_metric_nothing_is_said():
 def test_it_is_of_the_gpu_that_was_asked_for():
     state = WatchState("live", clock=lambda: 0.0)
     for second in range(30):
-        state.update(frame(second, sample(), sample(**CAPPED)))
+        state.update(frame(second, WELL, sample(**CAPPED)))
     assert [why(state, h100(n)).texts[-1] for n in (0, 1)] == ["ok", "power cap"]

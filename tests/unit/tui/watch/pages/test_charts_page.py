@@ -176,6 +176,40 @@ def test_an_event_can_be_read_whole(tmp_path, is_clicked):
     tour(watch(tmp_path), ("e", "W Tue 14 Nov"), then=read)
 
 
+HOT = Event("temperature", START_S + 450, "GPU 0 is at 88 C.", Severity.WARNING, "GPU-0")
+LINE, WHOLE = "W Tue 14 Nov 22:20:50", "Tue 14 Nov 22:20:50, "
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"events": (HOT,)}, ("lasts ", "lasts  ")),
+        ({}, ("lasts?", "lasted when it was read last  ")),  # a store whose daemon was killed
+        (
+            {"events": (HOT,), "problem": "The driver hangs."},
+            ("lasts?", "lasted when it was read last  "),
+        ),
+        (
+            {"events": (HOT, replace(HOT, ended_s=START_S + LENGTH_S))},  # the chart is older
+            ("lasts?", "lasted when it was read last  "),
+        ),
+    ],
+    ids=["told by a frame", "told by the store alone", "unreadable", "over"],
+)
+@pytest.mark.parametrize("keys", ["", "e"], ids=["listed", "at the cursor"])
+def test_an_event_lasts_only_where_the_newest_frames_tell_it(tmp_path, keys, told, expected):
+    stored(tmp_path, *frames(), events=[HOT])
+    newest = replace(frame(LENGTH_S, sample(), sample()), **told)
+
+    async def read(pilot):
+        (line,) = (each for each in screen_text(pilot.app).splitlines() if each.startswith(LINE))
+        assert line.removeprefix(LINE).lstrip().startswith(expected[0])
+        await pilot.press("enter")
+        await screens.shown(pilot, WHOLE + expected[1])
+
+    tour(watch(tmp_path, Now(newest)), (keys, LINE), then=read)
+
+
 def test_a_number_is_an_hour(store):
     tour(watch(store), ("g", "17 min ago"), (["=22", "enter"], "At Tue 14 Nov 22:00:00"))
 
