@@ -115,6 +115,10 @@ class AlertStates:
         """
         name = (gpu, key)
         state = self._states.get(name)
+        if state is not None and holds and time_s - state.checked_s >= UNKNOWN_END_S:
+            # Nobody looked meanwhile: what holds now is told anew, and of that time nothing is.
+            yield from self._end(name, state, state.seen_s)
+            state = None
         if state is None:
             if not holds:
                 return
@@ -135,8 +139,10 @@ class AlertStates:
             yield from self._end(name, state, state.seen_s)
         elif holds is False:
             patience_s = self.break_s if state.event is None else self.end_after_s
-            if time_s - state.seen_s >= patience_s:
-                yield from self._end(name, state, time_s)
+            over_s = time_s - state.seen_s
+            if over_s >= patience_s:
+                is_watched = over_s <= patience_s + LONGEST_STEP_S
+                yield from self._end(name, state, time_s if is_watched else state.seen_s)
 
     def pause(self, time_s: float) -> None:
         """Take in that nothing at all is known now: it neither begins nor ends anything.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from math import inf
 
 from gpuadvisor.domain.jobs import Amounts, Job, Ledger, Loss, Unclaimed, Use
 from gpuadvisor.domain.telemetry import GpuProcess
@@ -11,6 +12,9 @@ from gpuadvisor.rules.job_launches import is_same_process, launches, script_of
 
 ALIVE_S = 90.0
 """Seconds since a process was seen last after which it has ended: uses are stored each minute."""
+LATE_S = 300.0
+"""Seconds without any use from which on nobody knows whether a job runs: another user is told the
+uses of whole minutes, which are stored a minute later. [own]"""
 ABSENT_S = 900.0
 """Seconds without a process of an unknown start after which its number is another process's."""
 ENDING_S = 60.0
@@ -18,21 +22,30 @@ ENDING_S = 60.0
 
 
 def ledger(
-    uses: Iterable[Use], since_s: float, until_s: float, withheld: str | None = None
+    uses: Iterable[Use],
+    since_s: float,
+    until_s: float,
+    withheld: str | None = None,
+    now_s: float = inf,
 ) -> Ledger:
-    """Return the jobs of a span, those with most GPU time first, and what was unclaimed."""
+    """Return the jobs of a span, those with most GPU time first, and what was unclaimed.
+
+    `now_s` is the Unix time by which a job runs, or is not said to, as nothing was measured lately;
+    without it none is. What is later is from before the clock was set back.
+    """
     unclaimed: dict[Unclaimed, Amounts] = {}
     lives: dict[tuple[object, ...], list[list[Use]]] = {}
     last_s = since_s
     for use in sorted(uses, key=lambda each: (each.hour_s, each.first_s)):
-        last_s = max(last_s, use.last_s)
+        last_s = max(last_s, use.last_s) if use.last_s <= now_s else last_s
         if use.process is None:
             kind = use.unclaimed or Unclaimed.UNKNOWN
             unclaimed.setdefault(kind, Amounts()).add(use.amounts)
             continue
         _to_life(lives.setdefault((use.process.pid, use.process.is_host_pid), []), use)
     every = [life for found in lives.values() for life in found]
-    jobs = [_job(group, last_s) for group in launches(every, lambda life: _who(life))]
+    seen_s = last_s if now_s - last_s <= LATE_S else inf
+    jobs = [_job(group, seen_s) for group in launches(every, lambda life: _who(life))]
     jobs.sort(key=lambda job: (-job.amounts.seconds, job.key))
     return Ledger(since_s, until_s, tuple(jobs), unclaimed, withheld)
 
@@ -59,7 +72,8 @@ def _who(life: Sequence[Use]) -> GpuProcess:
     return next((each for each in known if each.command), known[0])
 
 
-def _job(group: Sequence[Sequence[Use]], now_s: float) -> Job:
+def _job(group: Sequence[Sequence[Use]], seen_s: float) -> Job:
+    """Return processes as a job; it runs where it was there when anything was seen last."""
     people = sorted(map(_who, group), key=lambda each: (each.started_s or 0.0, each.pid))
     uses = [use for life in group for use in life]
     amounts, causes = Amounts(), dict[str, Loss]()
@@ -82,7 +96,7 @@ def _job(group: Sequence[Sequence[Use]], now_s: float) -> Job:
         pids=tuple(dict.fromkeys(each.pid for each in people)),
         start_s=start_s,
         end_s=end_s,
-        is_running=now_s - end_s <= ALIVE_S,
+        is_running=0 <= seen_s - end_s <= ALIVE_S,
         memory_max_bytes=max(use.memory_max_bytes for use in uses),
         amounts=amounts,
         causes=dict(sorted(causes.items(), key=lambda each: -each[1].seconds)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -16,7 +17,7 @@ from gpuadvisor.errors import AdvisorError
 from gpuadvisor.rules.gpus import called
 from gpuadvisor.rules.job_advice import advice
 from gpuadvisor.rules.job_launches import SAME_START_S
-from gpuadvisor.rules.job_ledger import ALIVE_S, ledger
+from gpuadvisor.rules.job_ledger import ALIVE_S, LATE_S, ledger
 from gpuadvisor.rules.job_use import HOUR_S, WARM_UP_S, JobFold
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class JobsReport:
     gpus: tuple[Gpu, ...]
     """The GPUs of the store."""
     unmeasured_s: float
-    """GPU time of the span since the first use of which nothing is known."""
+    """GPU time of the span since the first use of which nothing is known, also at its end: where
+    no daemon runs any more."""
     uses: tuple[Use, ...]
 
     def grouped(self, by: By) -> list[Group]:
@@ -87,7 +89,9 @@ def gather(
 
     UsageError where there is no store yet, or an argument is wrong.
     """
-    since_s, until_s = span(since, until)
+    now_s = time.time()
+    since_s, until_s = span(since, until, now_s)
+    until_s = min(until_s, now_s)  # what is later is from before the clock was set back
     reader = open_reader(folder)
     from gpuadvisor.storage.telemetry.jobs import JobsReader, stored_profiles
 
@@ -95,8 +99,9 @@ def gather(
     stored = JobsReader(reader.folder)
     uses = list(stored.read(begin_s, until_s))
     uses += [use for use in _newest(reader.folder, stored) if begin_s <= use.hour_s < until_s]
-    end_s = min(until_s, max((use.last_s for use in uses), default=begin_s))
-    book = ledger(uses, begin_s, end_s, stored.withheld)
+    seen_s = max((use.last_s for use in uses if use.last_s <= now_s), default=begin_s)
+    end_s = min(until_s, seen_s)
+    book = ledger(uses, begin_s, end_s, stored.withheld, now_s)
     gpus = reader.all_gpus()
     plans = proven_plans()
     made = stored_profiles(reader.folder)
@@ -104,7 +109,8 @@ def gather(
     jobs.sort(key=lambda each: (-each.job.lost_hours, -each.job.gpu_hours))
     first_s = min((use.first_s for use in uses), default=end_s)
     seen = len({use.gpu for use in uses})
-    whole_s = (end_s - max(begin_s, first_s)) * seen
+    known_s = until_s if until_s - end_s > LATE_S else end_s
+    whole_s = (known_s - max(begin_s, first_s)) * seen
     missed_s = max(whole_s - book.total.seconds, 0.0)
     return JobsReport(book, tuple(jobs), gpus, missed_s, tuple(uses))
 

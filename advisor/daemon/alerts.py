@@ -16,13 +16,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 from gpuadvisor.daemon.configuration import AlertRule
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Gpu
 from gpuadvisor.printable import duration
+from gpuadvisor.rules.alert_states import LONGEST_STEP_S
 
 LOG = logging.getLogger(__name__)
 WAITING = 100
@@ -55,14 +56,16 @@ class Notice:
     """`firing` or `recovered`."""
     event: Event
     gpu_index: int | None
+    is_end_seen: bool = True
+    """Whether the event was seen to end, and not only not seen any more."""
 
     @property
     def text(self) -> str:
         """The notice in one sentence."""
         event = self.event
-        if self.status != "recovered" or event.ended_s is None:
+        if self.status != "recovered":
             return event.message
-        return f"Over after {duration(event.ended_s - event.began_s)}: {event.message}"
+        return how_it_ended(event, is_end_seen=self.is_end_seen)
 
     def as_json(self) -> str:
         """Return the JSON that a command reads and a webhook gets; chats show its `text`."""
@@ -103,6 +106,19 @@ class Notice:
             f"GPUADVISOR_EVENT_{name}": value.replace("\0", "?")[:VALUE_CHARACTERS]
             for name, value in values.items()
         }
+
+
+def is_end_seen(event: Event, time_s: float) -> bool:
+    """Return whether an event whose end is told at a Unix time was seen to end then, and did not
+    only end when it was seen last, long before."""
+    return event.ended_s is None or time_s - event.ended_s <= LONGEST_STEP_S
+
+
+def how_it_ended(event: Event, *, is_end_seen: bool) -> str:
+    """Return the end of an event in a sentence."""
+    lasted = duration((event.ended_s or event.began_s) - event.began_s)
+    how = "Over" if is_end_seen else "Nobody could see whether it went on"
+    return f"{how} after {lasted}: {event.message}"
 
 
 class Dispatchers:
@@ -317,7 +333,7 @@ class _Rule:
         for event in events:
             if self._concerns(event, gpus):
                 since_s = now_s - max(time_s - event.began_s, 0.0)
-                notices += self._take(event, gpus, since_s, now_s)
+                notices += self._take(event, gpus, since_s, now_s, is_end_seen(event, time_s))
         for lasting in self._lasting.values():
             if not lasting.is_settled and now_s - lasting.since_s >= self.rule.for_s:
                 lasting.is_settled = True
@@ -327,7 +343,7 @@ class _Rule:
         return notices
 
     def _take(
-        self, event: Event, gpus: Sequence[Gpu], since_s: float, now_s: float
+        self, event: Event, gpus: Sequence[Gpu], since_s: float, now_s: float, is_seen: bool
     ) -> list[Notice]:
         if event.ended_s is None:
             self._lasting.setdefault(event.identity, _Lasting(event, since_s)).event = event
@@ -336,8 +352,10 @@ class _Rule:
         if lasting is None:  # it never lasted, such as an Xid error, so `for` cannot hold it back
             may_send = self._may_send(event, now_s)
             return [self._notice("firing", event, gpus)] if may_send else []
+        if not is_seen:  # it may hold on: then it begins anew, which is told however soon
+            self._sent_s.pop((event.kind, event.gpu, event.key), None)
         if lasting.is_sent and self.rule.recovered:
-            return [self._notice("recovered", event, gpus)]
+            return [replace(self._notice("recovered", event, gpus), is_end_seen=is_seen)]
         return []
 
     def _may_send(self, event: Event, now_s: float) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from gpuadvisor.daemon import configuration, log, sources
-from gpuadvisor.daemon.alerts import Alerts, Dispatchers, Identity
+from gpuadvisor.daemon.alerts import Alerts, Dispatchers, Identity, how_it_ended, is_end_seen
 from gpuadvisor.daemon.configuration import Configuration, Prometheus
 from gpuadvisor.daemon.configured_values import Address
 from gpuadvisor.daemon.digest import Digests
@@ -132,7 +132,7 @@ class Service:
             self._job_profiles.tend(self._figures.latest.processes)
             self._notifier.alive()
         for event in events:
-            self._log(event)
+            self._log(event, frame.time_s)
         if self._exporter:
             self._exporter.take(frame, events)
         now_s = time.monotonic()
@@ -151,15 +151,15 @@ class Service:
         self._figures.note({e.identity: e for e in events if e.identity not in known}.values())
         return events
 
-    def _log(self, event: Event) -> None:
+    def _log(self, event: Event, time_s: float) -> None:
         if event.ended_s is None:
             self._logged.add(event.identity)
         if event.identity not in self._logged or event.ended_s is None:
             LOG.log(LEVELS[event.severity], "%s: %s", event.kind, event.message)
             return
         self._logged.discard(event.identity)
-        lasted = duration(event.ended_s - event.began_s)
-        LOG.info("%s, over after %s: %s", event.kind, lasted, event.message)
+        said = how_it_ended(event, is_end_seen=is_end_seen(event, time_s))
+        LOG.info("%s, %s", event.kind, said[0].lower() + said[1:])
 
     def _reload(self) -> bool:
         """Read the configuration again; return whether the source must be opened again."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -55,12 +56,15 @@ class Digests:
             self._thread.join()
 
     def _sent_s(self, now_s: float) -> float:
-        """Return when one was sent last; at first, when that was asked for."""
+        """Return when one was sent last; at first, and after a clock that was ahead and was set
+        back, when that was asked for."""
         try:
-            return (self._folder / SENT).stat().st_mtime
+            sent_s = (self._folder / SENT).stat().st_mtime
         except OSError:
+            sent_s = math.inf
+        if sent_s > now_s:
             self._note(now_s)
-            return now_s
+        return min(sent_s, now_s)
 
     def _note(self, now_s: float) -> None:
         path = self._folder / SENT

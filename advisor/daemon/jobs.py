@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gpuadvisor.daemon.store import Writer
 from gpuadvisor.domain.telemetry import Event, Frame
+from gpuadvisor.domain.telemetry_window import SET_BACK_S
 from gpuadvisor.errors import StoreError
 from gpuadvisor.rules.job_use import WARM_UP_S, JobFold
 from gpuadvisor.storage.sqlite_file import DamagedError
@@ -17,6 +20,7 @@ from gpuadvisor.storage.telemetry.files import set_aside
 from gpuadvisor.storage.telemetry.frames import FrameReader
 from gpuadvisor.storage.telemetry.jobs import FOLDED, JOBS, JobsFile
 from gpuadvisor.storage.telemetry.processes import ProcessReader
+from gpuadvisor.storage.telemetry.retention import Today
 
 if TYPE_CHECKING:
     from gpuadvisor.storage.telemetry.retention import Retention
@@ -34,9 +38,23 @@ class JobKeeper:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: JobsFile | None = None
-        self._forgot_s = 0.0
+        self._forgot_s = -math.inf
+        """Monotonic time at which old uses were removed."""
+        self._stored: deque[float] = deque(maxlen=FRAMES_AT_ONCE)
+        """Times of the frames that were stored since they were last made into uses."""
+        self._newest_s = math.inf
+        """Unix time up to which frames are read: that of the one stored last."""
+        self._before_s = self._back_s = -math.inf
+        """Where the clock was set back: from when, and to when."""
+        self._again: set[float] = set()
+        """Times up to `_before_s` of the frames that were stored since; other rows with such times
+        are of before, and were counted."""
         self._said = ""
         """What is wrong, as it was said last; empty where nothing is."""
+
+    def note(self, frames: Iterable[Frame]) -> None:
+        """Take note of frames that were stored, in their order: times may come by again."""
+        self._stored.extend(frame.time_s for frame in frames)
 
     def tend(self, keep_s: float) -> None:
         """Add the minutes that have ended since, and remove uses that are older than `keep_s`.
@@ -45,10 +63,11 @@ class JobKeeper:
         """
         try:
             file = self._file or self._open()
+            self._see_stored()
             self._catch_up(file)
-            if time.time() - self._forgot_s > FORGET_S:
-                self._forgot_s = time.time()
-                file.forget(min(self._forgot_s, file.moment(FOLDED) or 0.0) - keep_s)
+            if time.monotonic() - self._forgot_s > FORGET_S:
+                self._forgot_s = time.monotonic()
+                file.forget(min(self._today.now_s(), file.moment(FOLDED) or 0.0) - keep_s)
             file.empty_log()
             self._said = ""
         except DamagedError as error:
@@ -75,18 +94,54 @@ class JobKeeper:
         file = self._file = JobsFile(self._folder / JOBS)
         folded_s = file.moment(FOLDED)
         since_s = 0.0 if folded_s is None else folded_s - WARM_UP_S
-        self._frames = FrameReader(self._folder, since_s, processes=ProcessReader(self._folder))
-        self._fold = JobFold(folded_s or 0.0, self._frames.instances)
+        self._today = Today(folded_s)
+        self._read_from(since_s, folded_s or 0.0)
+        if self._stored and folded_s is not None:  # it may have been set back meanwhile
+            self._newest_s = folded_s
         return file
 
+    def _read_from(self, since_s: float, folded_s: float) -> None:
+        self._frames = FrameReader(self._folder, since_s, processes=ProcessReader(self._folder))
+        self._fold = JobFold(folded_s, self._frames.instances)
+
+    def _see_stored(self) -> None:
+        """Look whether the clock was set back between the frames that were stored."""
+        while self._stored:
+            time_s, newest_s = self._stored.popleft(), self._newest_s
+            self._today.see(time_s)
+            if time_s < newest_s - SET_BACK_S and newest_s < math.inf:
+                self._back_s = time_s if newest_s >= self._before_s else min(self._back_s, time_s)
+                self._before_s = max(self._before_s, newest_s)
+            if time_s <= self._before_s:
+                self._again.add(time_s)
+            self._newest_s = time_s
+
     def _catch_up(self, file: JobsFile) -> None:
+        if self._back_s > -math.inf:
+            if not self._fold_until(self._before_s, file, is_before=True):
+                return
+            for minute in self._fold.finish():
+                file.add(minute.uses, minute.end_s)
+            self._read_from(self._back_s, -math.inf)
+            self._back_s = -math.inf
+        self._fold_until(self._newest_s, file, is_before=False)
+
+    def _fold_until(self, last_s: float, file: JobsFile, *, is_before: bool) -> bool:
+        """Make what is stored until a Unix time into uses, as much as is done in one call; return
+        whether that is all. Of times that came by twice it is what was before, or what came then.
+        """
         full = 0
-        for frame in self._frames.read():
+        for frame in self._frames.read(math.nextafter(last_s, math.inf)):
+            if (frame.time_s in self._again) == is_before and frame.time_s <= self._before_s:
+                continue
             for minute in self._fold.add(frame):
                 file.add(minute.uses, minute.end_s)
             full += frame.full
             if full >= FRAMES_AT_ONCE:
-                return
+                return False
+        if not is_before:
+            self._again = {time_s for time_s in self._again if time_s > last_s}
+        return True
 
 
 class WithJobs:
@@ -113,6 +168,7 @@ class WithJobs:
     def append(self, frames: Sequence[Frame], events: Sequence[Event] = ()) -> None:
         """Store all of it or, with a StoreError, nothing."""
         self._writer.append(frames, events)
+        self._jobs.note(frames)
 
     def tend(self) -> None:
         """Do the upkeep that is due about once a minute."""

@@ -224,6 +224,8 @@ class Job:
     end_s: float
     """Unix time at which it was seen last."""
     is_running: bool
+    """Whether it was there when the GPUs were read last, a moment ago; where that is longer ago,
+    nobody knows, and it is not said to."""
     memory_max_bytes: int
     """Most device memory that one of its processes held on one GPU."""
     amounts: Amounts

@@ -211,6 +211,8 @@ class _Context:
         self._states: deque[tuple[float, str, str, Unavailable | None]] = deque()
         self._problems: deque[tuple[float, str | None]] = deque()
         self._events: list[Event] = []
+        self._lasting: set[tuple[str, str | None, str, float]] = set()
+        """Identities of the events that were returned without an end."""
 
     def read(self, folder: Path) -> None:
         """Read what was written to index.db since the last call."""
@@ -232,9 +234,16 @@ class _Context:
             self.problem = self._problems.popleft()[1]
 
     def take_events(self, time_s: float) -> tuple[Event, ...]:
-        """Return the events that began until this time and were not returned yet."""
-        taken = [event for event in self._events if event.began_s <= time_s]
-        self._events = [event for event in self._events if event.began_s > time_s]
+        """Return the events that began until this time and were not returned yet, and the ends of
+        those that were: the clock may have been set back since they began."""
+        taken: list[Event] = []
+        later: list[Event] = []
+        for event in self._events:
+            is_told = event.began_s <= time_s or event.identity in self._lasting
+            (taken if is_told else later).append(event)
+        self._events = later
+        self._lasting -= {event.identity for event in taken if event.ended_s is not None}
+        self._lasting |= {event.identity for event in taken if event.ended_s is None}
         return tuple(taken)
 
     def _read_states(self, index: sqlite3.Connection) -> None:

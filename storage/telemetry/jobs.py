@@ -89,7 +89,10 @@ class JobsFile(WrittenFile):
         return _moment(self.connection, name)
 
     def add(self, uses: Iterable[Use], until_s: float) -> None:
-        """Add uses to those of their hours, and note until when all is there: both, or neither."""
+        """Add uses to those of their hours, and note until when all is there: both, or neither.
+
+        Where the clock was set back since, that stays as it was: what was before is there.
+        """
         try:
             with self.transaction() as connection:
                 for use in uses:
@@ -101,7 +104,7 @@ class JobsFile(WrittenFile):
                     for name, loss in use.causes.items():
                         found = (loss.seconds, loss.lost_s, loss.held_s)
                         connection.execute(_ADD_CAUSE, (*key, name, *found))
-                _note(connection, FOLDED, until_s)
+                _note(connection, FOLDED, max(until_s, _moment(connection, FOLDED) or until_s))
         except BaseException:
             self._programs = {}  # those of this attempt are not in the file
             raise

@@ -70,6 +70,11 @@ CASES = {
         [(100, XID)],
         [("firing", "xid", 0)],
     ),
+    "what nobody could see to its end is told anew where it still holds": (
+        changed(RULE, again_after_s=86400),
+        [(100, HOT), (4000, over(HOT, 110.0)), (4001, replace(HOT, began_s=4000.0))],
+        [FIRED, RECOVERED, FIRED],
+    ),
     "not again too soon": (
         changed(RULE, again_after_s=60),
         [
@@ -122,6 +127,23 @@ def test_a_clock_that_is_set_makes_nothing_last(jump_s):
     assert outbox.sent == []
     alerts.observe([], GPUS, 130 + jump_s, 37)
     assert outbox.sent == [FIRED]
+
+
+@pytest.mark.parametrize(
+    ("told_s", "text"),
+    [
+        (110.0, "Over after 10 s: GPU 1 is hot."),
+        (4000.0, "Nobody could see whether it went on after 10 s: GPU 1 is hot."),
+    ],
+)
+def test_an_end_that_nobody_saw_is_not_said_to_be_one(told_s, text):
+    texts = []
+    outbox = Outbox()
+    outbox.send = lambda _, notice: texts.append(notice.text)
+    alerts = Alerts([RULE], outbox)
+    alerts.observe([HOT], GPUS, 100, 7)
+    alerts.observe([over(HOT, 110.0)], GPUS, told_s, 17)
+    assert texts == ["GPU 1 is hot.", text]
 
 
 def test_other_rules_forget_nothing_of_those_that_stay():

@@ -69,6 +69,21 @@ def test_a_digest_is_sent_once_a_week(digests, webhook):
     assert sent_s(digests) == NOW_S + WEEK_S
 
 
+def test_one_that_was_sent_while_the_clock_was_ahead_does_not_hold_back_those_to_come(
+    digests, webhook
+):
+    sent = digests._folder / SENT
+    sent.touch()
+    os.utime(sent, (NOW_S + 52 * WEEK_S, NOW_S + 52 * WEEK_S))
+    digests.tend(NOW_S)
+    digests.tend(NOW_S + WEEK_S - 60)
+    digests.join()
+    assert webhook.got == []
+    digests.tend(NOW_S + WEEK_S)
+    digests.join()
+    assert len(webhook.got) == 1 and sent_s(digests) == NOW_S + WEEK_S
+
+
 def test_one_that_fails_is_not_said_to_be_sent(digests, webhook, caplog):
     webhook.say = 500
     os.utime((digests._folder / SENT).touch() or digests._folder / SENT, (NOW_S, NOW_S))

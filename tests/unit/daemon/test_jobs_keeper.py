@@ -108,6 +108,63 @@ def test_a_gpu_in_mig_mode_is_counted_by_its_instances_also_when_it_has_none_any
     assert seconds == pytest.approx({"GPU-0": whole_s, "MIG-1": 300, "MIG-2": 300}, abs=3)
 
 
+TURN = 110
+"""The frame at which a clock is set."""
+
+
+def set_by(frames, by_s):
+    """The same seconds, as a machine tells them whose clock is set in the middle."""
+    return [
+        *frames[:TURN],
+        *(replace(each, time_s=each.time_s + by_s) for each in frames[TURN:]),
+    ]
+
+
+def seconds_of(folder, until_s=1e11):
+    """GPU time by the job, and of nobody."""
+    found: dict[str, float] = {}
+    for use in JobsReader(folder).read(0, until_s):
+        name = use.process.command if use.process else str(use.unclaimed)
+        found[name] = found.get(name, 0.0) + use.amounts.seconds
+    return found
+
+
+YEAR_S = 365 * 86400.0
+LOST_S = 2 * (60 + 4.5 + 20)
+"""GPU time of two GPUs that may be missing: the newest minute, a poll, and who has it until the
+processes are listed again."""
+
+
+@pytest.mark.parametrize("by_s", [-2.1, -30.1, -300.1, -10_000.1, -YEAR_S, 300.1, YEAR_S])
+def test_a_clock_that_is_set_loses_no_job_and_counts_nothing_twice(tmp_path, frames, by_s):
+    keep(tmp_path / "right", frames)
+    keep(tmp_path / "set", set_by(frames, by_s))
+    right, other = seconds_of(tmp_path / "right"), seconds_of(tmp_path / "set")
+    other["unknown"] = other.get("unknown", 0.0)  # until the processes are listed again
+    assert other.keys() - {"unknown"} <= right.keys()
+    for name in right.keys() - {"unknown", "free"}:
+        assert right[name] - LOST_S <= other.get(name, 0.0) <= right[name] + 2 * 4.5, name
+    assert sum(right.values()) - LOST_S <= sum(other.values()) <= sum(right.values()) + 2 * 60
+
+
+@pytest.mark.parametrize("by_s", [-300.1, -YEAR_S])
+def test_a_clock_that_was_set_back_while_no_daemon_ran_loses_no_job(tmp_path, frames, by_s):
+    keep(tmp_path, frames[:TURN])
+    before = seconds_of(tmp_path)
+    keep(tmp_path, set_by(frames, by_s)[TURN:])
+    gained_s = sum(seconds_of(tmp_path).values()) - sum(before.values())
+    measured_s = 2 * (frames[-1].time_s - frames[TURN].time_s)
+    assert measured_s - LOST_S <= gained_s <= measured_s + 2 * 60
+
+
+def test_a_clock_that_is_a_year_ahead_for_minutes_removes_no_job(tmp_path, frames):
+    keep(tmp_path, frames[:TURN])
+    before = seconds_of(tmp_path)
+    keep(tmp_path, set_by(frames, YEAR_S)[TURN:])
+    after = seconds_of(tmp_path, BEGIN_S + YEAR_S / 2)
+    assert all(after[name] >= seconds for name, seconds in before.items())
+
+
 def test_what_is_removed_of_raw_rows_stays_in_jobs(tmp_path, frames):
     later = [replace(frame, time_s=frame.time_s + 7 * 3600) for frame in frames[:60]]
     keep(tmp_path, frames, raw_s=3600.0)

@@ -149,7 +149,9 @@ def test_a_mean_says_how_much_of_its_hour_was_measured(tmp_path):
             writer.tend()
     hour = TelemetryReader(tmp_path).moment(begin_s + 600)
     assert (hour.row_s, hour.measured_s) == (3600, 1800)
-    assert "of which there are 30 min" in next(iter(printed(hour, 120, clock.now_s)))
+    assert "of which there are 30 min" in next(
+        iter(printed(hour, 120, clock.now_s, is_current=True))
+    )
 
 
 @pytest.mark.parametrize(("at_s", "is_told"), [(39.9, False), (40, True), (90, True), (101, False)])

@@ -220,6 +220,26 @@ def test_a_daemons_rows_go_on_after_the_clock_was_set_back(tmp_path):
         source.close()
 
 
+def test_an_event_ends_for_who_watches_also_after_the_clock_was_set_back(tmp_path):
+    clock = Clock()
+    hot = Event("temperature", START_S, "GPU 0 is hot.", Severity.WARNING, "GPU-0")
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(BEFORE_S, sample())], [hot])
+        source = FromStore(tmp_path, clock=clock)
+        frames = source.frames()
+        assert next(frames).events == (hot,)
+        clock.now_s -= 3600
+        over = replace(hot, ended_s=START_S)
+        to_come = replace(hot, began_s=START_S - 1800)
+        writer.append([frame(BEFORE_S - 3600 + SILENT_S, sample())], [over, to_come])
+        clock.now_s += SILENT_S
+        found = next(frames)
+        while found.problem:
+            found = next(frames)
+        assert found.events == (over,)
+        source.close()
+
+
 def test_rows_from_before_the_clock_was_set_back_are_not_those_of_now(tmp_path):
     clock = Clock()
     now = clock.now_s - START_S

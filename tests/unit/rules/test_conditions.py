@@ -276,7 +276,20 @@ def test_a_clock_that_is_set_forward_makes_nothing_last():
     frames = [frame(0, gpus=(H100,)), frame(1, **CAP), frame(3601, **CAP)]
     assert told([*frames, *(frame(3602 + at_s, **CAP) for at_s in range(9))])[1:] == []
     after = [frame(3602 + at_s, **CAP) for at_s in range(10)]
-    assert told([*frames, *after])[1:] == [("throttling", "sw_power_cap", 1, None)]
+    assert told([*frames, *after])[1:] == [("throttling", "sw_power_cap", 3601, None)]
+
+
+@pytest.mark.parametrize("gap_s", [3600, 9000 * 86400])
+def test_what_nobody_looked_at_does_not_last(gap_s):
+    """As of a machine that slept, or whose clock was far behind when it had just started."""
+    before = [frame(at_s, (H100,) if at_s == 0 else None, **FULL) for at_s in range(5)]
+    began, over = ("memory_full", "", 0, None), ("memory_full", "", 0, 4)
+    gap = ("gap", "", 4, 4 + gap_s)
+    still = [frame(4 + gap_s + at_s, **FULL) for at_s in range(3)]
+    anew = ("memory_full", "", 4 + gap_s, None)
+    assert sorted(told([*before, *still]), key=repr) == sorted([began, over, gap, anew], key=repr)
+    gone = frame(4 + gap_s, memory_used_bytes=GIB)
+    assert sorted(told([*before, gone]), key=repr) == sorted([began, over, gap], key=repr)
 
 
 def test_a_driver_that_goes_and_comes():
