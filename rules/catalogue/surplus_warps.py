@@ -26,6 +26,8 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     # Without any it is no work that is kept: a test of the arithmetic, or a wait.
     if not accesses or not warps or too_small(kernel):
         return None
+    if kernel.shared_bytes != 0:
+        return None  # its warps may have their results in shared memory, and one of them store
     share = accesses / warps
     if share > MOST_WITH_ACCESS:
         return None

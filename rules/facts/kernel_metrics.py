@@ -384,10 +384,9 @@ class KernelMetrics:
 
     @cached_property
     def accesses(self) -> float | None:
-        """Instructions of warps that access memory of which another warp may see something: global
-        memory, textures and surfaces. None where not all were counted, and where blocks have shared
-        memory, which other instructions access as well."""
-        return self._total(*_ALL_ACCESSES) if self.shared_bytes == 0 else None
+        """Instructions of warps that access memory of which another block may see something: global
+        memory, textures and surfaces."""
+        return self._total(*_ALL_ACCESSES)
 
     @cached_property
     def wavefronts(self) -> float | None:

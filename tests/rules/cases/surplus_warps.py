@@ -34,6 +34,9 @@ SILENT = {
     "they meet in shared memory": lambda: storing(
         WARPS / 20, {"launch__shared_mem_per_block_static": 4096.0}
     ),
+    "shared memory is not told": lambda: storing(
+        WARPS / 20, {"launch__shared_mem_per_block_static": None}
+    ),
     "nothing is kept at all": lambda: storing(0.0),
     "a launch that is too small": lambda: storing(1.0, grid=4, ms=0.002),
 }
