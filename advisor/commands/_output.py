@@ -52,13 +52,16 @@ def messages_stream(*, json: bool, markdown: str | None = None) -> TextIO:
     return sys.stderr if json or markdown == "-" else sys.stdout
 
 
-def write(path: Path, text: str, said_on: TextIO) -> None:
-    """Write a file and say where it is; UsageError where it cannot be written."""
+def write(path: Path, text: str, said_on: TextIO, option: str = "") -> None:
+    """Write a file and say where it is; UsageError where it cannot be written, with the `option`
+    that chooses another one.
+    """
     try:
         path.write_bytes(text.encode("utf-8", "replace"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot write {path}: {reason}; choose another file") from None
+        other = "choose another file" + (f" with {option}" if option else "")
+        raise UsageError(f"cannot write {path}: {reason}; {other}") from None
     print(f"wrote {path.absolute()}", file=said_on)
 
 

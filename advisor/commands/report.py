@@ -191,4 +191,4 @@ def _write(
     from gpuadvisor.commands._output import write, write_formats
 
     if not write_formats(args, json, markdown, html):
-        write(Path(name), html(), sys.stdout)
+        write(Path(name), html(), sys.stdout, "--html")

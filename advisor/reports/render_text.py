@@ -116,24 +116,28 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
 
 
 def _print_block(console: Console, block: Block) -> None:
-    from rich.text import Text
-
     match block:
         case Paragraph():
-            console.print(_text(console, block.text, _STYLES.get(block.style, "")))
+            _print_wrapped(console, _text(console, block.text, _STYLES.get(block.style, "")))
         case Table():
             _print_table(console, block)
         case Bullets():
             for item in block.items:
-                for row in _text(console, item).wrap(console, console.width - 2):
-                    row.rstrip()
-                    console.print(Text("  ").append_text(row), soft_wrap=True)
+                _print_wrapped(console, _text(console, item), "  ")
         case Listing():
             # What may be copied is indented, but never wrapped.
             caption = "" if block.caption is None else "# {}: {}".format(*block.caption)
             for words, style in ((caption, "dim"), (block.code, "")):
                 for line in words.splitlines():
                     console.print(_text(console, f"  {line}", style), soft_wrap=True)
+
+
+def _print_wrapped(console: Console, text: Text, margin: str = "") -> None:
+    """Print words in rows that fit the console's width, without blanks at their ends."""
+    for row in text.wrap(console, console.width - len(margin)):
+        row.rstrip()
+        row.pad_left(len(margin))
+        console.print(row, soft_wrap=True)
 
 
 def _print_table(console: Console, table: Table) -> None:

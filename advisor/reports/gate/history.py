@@ -78,7 +78,7 @@ def print_histories(found: Sequence[History], file: Path, console: Console) -> N
     """Print histories, each with a plot of its step times."""
     if not found:
         none = f"There are no recordings in {file}: `gpuadvisor gate record` makes them."
-        print_sections(console, [Section("", [Paragraph(none)])])
+        console.print(none, markup=False, soft_wrap=True)
     for each in found:
         print_sections(console, _sections(each))
 
