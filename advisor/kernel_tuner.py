@@ -16,7 +16,6 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -311,6 +310,7 @@ def _restriction(rule: Any, parameters: Mapping[str, Any]) -> Any:
 
 def _tuned(call: Call, options: KernelOptions, quiet: bool) -> KernelResult:
     """Tune a call, compared with the first point that can be run."""
+    from gpuadvisor.collectors.script.run_folder import run_folder
     from gpuadvisor.commands._output import messages
     from gpuadvisor.domain.kernels import DefaultFailsError
     from gpuadvisor.interruption import stoppable
@@ -320,9 +320,9 @@ def _tuned(call: Call, options: KernelOptions, quiet: bool) -> KernelResult:
 
     points = call.points()
     failure: DefaultFailsError | None = None
-    with tempfile.TemporaryDirectory(prefix="gpuadvisor-call-") as folder:
+    with run_folder() as folder:
         for default in call.default(points):
-            file = written(Path(folder), call, points, default)
+            file = written(folder, call, points, default)
             progress = Progress() if quiet else KernelProgress(messages())
             with stoppable() as stop:
                 tuned = tune_kernels(replace(options, file=file), progress, stop.requested)

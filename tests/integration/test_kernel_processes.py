@@ -207,14 +207,20 @@ def test_a_search_begins_with_what_was_best_for_another_size(tune):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_what_was_evaluated_is_kept_and_not_evaluated_again(tune, tmp_path, how):
+def test_what_was_evaluated_is_kept_and_not_evaluated_again(tune, tmp_path, monkeypatch, how):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     python, log = simulated_kernels.python(tmp_path, measure_s=0.05)
     command = [sys.executable, "-m", "gpuadvisor", "tune-kernel", str(tmp_path / "kernels.py")]
     process = subprocess.Popen(
         [*command, "--python", str(python), "--jobs", "2", "--json", "--timeout", "3"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "GPUADVISOR_HOME": str(tmp_path / "home")},
+        env={
+            **os.environ,
+            "GPUADVISOR_HOME": str(tmp_path / "home"),
+            "TMPDIR": str(temporary),
+        },
     )
     until = time.monotonic() + 60
     while len(of(read_log(log), "measure")) < 8 and time.monotonic() < until:
@@ -229,8 +235,12 @@ def test_what_was_evaluated_is_kept_and_not_evaluated_again(tune, tmp_path, how)
         assert process.returncode == 130
         assert json.loads(out)["kernels"][0]["interrupted"] == "interrupted"
         assert not any(is_alive(each) for each in processes)
+        assert not list(temporary.iterdir())
     before = len(read_log(log))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr("gpuadvisor.collectors.script.run_folder.YOUNG_S", 0.0)
     (found,), _ = tune("--resume", "--jobs", "2", measure_s=0.0)
+    assert not list(temporary.iterdir())  # not even what a killed study left there
     assert sum(found["states"].values()) == POINTS
     again = [each[2] for each in of(read_log(log)[before:], "measure")]
     assert not [point for point in again if point in kept]

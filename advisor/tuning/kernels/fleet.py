@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, Self
 
 from gpuadvisor.collectors.clocks import read_clock
 from gpuadvisor.collectors.devices import list_gpus
 from gpuadvisor.collectors.energy import MILLIJOULES_PER_JOULE, EnergyMeter
 from gpuadvisor.collectors.kernels.runner import Answer, KernelProcess
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.study import Objective, TrialState
@@ -84,8 +85,9 @@ class Fleet:
 
     def __init__(self, options: KernelOptions) -> None:
         self._options = options
-        self._folder = tempfile.TemporaryDirectory(prefix="gpuadvisor-kernels-")
         gpus = dict(enumerate(list_gpus()))
+        self._made = ExitStack()
+        self._folder = str(self._made.enter_context(run_folder()))
         self.lanes = [
             Lane(self._process(gpu), gpus.get(gpu), options.objective) for gpu in options.gpus
         ]
@@ -102,7 +104,7 @@ class Fleet:
             self._pipeline.join(ENDING_S)
         for process in self._processes:
             process.close()
-        self._folder.cleanup()
+        self._made.close()
 
     @property
     def _processes(self) -> list[KernelProcess]:
@@ -159,7 +161,7 @@ class Fleet:
             options.file.absolute(),
             gpu,
             options.timeout_s,
-            self._folder.name,
+            self._folder,
             options.l2,
         )
 
