@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, numbered
+from gpuadvisor.rules.facts.intervals import LATEST_NS, BoolArray, IntArray, numbered
 
 
 def latest_before(
@@ -59,6 +59,7 @@ def enclosing(
     That is the last to begin of those that have not ended. The end belongs to it: traces of whole
     microseconds cut the calls within an operator off its end otherwise.
     """
+    at_ns = np.clip(at_ns, -LATEST_NS, LATEST_NS)  # intervals have no other times either
     row, before = _in_order(begin_ns, end_ns, thread, at_ns, at_thread)
     count = len(begin_ns)
     result = np.full(len(at_ns), UNKNOWN, np.int64)

@@ -29,6 +29,13 @@ def test_a_key_is_found_as_late_as_possible_but_not_after(rows, wanted):
             assert rows[row] == (key, min(rows[at][1] for at in same))
 
 
+def test_a_time_that_cannot_be_is_in_nothing():
+    begin, end, thread = split([(0, 10, 0), (4, 6, 0)], 3)
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    found = enclosing(begin, end, thread, *split([(least, 0), (-1, 0), (5, 0), (most, 0)], 2))
+    assert found.tolist() == [UNKNOWN, UNKNOWN, 1, UNKNOWN]
+
+
 @given(spans, st.lists(st.tuples(st.integers(0, 35), st.integers(0, 1)), max_size=10))
 def test_the_innermost_interval_is_the_last_begun_that_has_not_ended(rows, asked):
     begin, length, thread = split(rows, 3)
