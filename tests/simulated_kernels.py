@@ -94,6 +94,8 @@ def answer(request):
     if what == "spend":
         return dict(launches=int(1e6 * request["seconds"] / time_ms(point or DEFAULT)))
     if what == "prove":
+        if SETTINGS["proof_crashes"]:
+            os.abort()
         sides = [DEFAULT, *request["points"]]
         noise = [1 + 0.001 * (n % 7) for n in range(request["rounds"])]
         wrong = ["element 0 is 1" if each == BAD["later"] else None for each in request["points"]]
@@ -117,6 +119,7 @@ def python(folder, **changes):
         "registers": REGISTERS,
         "sizes": [8],
         "failing": [],
+        "proof_crashes": False,
         "devices": ["NVIDIA H200"] * 2,
         "bytes": None,
         "flops": None,

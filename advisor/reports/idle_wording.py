@@ -48,7 +48,7 @@ SAMPLES_OF_PROGRAM = (
     "samples of the CPU (`nsys profile --sample=process-tree PROGRAM`), where the recording has"
     " them, show what it computes on its page in Nsight Systems"
 )
-"""The same where calls into the operating system were recorded, and take little of the time."""
+"""What would tell more where calls into the operating system were recorded, and take little."""
 NAMED_CALLS = 3
 """Calls into the operating system that a sentence names, at most."""
 LEAST_OF_CALLS = 0.05
@@ -128,7 +128,11 @@ def _in_system(calls: SystemCalls, how: str) -> tuple[str, str]:
     if calls.share > MOST and named:
         told = ", ".join(f"{name} {figures.percent(share)}{_why(name)}" for name, share in named)
         return f"Of its own time the CPU is in calls of the operating system: {told}.", ""
-    rest = "it computes, or calls what is too short to be recorded."
+    # What Nsight Systems sees are calls of the C library: Rust and Go wait by calls of their own.
+    rest = (
+        "it computes, or is in what is not recorded: short calls, system calls without the C"
+        " library, page faults."
+    )
     if not calls.named:
         return f"No call into the operating system was recorded in its own time: {rest}", how
     told = ", ".join(name for name, _ in named)

@@ -117,6 +117,9 @@ def _verdict(result: KernelResult) -> str:
     if speedup is None and result.interrupted:
         return "interrupted before anything was proven"
     if speedup is None:
+        timed = (e.point for e in result.evaluations if e.state is TrialState.COMPLETE)
+        if any(dict(point) != dict(result.default) for point in timed):
+            return "nothing is proven: the best points could not be timed beside the default"
         return "nothing but the default could be timed"
     if result.verdict is Verdict.NO_GAIN:
         return f"the default is as good as the best found ({_ratio(speedup)})"

@@ -20,7 +20,7 @@ _FIELDS = (
     "name device run_ns busy_ns idle_ns computing_ns communicating_ns exposed_ns waiting_ns"
     " transferring_ns clock_apart_ns"
 )
-"""Of each rank, in JSON."""
+"""Fields of `rules.facts.ranks.Rank` that JSON has for each rank; times in nanoseconds."""
 
 
 def ranks_section(ranks: Ranks) -> Section:

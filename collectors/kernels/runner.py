@@ -141,7 +141,7 @@ class KernelProcess:
         if "state" in answer:
             if request["do"] == "open":
                 raise DefaultFailsError(f"the default cannot be run: {answer['reason']}")
-            raise UsageError(f"the best points cannot be run: {answer['reason']}")
+            raise UsageError(f"the best points cannot be run again: {answer['reason']}")
         return answer
 
     def _ask(self, request: dict[str, Any], limit_s: float | None = None) -> Answer:

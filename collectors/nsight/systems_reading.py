@@ -124,11 +124,13 @@ class ExportReader:
         convert: Callable[[Cells, IntArray], Converted],
         texts: bool = False,
         choose: Callable[[Cells], BoolArray] | None = None,
+        window: tuple[int, int] | None = None,
     ) -> int:
         """Give the events of a table to the sink; return how many there were.
 
         `convert` gets the cells and which rows to use of them, and returns the columns but those of
-        the time, only for the rows that are used. `choose` says which rows are events at all.
+        the time, only for the rows that are used. `choose` says which rows are events at all, and
+        what lies outside of `window` is cut off.
         """
         begin_name, end_name = TIMES[source]
         if not {begin_name, end_name} <= self.export.columns(source):
@@ -144,6 +146,8 @@ class ExportReader:
                 used = np.flatnonzero(chosen & usable)
                 useless += int(np.sum(chosen & ~usable & ~_open(source, cells[end_name])))
                 odd += sum(strange(cells[name]) for name in wanted if name != "text")
+                if window is not None:
+                    begin, end = np.clip(begin, *window), np.clip(end, *window)
                 if len(used):
                     self._give(target, begin[used], end[used], convert(cells, used))
         except DamagedError as error:

@@ -288,8 +288,9 @@ def ranges(reading: ExportReader) -> int:
 
 
 def system_calls(reading: ExportReader) -> int:
-    """Read what threads that call CUDA call of the operating system's libraries, as ranges: between
-    the first and the last of all that was read before, and not what these calls make themselves.
+    """Read what threads that call CUDA call of the operating system's libraries, as ranges: the
+    part of them between the first and the last of all that was read before, and not what these
+    calls make themselves.
 
     A program's start and its end may be long, and other threads may wait for all of its life.
     """
@@ -299,7 +300,7 @@ def system_calls(reading: ExportReader) -> int:
     calling = np.array(sorted(reading.calling), np.int64)
 
     def choose(cells: Cells) -> BoolArray:
-        within = (whole(cells["start"]) >= first) & (whole(cells["end"]) <= last)
+        within = (whole(cells["start"]) < last) & (whole(cells["end"]) > first)
         outermost = whole(cells["nestingLevel"]) <= 0
         chosen: BoolArray = within & outermost & np.isin(whole(cells["globalTid"]), calling)
         return chosen
@@ -314,7 +315,9 @@ def system_calls(reading: ExportReader) -> int:
         }
 
     wanted = ("globalTid", "nameId", "nestingLevel")
-    return reading.events("OSRT_API", "ranges", wanted, convert, choose=choose)
+    return reading.events(
+        "OSRT_API", "ranges", wanted, convert, choose=choose, window=(first, last)
+    )
 
 
 def counters(reading: ExportReader) -> int:

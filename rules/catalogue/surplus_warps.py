@@ -36,7 +36,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     return result_of(
         kernel,
         f"No more than {accesses:,.0f} of the {warps:,} warps of {short(kernel)} read or write"
-        " memory: what the others compute is not kept",
+        " memory: the others keep nothing of what they compute, but for a vote of their block",
         (
             Figure("warps", warps),
             Figure("accesses_to_memory", accesses),

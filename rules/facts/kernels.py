@@ -226,7 +226,7 @@ class KernelShape:
 
     name: str
     launches: tuple[KernelTime, ...]
-    """Those that agree in shape together, those with most time first."""
+    """Its launches, those of one grid, block and resources as one entry; most time first."""
 
     @cached_property
     def time_ns(self) -> int:

@@ -86,6 +86,14 @@ def test_a_default_that_fails_takes_no_other_problem_with_it(tmp_path, capsys, m
     assert error.count("the default is wrong") == 3
 
 
+def test_a_proof_that_crashes_loses_nothing_and_proves_nothing(tune):
+    (found, other), _ = tune("--jobs", "0", sizes=[8, 16], proof_crashes=True)
+    assert (found["verdict"], found["best"], found["speedup"]) == ("not_tried", None, None)
+    assert found["states"] == other["states"]
+    assert found["states"]["complete"] == POINTS - 3  # crash, hang, wrong at first sight
+    assert any("cannot be run again" in each for each in found["remarks"])
+
+
 def test_what_was_found_is_kept_for_programs_and_for_a_page(tune, tmp_path, monkeypatch, capsys):
     (found,), _ = tune("--jobs", "0", "--kernel", "simulated", bytes=4.8e6)
     place = found["roofline"]["best"]

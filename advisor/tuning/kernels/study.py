@@ -231,7 +231,10 @@ class _Tuning:
         if not points:
             return Proof()
         self._progress.proving(len(points))
-        return prove(self._fleet.lanes[0], points, self._options.objective)
+        try:
+            return prove(self._fleet.lanes[0], points, self._options.objective)
+        except UsageError as error:  # a point that crashes now; what was evaluated stays
+            return Proof(remarks=(str(error),))
 
     def _result(
         self, opened: Answer, evaluations: tuple[Evaluation, ...], proof: Proof, **rest: Any

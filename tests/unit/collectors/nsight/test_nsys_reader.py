@@ -475,8 +475,8 @@ def test_answers_and_the_end_of_a_process_are_no_failures(small, name, code):
         ({}, True),
         ({"nestingLevel": 1}, False),  # what another one makes
         ({"globalTid": THREAD + 1}, False),  # a thread that calls nothing of CUDA
-        ({"start": 10}, False),  # before the first event of CUDA or NVTX
-        ({"end": 9000}, False),
+        ({"start": 10, "end": 20}, False),  # before the first event of CUDA or NVTX
+        ({"start": 9000, "end": 9500}, False),
     ],
 )
 def test_calls_into_the_operating_system_are_ranges_of_threads_that_call_cuda(
@@ -491,6 +491,18 @@ def test_calls_into_the_operating_system_are_ranges_of_threads_that_call_cuda(
         row = ranges["kind"].index(Range.SYSTEM)
         assert found.header.texts[ranges["name"][row]] == "poll"
         assert ranges["duration_ns"][row] == 500
+
+
+@pytest.mark.parametrize("changed", [{"start": 10}, {"end": 9000}, {"start": 10, "end": 9000}])
+def test_of_a_call_over_the_edge_of_what_was_recorded_the_part_within_counts(small, changed):
+    """Else the CPU would be said to compute while it waits."""
+    found = small(OSRT_API=[{**SYSTEM_CALL, **changed}])
+    ranges = only(found, "ranges")
+    row = ranges["kind"].index(Range.SYSTEM)
+    begin, end = ranges["begin_ns"][row], ranges["begin_ns"][row] + ranges["duration_ns"][row]
+    assert (begin == 0) is ("start" in changed)
+    assert (end == found.header.duration_ns) is ("end" in changed)
+    assert end - begin > 500
 
 
 def test_calls_into_the_operating_system_alone_are_no_ranges_that_a_program_marked(small):
