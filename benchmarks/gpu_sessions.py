@@ -12,8 +12,8 @@ stores, caches and data; the last lines of each job are printed. On another mach
 together and unpack them into the folder that is kept, to go on there.
 
 Jobs that are not done when the time is up are told to end, as Ctrl-C would. Status 1 if a job ended
-by itself with another status than 0. Where one command may not last as long as a session, start it
-with `setsid` and look at its output in later ones: `--pack NAME` packs what is there so far.
+by itself with another status than 0. Where each command may find another machine, give it as long
+as one may last, and what the one before kept with `--from`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ LAST_LINES = 12
 """Of each job's output, printed when a session ends, where its table names no other number."""
 PART_BYTES = 15_000_000
 """Of an archive: who fetches files may be limited in how large one is."""
+MOST_BYTES = 55_000_000
+"""Of an archive, beyond which nothing is added: what is smallest comes first."""
+PACKED = 0.6
+"""Size of a store of profiles in an archive, over its own: one of three profiles came to 0.57."""
 LEFT_BEHIND = ("home*", "public", "cache*")
 """Of what was kept, not packed: stores, caches, and code and data that can be had again."""
 
@@ -207,22 +211,35 @@ def _report(running: Mapping[Job, subprocess.Popen[bytes]], out: Path) -> None:
 
 def pack(name: str, kept: Path, out: Path) -> None:
     """Pack what was kept into `NAME.tar.gz.00` and so on in another folder; nothing if there is
-    nothing. `cat NAME.tar.gz.* | tar xz -C KEPT` unpacks it.
+    nothing. `cat NAME.tar.gz.* | tar xz -C KEPT` unpacks it. Tables come first, and what an archive
+    has no room for is named.
     """
     for old in out.glob(f"{name}.tar.gz.*"):
         old.unlink()
-    found = sorted(each for each in kept.iterdir() if each.resolve() != out.resolve())
-    if not any(map(_is_packed, found)):
+    there = (each for each in kept.iterdir() if each.resolve() != out.resolve())
+    found = sorted(filter(_is_packed, there), key=lambda each: (_size(each), each))
+    if not found:
         return
     whole = out / f"{name}.tar.gz"
-    with tarfile.open(whole, "w:gz", compresslevel=6) as archive:
+    left = []
+    with whole.open("wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for each in found:
+            if file.tell() + _size(each) * PACKED > MOST_BYTES:
+                left.append(each.name)
+                continue
             archive.add(each, each.name, filter=lambda about: about if _is_packed(about) else None)
+    if left:
+        print(f"\nnot packed, as there is no room: {', '.join(left)}")
     with whole.open("rb") as file:
         parts = iter(lambda: file.read(PART_BYTES), b"")
         for number, part in enumerate(parts):
             (out / f"{whole.name}.{number:02}").write_bytes(part)
     whole.unlink()
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(each.stat().st_size for each in files if each.is_file())
 
 
 def _is_packed(file: Path | tarfile.TarInfo) -> bool:
@@ -235,8 +252,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", nargs="?", choices=list(sessions()))
     parser.add_argument("--list", action="store_true", help="say what there is")
-    parser.add_argument("--pack", action="store_true", help="only pack what was kept so far")
     parser.add_argument("--kept", type=Path, default=Path("/tmp/kept"), help="goes on from there")
+    parser.add_argument(
+        "--from", type=Path, dest="seed", help="copied there first, where it is new"
+    )
     parser.add_argument(
         "--out", type=Path, help="logs and results (default: the kept folder's out)"
     )
@@ -250,15 +269,13 @@ def main() -> int:
         return 0
     session = sessions()[chosen.name]
     out = chosen.out or chosen.kept / "out"
-    if chosen.pack:
-        out.mkdir(parents=True, exist_ok=True)
-        pack(session.name, chosen.kept, out)
-        return 0
     given = {"python": chosen.python, **dict(each.split("=", 1) for each in chosen.set)}
     if lacking := sorted(session.asks - given.keys()):
         parser.error(
             f"{session.name} asks for --set " + " ".join(f"{each}=..." for each in lacking)
         )
+    if chosen.seed and not chosen.kept.exists():
+        shutil.copytree(chosen.seed, chosen.kept)
     return int(run(session, chosen.kept, out, chosen.seconds, given) > 0)
 
 

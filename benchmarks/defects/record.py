@@ -5,7 +5,8 @@
 Appends a line a pair, in the order of `pairs.py`, and goes on where the file ends: it may be
 stopped, and killed, at any moment. Programs start several at a time (`--lanes`), but use the GPU
 one after the other. `--home` keeps the profiles, so that later rules can be asked about them
-without a GPU (`rediagnose.py`).
+without a GPU (`rediagnose.py`). Several GPUs share the work by `--part 0/4` and so on, each with a
+file of its own; `--done` names files of what was recorded before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,14 +98,20 @@ def given(recipe: Recipe) -> Row:
     return {name: value for name, value in asdict(recipe).items() if value != usual[name]}
 
 
+def whole_lines(path: Path) -> bytes:
+    """Return the lines of a file of results, of which the last may have been cut; none if there is
+    no file."""
+    found = path.read_bytes() if path.exists() else b""
+    return found[: found.rfind(b"\n") + 1]
+
+
 class Results:
-    """The file of lines, of which the last may have been cut."""
+    """The file of lines, to which more are added."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        whole = path.read_bytes() if path.exists() else b""
-        whole = whole[: whole.rfind(b"\n") + 1]
+        whole = whole_lines(path)
         self.rows: list[Row] = [json.loads(line) for line in whole.splitlines()]
         with path.open("ab") as file:
             file.truncate(len(whole))
@@ -268,32 +274,43 @@ def chosen_pairs(device: str, only: str, rounds: int) -> Iterator[Pair]:
             yield pair
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what recorders are told alike."""
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin with none after that")
+    parser.add_argument(
+        "--done", type=Path, nargs="*", default=[], help="leave out what these have"
+    )
+    parser.add_argument("--part", default="0/1", help="I/N: each Nth of the others from the Ith on")
+    parser.add_argument("--home", type=Path, help="keep the profiles in this folder")
+    parser.add_argument("--retry", action="store_true", help="try again what failed before")
+
+
 def main() -> int:
     """Record until all is done or time is up."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    arguments(parser)
     parser.add_argument("--lanes", type=int, default=4, help="programs that start at a time")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin with no pair after that")
     parser.add_argument("--only", default="", help="a regular expression that names match")
-    parser.add_argument("--part", default="0/1", help="I/N: each Nth pair from the Ith on, a GPU")
     parser.add_argument("--rounds", type=int, default=99, help="seeds of each defect, at most")
-    parser.add_argument("--home", type=Path, help="keep the profiles in this folder")
-    parser.add_argument("--retry", action="store_true", help="try again what failed before")
     chosen = parser.parse_args()
     share_cores(chosen.lanes)
-    first, every = map(int, chosen.part.split("/"))
-    pairs = islice(chosen_pairs(chosen.device, chosen.only, chosen.rounds), first, None, every)
+    pairs = chosen_pairs(chosen.device, chosen.only, chosen.rounds)
     return go(chosen, [Generated(each, chosen.device) for each in pairs])
 
 
 def go(chosen: argparse.Namespace, cases: list[Case]) -> int:
-    """Record these as the command line says; return the exit status."""
+    """Record those of these that the command line asks for; return the exit status."""
     began = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = Results(chosen.results)
     if chosen.retry:
         results.rows = [row for row in results.rows if "error" not in row]
+    lines = [line for path in chosen.done for line in whole_lines(path).splitlines()]
+    there = {json.loads(line)["pair"] for line in lines}
+    first, every = map(int, chosen.part.split("/"))
+    cases = [each for each in cases if each.name not in there][first::every]
     before = len(results.rows)
     with (
         tempfile.TemporaryDirectory(prefix="defects-") as folder,

@@ -1,6 +1,6 @@
 """Record programs that somebody wrote who knows neither the generator nor the rules.
 
-    python benchmarks/defects/written.py FOLDER results.jsonl [--device cpu]
+    python benchmarks/defects/written.py FOLDER results.jsonl [--device cpu] [--part 0/4]
 
 FOLDER has plain scripts, and `answers.jsonl`, which is written before any of them is diagnosed. A
 line of it: `{"name": "loader", "program": "loader.py", "cured": "loader_cured.py", "arguments": [],
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pairs import HEALTHY, HELD_OUT
-from record import go
+from record import arguments, go
 from timing import FailedError, Gain
 from turns import Gpu
 
@@ -77,11 +77,7 @@ def main() -> int:
     """Record those that have no line yet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin with none after that")
-    parser.add_argument("--home", type=Path, help="keep the profiles in this folder")
-    parser.add_argument("--retry", action="store_true", help="try again what failed before")
+    arguments(parser)
     chosen = parser.parse_args()
     chosen.lanes = 1  # these scripts wait for no turn
     device = cpu_device() if chosen.device == "cpu" else list_gpus()[0]

@@ -25,6 +25,7 @@ ROOT = module.ROOT
 def test_what_a_session_runs_is_there(session):
     words = [word for job in session.jobs for word in shlex.split(job.command)]
     named = [word for word in words if word.startswith(("benchmarks/", "tests"))]
+    named = [word for word in named if not word.endswith(".jsonl")]  # tables begin with a session
     assert named
     for name in (*named, *session.starts_from):
         assert (ROOT / name.removesuffix(";").partition("::")[0]).exists(), name
@@ -69,6 +70,20 @@ def test_what_was_kept_is_packed_in_parts_without_stores(tmp_path, monkeypatch):
     whole.write_bytes(b"".join(each.read_bytes() for each in parts))
     with tarfile.open(whole) as archive:
         assert archive.getnames() == ["a", "a/b", "a/b/c"]
+
+
+def test_tables_are_packed_before_stores_and_what_has_no_room_is_named(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(module, "MOST_BYTES", 20_000)
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    line = (
+        "mkdir {kept}/a; head -c 90000 /dev/urandom > {kept}/a/store; echo 1 > {kept}/table.jsonl"
+    )
+    run(Session("made", "", (Job("one", line, 1),)), kept, out, 60.0, {})
+    with tarfile.open(out / "made.tar.gz.00") as archive:
+        assert archive.getnames() == ["table.jsonl"]
+    assert "no room: a\n" in capsys.readouterr().out
 
 
 def test_a_job_that_fails_is_counted_and_told(tmp_path, capsys):
