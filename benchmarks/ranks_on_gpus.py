@@ -181,7 +181,8 @@ def judged(
         "step_ms": [round(each["step_ms"], 3) for each in said],
         "rule": first and first["rule"],
         "says": first and first["summary"],
-        "figures": first and first.get("evidence"),
+        "worth_pct": first and first["improvement_pct"],
+        "figures": first and first["evidence"],
         "first_finding": found["findings"][0]["summary"] if found["findings"] else None,
     }
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.ranks import MATCHED, Lateness, Ranks
+from gpuadvisor.rules.facts.account import EntryKind
+from gpuadvisor.rules.facts.ranks import LEAST_PART, LEAST_SURPLUS, MATCHED, Ranks, Straggler
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS, Requirement
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
-
-LEAST_SHARE = 0.02
-"""Least share of the run, that all waited for this rank alone: below, steps differ by as much
-anyway. [own]"""
-LEAST_PART = 0.6
-"""Least share of all the waiting that is for this one rank: gpuprof names a rank that is late in 60
-% of steps. With less, the ranks take turns, which is the nature of the data."""
-MOST_CHANCE = 0.05
-"""Largest chance that some rank is last so often where none is slower than the others."""
 
 RULE = Rule(
     Category.COMMUNICATION,
@@ -28,50 +20,60 @@ RULE = Rule(
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find the rank that comes last to the collectives."""
     ranks = evidence.together
-    late = None if ranks is None else straggler(ranks)
-    if ranks is None or late is None or evidence.run_ns <= 0:
+    found = None if ranks is None else ranks.straggler
+    if ranks is None or found is None or evidence.run_ns <= 0:
         return
-    # Recordings of ranks begin at different times: the longest one shows most of the step.
-    longest_ns = max(each.run_ns for each in ranks.ranks)
-    share = late.behind_next_ns / longest_ns
-    if share < LEAST_SHARE:
-        return
-    name = ranks.ranks[late.place].name
+    late, name = found.late, ranks.ranks[found.late.place].name
+    is_idle = 2 * found.idle_ns >= found.surplus_ns
     yield RuleResult(
         f"{name[:1].upper()}{name[1:]} comes last to {late.last:,} of"
         f" {late.collectives:,} collectives, up to {late.longest_ns / 1e6:.3g} ms after the first:"
-        f" all others wait for it for {share:.0%} of the run",
+        f" for {found.share:.0%} of the run it is at its own work longer than any other rank,"
+        f" {'most of that with its GPU idle' if is_idle else 'computing'}",
         (
-            percent("behind_the_next", share, LEAST_SHARE),
+            percent("own_work_beyond_the_next", found.share, LEAST_SURPLUS),
+            percent("more_idle_than_the_next", found.idle_ns / found.group.span_ns),
             percent("part_of_all_waiting", late.waited_ns / ranks.waited_ns, LEAST_PART),
             Figure("collectives_last", late.last),
             Figure("latest", round(late.longest_ns / 1e6, 3), "ms"),
-            Figure("behind_the_first", round(late.waited_ns / 1e6, 3), "ms"),
         ),
-        f"See what {name} does before its collectives: compare its profile with another"
-        " rank's (`gpuadvisor compare`); more work (uneven batches), a slower loader, or a GPU that"
-        " is held back by heat, power or another process.",
-        _saving(late, ranks, evidence.run_ns / longest_ns),
-        "What it is later than the last but one, who then is the last; at least as far as no"
-        " computing hides that and if its work goes to all ranks alike.",
+        f"{_advice(name, is_idle)} Compare its profile with another rank's (`gpuadvisor compare`).",
+        _saving(found, ranks, evidence),
+        "Its own work beyond that of the next rank, spread over all of them; at most what each of"
+        " the others only communicates, if its surplus vanished and all that is sent were hidden.",
         Scope(ScopeKind.RANK, name),
     )
 
 
-def straggler(ranks: Ranks) -> Lateness | None:
-    """Return the rank for which most of the waiting is; None where they may take turns."""
-    for late in ranks.late[:1]:
-        part = late.waited_ns / max(ranks.waited_ns, 1)
-        return late if part >= LEAST_PART and late.chance <= MOST_CHANCE else None
-    return None
+def _advice(name: str, is_idle: bool) -> str:
+    if is_idle:
+        return (
+            f"See what the CPU of {name} does before its collectives: a slower loader, logs or"
+            " checkpoints that it alone writes, waits for its GPU (`.item()`), fewer cores."
+        )
+    return (
+        f"See why the GPU of {name} computes longer: more work (uneven batches or layers), or"
+        " clocks held back by heat, power or another process."
+    )
 
 
-def _saving(late: Lateness, ranks: Ranks, scale: float) -> Estimate:
-    others = [each for place, each in enumerate(ranks.ranks) if place != late.place]
-    hidden = sorted(each.exposed_ns / each.communicating_ns for each in others
-                    if each.communicating_ns)  # fmt: skip
-    exposed = hidden[len(hidden) // 2] if hidden else 1.0
-    spread = (len(ranks.ranks) - 1) / len(ranks.ranks)
-    high = late.behind_next_ns * scale
-    part_ns = max([each.exposed_ns for each in ranks.ranks] + [high])
-    return Estimate(high * exposed * spread, high, {"communication/exposed": float(part_ns)})
+def _saving(found: Straggler, ranks: Ranks, evidence: Evidence) -> Estimate:
+    members = len(found.group.places)
+    scale = evidence.run_ns / found.group.span_ns
+    low = found.surplus_ns * (members - 1) / members
+    return Estimate(scale * low, scale * found.most_ns, _parts(found, ranks, evidence))
+
+
+def _parts(found: Straggler, ranks: Ranks, evidence: Evidence) -> Mapping[str, float]:
+    """Return what gets shorter in the profile that the diagnosis is of: the late rank's own work,
+    and of another one the time in which it only communicates."""
+    rank = ranks.ranks[found.late.place]
+    facts = evidence.known_facts
+    if not evidence.ranks or evidence.ranks[rank.place] is not facts:
+        longest_ns = max(each.exposed_ns for each in ranks.ranks)
+        return {"communication/exposed": float(max(longest_ns, found.surplus_ns))}
+    kinds = (EntryKind.IDLE, EntryKind.UNEXPLAINED)
+    own = {f"idle/{each.part}": float(each.time_ns) for each in facts.account.entries
+           if each.kind in kinds}  # fmt: skip
+    own.update((f"kernel/{name}", float(ns)) for name, ns in facts.account.kernels_ns.items())
+    return own

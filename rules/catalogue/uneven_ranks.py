@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ranks import MATCHED
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS, Requirement
@@ -23,7 +23,7 @@ RULE = Rule(
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find that the ranks wait for each other, whoever comes last."""
     ranks = evidence.together
-    if ranks is None or not ranks.late:
+    if ranks is None or not ranks.late or not ranks.own_work or ranks.straggler is not None:
         return
     told = [each for each in ranks.ranks if each.waiting_ns is not None]
     waiting = [each.share(each.waiting_ns or 0) for each in told]
@@ -31,9 +31,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if mean < LEAST_SHARE:
         return
     transfer = sum(each.share(each.transferring_ns or 0) for each in told) / len(told)
-    # Recordings of ranks begin at different times: the longest one shows most of the step.
-    scale = evidence.run_ns / max(each.run_ns for each in ranks.ranks)
-    low, high = sorted((scale * ranks.behind_mean_ns, scale * ranks.behind_next_ns))
+    group = ranks.own_work[0]
+    scale = evidence.run_ns / group.span_ns
+    low, high = sorted((scale * group.beyond_mean_ns, scale * group.beyond_next_ns))
     late = ranks.late[0]
     name = ranks.ranks[late.place].name
     yield RuleResult(
@@ -44,12 +44,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         (
             percent("waiting_for_the_last", mean, LEAST_SHARE),
             percent("transfer", transfer),
-            Figure("last_behind_the_first", round(ranks.waited_ns / 1e6, 3), "ms"),
+            percent("most_work_beyond_the_mean", group.beyond_mean_ns / group.span_ns),
         ),
         "Give all ranks alike work: batches of equal length (sort or pack sequences), tables and"
         " layers of equal cost; or synchronize less often by accumulating gradients (`no_sync`),"
         " over which differences even out. Faster links and fewer bytes change nothing here.",
         Estimate(low, high, {"communication/exposed": high}),
-        "By how much the last one comes later than the mean of the ranks (saved if work were spread"
-        " evenly), and than the last but one (if nobody were late alone).",
+        "Between two collectives, the own work of the rank that has most of it beyond the mean of"
+        " the ranks (saved if work were spread evenly), and beyond the next one (if nobody had a"
+        " surplus alone); no more than the exposed communication.",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 
 import numpy as np
@@ -20,7 +21,9 @@ from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.intervals import (
     IntArray,
     Intervals,
+    covered_ns,
     either,
+    gaps,
     none,
     uncovered_ns,
     union,
@@ -87,6 +90,47 @@ class Lateness:
 
 
 @dataclass(frozen=True)
+class OwnWork:
+    """What the ranks of one process group did besides waiting and sending.
+
+    It is counted from the end of the first of their common collectives to that of the last: all
+    reach these ends together, so that it is the same time on every rank and no clock matters.
+    """
+
+    places: tuple[int, ...]
+    """Places among `Ranks.ranks`; what follows has a value for each."""
+    span_ns: int
+    own_ns: tuple[int, ...]
+    """Time without exposed communication: computing, copying, or idle."""
+    idle_ns: tuple[int, ...]
+    exposed_ns: tuple[int, ...]
+    beyond_mean_ns: int
+    """How much more of the time between two collectives than the mean of the ranks the one took
+    that had most to do, added up: nobody would wait so long if the work were spread evenly."""
+    beyond_next_ns: int
+    """How much more than the next one, added up."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The rank that the others wait for."""
+
+    late: Lateness
+    group: OwnWork
+    surplus_ns: int
+    """Its own work beyond that of every other rank, within `group.span_ns`."""
+    idle_ns: int
+    """Part of the surplus in which its GPU is idle."""
+    most_ns: int
+    """What at least every other rank only communicates: no more can be saved, whatever is sent."""
+
+    @property
+    def share(self) -> float:
+        """Share of the run (0 to 1) that its surplus is."""
+        return self.surplus_ns / self.group.span_ns
+
+
+@dataclass(frozen=True)
 class Ranks:
     """All ranks of a run."""
 
@@ -96,10 +140,8 @@ class Ranks:
     """Number of collectives in which all ranks of a group are known."""
     waited_ns: int
     """The first one to come waited so long for the last, in all of them together."""
-    behind_mean_ns: int
-    """How much later than the mean of the ranks the last one came, added up."""
-    behind_next_ns: int
-    """How much later than the last but one the last came, added up."""
+    own_work: tuple[OwnWork, ...]
+    """Of each process group with at least two such collectives; the one with most waiting first."""
     late: tuple[Lateness, ...]
     """The ranks that came last at least once, the one that others waited for longest first."""
     unmatched: str | None
@@ -109,6 +151,37 @@ class Ranks:
     def absent(self) -> int:
         """Number of the run's ranks of which there is no profile."""
         return max((self.world_size or 0) - len(self.ranks), 0)
+
+    @cached_property
+    def straggler(self) -> Straggler | None:
+        """The rank for which most of the waiting is; None where they may take turns, or where its
+        work is not longer than that of the others."""
+        late = next(iter(self.late), None)
+        if late is None or late.chance > MOST_CHANCE:
+            return None
+        group = next((each for each in self.own_work if late.place in each.places), None)
+        if group is None or late.waited_ns < LEAST_PART * max(self.waited_ns, 1):
+            return None
+        at = group.places.index(late.place)
+        others = [row for row in range(len(group.places)) if row != at]
+        after = max(others, key=lambda row: group.own_ns[row])
+        surplus = group.own_ns[at] - group.own_ns[after]
+        most = min(min(group.exposed_ns[row] for row in others), late.behind_next_ns)
+        surplus = min(surplus, most)
+        if surplus < LEAST_SURPLUS * group.span_ns:
+            return None
+        idle = min(max(group.idle_ns[at] - group.idle_ns[after], 0), surplus)
+        return Straggler(late, group, surplus, idle, most)
+
+
+LEAST_PART = 0.6
+"""Least share of all the waiting that is for one rank: gpuprof names a rank that is late in 60 % of
+steps. With less, the ranks take turns, which is the nature of the data."""
+MOST_CHANCE = 0.05
+"""Largest chance that some rank is last so often where none is slower than the others."""
+LEAST_SURPLUS = 0.02
+"""Least share of the run that a rank is at its own work beyond all others: below, steps differ by
+as much anyway. Four H200s with equal work differ by 0.4 % (`benchmarks/ranks_on_gpus.py`)."""
 
 
 def _unmatched(evidence: Evidence) -> str | None:
@@ -128,6 +201,18 @@ class _Member:
     device: int
     name: str
 
+    @cached_property
+    def compute(self) -> Intervals:
+        return self._of(Work.COMPUTE)
+
+    @cached_property
+    def talking(self) -> Intervals:
+        return self._of(Work.COMMUNICATION)
+
+    def _of(self, kind: int) -> Intervals:
+        work = self.facts.work
+        return work.intervals((work.device == self.device) & (work.kind == kind))
+
 
 def ranks_of(profiles: Sequence[Facts]) -> Ranks | None:
     """Return the ranks of a run from the facts of its profiles; None where there is one only."""
@@ -146,11 +231,13 @@ def ranks_of(profiles: Sequence[Facts]) -> Ranks | None:
     sizes = [each.facts.profile.header.world_size for each in members]
     world = max((size for size in sizes if size), default=None)
     complete = [each for each in found.groups if _is_complete(each, found, world, len(members))]
-    late, collectives, sums = _lateness(complete, len(members))
+    late, collectives, waited_ns = _lateness(complete, len(members))
+    own = [work for group in complete if (work := _own_work(group, members))]
+    own.sort(key=lambda each: -each[0])
     first = members[min(found.clocks_ns, default=0)].facts.profile.header
     told = tuple(_rank(each, number, found, first) for number, each in enumerate(members))
     why = None if collectives else _why(every, found, complete, world)
-    return Ranks(told, world, collectives, *sums, late, why)
+    return Ranks(told, world, collectives, waited_ns, tuple(each for _, each in own), late, why)
 
 
 def _members(profiles: Sequence[Facts]) -> list[_Member]:
@@ -209,15 +296,13 @@ def _why(
 # -- who comes late ------------------------------------------------------------------------------
 
 
-def _lateness(
-    groups: Sequence[Matched], members: int
-) -> tuple[tuple[Lateness, ...], int, tuple[int, int, int]]:
+def _lateness(groups: Sequence[Matched], members: int) -> tuple[tuple[Lateness, ...], int, int]:
     """Return how late the ranks came, the number of collectives, and by how much the last ones were
-    later than the first, the mean and the last but one."""
+    later than the first."""
     count = np.zeros(members, np.int64)
     sums = np.zeros((members, 4), np.int64)
     chances = [1.0] * members
-    collectives, behind = 0, np.zeros(3, np.int64)
+    collectives, waited_ns = 0, 0
     for group in groups:
         begin = group.begin_ns[:, group.is_together]
         if not begin.shape[1]:
@@ -227,8 +312,7 @@ def _lateness(
         ordered = np.sort(begin, axis=0)
         waited = ordered[-1] - ordered[0]
         behind_next = ordered[-1] - ordered[-2]
-        behind_mean = ordered[-1] - ordered.mean(axis=0).astype(np.int64)
-        behind += [int(each.sum()) for each in (waited, behind_mean, behind_next)]
+        waited_ns += int(waited.sum())
         for row, rank in enumerate(group.ranks):
             is_last = last == row
             count[rank] += len(last)
@@ -244,8 +328,40 @@ def _lateness(
         if times
     ]
     late.sort(key=lambda each: -each.waited_ns)
-    first, mean, last_but_one = behind.tolist()
-    return tuple(late), collectives, (first, mean, last_but_one)
+    return tuple(late), collectives, waited_ns
+
+
+def _own_work(group: Matched, members: Sequence[_Member]) -> tuple[int, OwnWork] | None:
+    """Return how long a group's ranks waited for each other, and what they did besides."""
+    columns = np.flatnonzero(group.is_together)
+    if len(columns) < 2:
+        return None
+    exposed, spans, idle = [], [], []
+    for row, rank in enumerate(group.ranks):
+        member = members[rank]
+        work = member.facts.work
+        end_ns = np.maximum.accumulate(work.end_ns[group.rows[row, columns]])
+        alone = without(member.talking, member.compute)
+        exposed.append(covered_ns(alone, end_ns[:-1], end_ns[1:]))
+        first, last = int(end_ns[0]), int(end_ns[-1])
+        spans.append(last - first)
+        idle.append(gaps(work.intervals(work.device == member.device), first, last).total_ns)
+    if min(spans) <= 0:
+        return None
+    ordered = np.sort(np.array(exposed), axis=0)
+    least = ordered[0]
+    begin = group.begin_ns[:, columns]
+    waited_ns = int((begin.max(axis=0) - begin.min(axis=0)).sum())
+    exposed_ns = tuple(int(each.sum()) for each in exposed)
+    return waited_ns, OwnWork(
+        group.ranks,
+        max(spans),
+        tuple(span - each for span, each in zip(spans, exposed_ns, strict=True)),
+        tuple(idle),
+        exposed_ns,
+        int((ordered.mean(axis=0) - least).sum()),
+        int((ordered[1] - least).sum()),
+    )
 
 
 MOST_COUNTED = 400
@@ -266,11 +382,8 @@ def _chance(last: int, of: int, ranks: int) -> float:
 
 def _rank(member: _Member, number: int, found: Matching, first: Header) -> Rank:
     facts, device = member.facts, member.device
-    work = facts.work
-    mine = work.device == device
+    work, compute, talking = facts.work, member.compute, member.talking
     busy = next(each for each in facts.busy if each.device == device)
-    compute = work.intervals(mine & (work.kind == Work.COMPUTE))
-    talking = work.intervals(mine & (work.kind == Work.COMMUNICATION))
     waits, matched = _waits(number, found, work.begin_ns, work.end_ns)
     window, header = facts.window, facts.profile.header
     clock_ns, apart_ns = found.clocks_ns.get(number), None

@@ -11,9 +11,9 @@ FIRES = {
     "each in its turn": lambda: ranks(in_turns),
     "two that are equally late": lambda: ranks(lambda step: [0, 250, 250, 20]),
     "without numbers": lambda: ranks(in_turns, told=False),
-    "the same one, which is the other rule's to name": lambda: ranks(always),
 }
 SILENT = {
+    "the same one, which is the other rule's to name": lambda: ranks(always),
     "all alike": lambda: ranks(lambda step: [0, 5, 2, 4]),
     "by little": lambda: ranks(lambda step: in_turns(step, 30)),
     "some of the ranks": lambda: ranks(in_turns, count=3),

@@ -420,6 +420,40 @@ def test_the_gpus_of_one_trace_are_its_ranks():
     assert [(each.place, each.last) for each in found.late] == [(1, 6)]
 
 
+def test_collectives_behind_each_other_wait_for_one_delay_once():
+    """Of two ranks one computes 100 us more before its first collective, in each step.
+
+    The other one is done with its own 150 us by then and waits in both collectives, for 100 us and
+    for 80 us more, and yet a step without that delay is 100 us shorter and no more.
+    """
+    works = {0: ((0, 50), (50, 150)), 1: ((0, 150), (150, 250))}
+    meets = {0: ((50, 170), (170, 270)), 1: ((150, 170), (250, 270))}
+    steps, step_us = 10, 270
+    every = []
+    for rank in range(2):
+        made = Made()
+        for number in range(steps):
+            for begin, end in works[rank]:
+                made.kernel("gemm", (number * step_us + begin, end - begin), stream=7)
+            for place, (begin, end) in enumerate(meets[rank]):
+                correlation, at = made.correlation(), number * step_us + begin
+                made.kernel(NAMES["allreduce"], (at, end - begin), correlation=correlation,
+                            stream=20)  # fmt: skip
+                made.row("collectives", correlation=correlation, begin_ns=1000 * at,
+                         name="allreduce", group="0", group_size=2,
+                         sequence=2 * number + place)  # fmt: skip
+        every.append(Facts(made.profile(rank=rank, begin_unix_ns=10**18, world_size=2)))
+    found = ranks_of(every)
+    late = found.straggler
+    # From the end of the first collective on: the first delay lies before it.
+    assert late.late.place == 1
+    assert late.group.span_ns == 1000 * (steps * step_us - 170)
+    assert late.group.own_ns == (150_000 * (steps - 1), 250_000 * (steps - 1) + 80_000)
+    assert late.surplus_ns == 100_000 * (steps - 1) + 80_000
+    assert late.idle_ns == 0
+    assert found.waited_ns == 180_000 * steps, "and waiting counts the same delay nearly twice"
+
+
 def test_one_rank_is_none():
     assert ranks_of([steps([[100, 200]] * 4).facts(0)]) is None
 
