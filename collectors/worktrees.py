@@ -80,6 +80,11 @@ class Repository:
     def is_shallow(self) -> bool:
         return self._said("rev-parse", "--is-shallow-repository") == "true"
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the work tree holds what is not committed and git does not ignore."""
+        return bool(self._said("status", "--porcelain=v2"))
+
     def version(self, name: str) -> Version:
         """Return the commit of that name; UsageError where there is none."""
         commit = self._said(
@@ -190,6 +195,18 @@ class Repository:
         """Return the URLs that it is fetched from."""
         listed = self._said("config", "--get-regexp", r"^remote\..*\.url$").splitlines()
         return [line.partition(" ")[2] for line in listed]
+
+    def origin_of(self, commit: str) -> tuple[str, bool]:
+        """Return a remote's URL, and whether the remote has a commit as far as this clone knows.
+
+        It is that of a remote which has the commit, else of the first one; empty without any.
+        """
+        options = ("--format=%(refname:lstrip=2)", "--contains", commit, "refs/remotes")
+        branches = self._said("for-each-ref", *options).splitlines()
+        for branch in branches:
+            if url := self._said("config", f"remote.{branch.partition('/')[0]}.url"):
+                return url, True
+        return next(iter(self.remotes()), ""), False
 
     @contextmanager
     def checked_out(self, **versions: Version) -> Iterator[dict[str, Path]]:

@@ -6,10 +6,12 @@ The script runs in a new work tree, as in a gate; nothing of yours is overwritte
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,16 +24,20 @@ if TYPE_CHECKING:
     from gpuadvisor.collectors.script.request import Command
     from gpuadvisor.collectors.worktrees import Repository
     from gpuadvisor.domain.gate import Benchmark
+    from gpuadvisor.reports.gate.workflows import Job
     from gpuadvisor.tuning.gate.trying import Tried
 
 EPILOG = """examples:
   gpuadvisor gate init train.py -- --epochs 1
   gpuadvisor gate init --print --ci gitlab train.py
+  gpuadvisor gate init --env OMP_NUM_THREADS=4 --env PYTHONPATH=src train.py
 
 The script becomes a benchmark in pyproject.toml, or in gpuadvisor.toml where there is none. The
 workflow is .github/workflows/gpuadvisor-gate.yml, or .gitlab/gpuadvisor-gate.yml, which
-.gitlab-ci.yml has to include. Read it before you commit it: which runner has a GPU, and what the
-script needs, is yours to say.
+.gitlab-ci.yml has to include. It installs gpuadvisor from where this one came from: a URL, the
+remote of its clone, or the package index. $PYTHONPATH is written into it as far as it names folders
+of the repository, other variables with --env; what stays out is said. Read it before you commit it:
+which runner has a GPU, and what the script needs, is yours to say.
 """
 FILES = {
     "github": Path(".github/workflows/gpuadvisor-gate.yml"),
@@ -40,6 +46,17 @@ FILES = {
 GITLAB = Path(".gitlab-ci.yml")
 _HOST = re.compile(r"(?:://(?:[^/@]*@)?|^[^/@]*@)([^/:]+)")
 """The host in the URL of a remote, `https://host/a/b` or `git@host:a/b`."""
+_SSH = re.compile(r"(?:ssh://)?(?:[^/@:]+@)(?P<host>[^/:]+)(?::\d+)?[:/]/?(?P<path>.+)")
+"""The URL of a remote over SSH."""
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY(_|$)", re.IGNORECASE)
+"""Names of variables whose values belong into no file of a repository."""
+UNTOLD = {
+    *("VIRTUAL_ENV", "CONDA_DEFAULT_ENV", "CUDA_VISIBLE_DEVICES"),
+    *("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"),
+    "PYTHONPATH",
+}
+"""Variables that a machine has of its own or that change no step, and the one told apart."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replace what is there: the workflow, and the table of gates in the configuration",
     )
     add_links(parser)
+    parser.add_argument(
+        "--env",
+        metavar="NAME[=VALUE]",
+        action="append",
+        default=[],
+        help="variable that the script needs, here and in the workflow; without =VALUE as it is "
+        "set here; may be repeated",
+    )
     add_limits(parser)
     add_timeout(parser, "longest wait for the script's first step (default: 600)", 600.0)
 
@@ -68,12 +93,15 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import make_folder, note, write
     from gpuadvisor.reports.gate import workflows
     from gpuadvisor.tuning.gate.configuration import FILES as TABLES
+    from gpuadvisor.tuning.gate.options import Own
     from gpuadvisor.tuning.gate.trying import try_script
     from gpuadvisor.tuning.preparation import check_script
 
     command = command_of(args)
     check_script(command)
-    options = options_of(args, command)
+    environment = _environment(args.env)
+    own = Own(environment=environment)
+    options = options_of(args, command, own=(own, own))
     repository = Repository.around(Path.cwd())
     ci = args.ci or _ci(repository)
     path = repository.root / FILES[ci]
@@ -95,15 +123,25 @@ def run(args: argparse.Namespace) -> int:
         tried = try_script(options, progress, cancelled)
     note(_told(benchmark.script, tried))
     needs = _requirements(repository.root)
-    job = workflows.Job(folder, _requirement(), needs, tried.device.is_gpu, tried.most_s)
+    origin, paths = _origin(repository.root), _python_path(repository.root, environment)
+    job = workflows.Job(
+        folder,
+        origin.requirement,
+        needs,
+        tried.device.is_gpu,
+        tried.most_s,
+        origin.assumed,
+        paths.inside,
+        {name: text for name, text in environment.items() if name != "PYTHONPATH"},
+    )
     text = (workflows.github if ci == "github" else workflows.gitlab)(benchmark, job)
     if args.only_print:
         sys.stdout.write(f"# {name}\n{added}\n# {FILES[ci].as_posix()}\n{text}")
-        return 0
-    make_folder(path)
-    write(path, text, said_on=sys.stdout)
-    write(Path(name), toml, said_on=sys.stdout)
-    for sentence in _to_do(repository.root, ci, tried):
+    else:
+        make_folder(path)
+        write(path, text, said_on=sys.stdout)
+        write(Path(name), toml, said_on=sys.stdout)
+    for sentence in (*_to_do(repository.root, ci, tried), origin.assumed, *_left_out(job, paths)):
         note(sentence)
     return 0
 
@@ -150,26 +188,152 @@ def _ci(repository: Repository) -> str:
     return "gitlab" if any(host and "gitlab" in host[1] for host in hosts) else "github"
 
 
-def _requirement() -> str:
-    """Return what pip installs to get this gpuadvisor: where it came from itself, if that is a URL.
+@dataclass(frozen=True)
+class _Origin:
+    """Where a job gets gpuadvisor."""
 
-    Format: PEP 610, `direct_url.json`.
+    requirement: str
+    """What pip installs."""
+    assumed: str
+    """A sentence: what has to hold for that."""
+
+
+def _origin(root: Path) -> _Origin:
+    """Return where this gpuadvisor came from, as far as its installation tells and CI can have it.
+
+    `root` is the repository that is gated. Format: PEP 610, `direct_url.json`.
     """
-    import json
     from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
 
     from gpuadvisor.version import __version__
 
     try:
-        origin = json.loads(distribution("gpuadvisor").read_text("direct_url.json") or "{}")
+        told = json.loads(distribution("gpuadvisor").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
-        origin = {}
-    url, repository = str(origin.get("url", "")), origin.get("vcs_info")
-    if url.startswith("file:") or not url:
-        return f"gpuadvisor=={__version__}"
-    if repository:
-        return f"gpuadvisor @ {repository['vcs']}+{url}@{repository['commit_id']}"
-    return f"gpuadvisor @ {url}"
+        told = {}
+    url, vcs = str(told.get("url", "")), told.get("vcs_info")
+    below = f"#subdirectory={told['subdirectory']}" if told.get("subdirectory") else ""
+    if not url:
+        return _Origin(
+            f"gpuadvisor=={__version__}",
+            f"the job installs gpuadvisor {__version__} from a package index, as this one tells no "
+            "other origin: set PIP_INDEX_URL there if yours is not pip's own",
+        )
+    if url.startswith("file:"):
+        return _of_path(Path(unquote(urlsplit(url).path)), root, below)
+    there = f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+    return _Origin(
+        f"gpuadvisor @ {there}{below}",
+        f"the job installs gpuadvisor from {url}, as here: it has to reach that",
+    )
+
+
+def _of_path(path: Path, root: Path, below: str) -> _Origin:
+    """Return how a job gets a gpuadvisor that was installed from a file or a folder here."""
+    from gpuadvisor.collectors.worktrees import Repository
+
+    if path.is_relative_to(root):
+        inside = path.relative_to(root).as_posix()
+        return _Origin(f"./{inside}", f"the job installs gpuadvisor from {inside}: commit that")
+    try:
+        clone = Repository.around(path if path.is_dir() else path.parent)
+        commit = clone.version("HEAD").commit
+        has_changes = clone.has_changes
+    except UsageError:
+        clone = None
+    if path.is_dir() and clone is not None:
+        url, is_there = clone.origin_of(commit)
+        if url := _over_https(url):
+            lacks = "" if is_there else f"; push commit {commit[:12]} first, no remote has it here"
+            lacks += f"; what is not committed in {path} is not in it" if has_changes else ""
+            return _Origin(
+                f"gpuadvisor @ git+{url}@{commit}{below}",
+                f"the job installs gpuadvisor from {url}, which {path} is a clone of: it has to "
+                f"reach that{lacks}",
+            )
+    return _Origin(
+        f"gpuadvisor @ {path.as_uri()}{below}",
+        f"the job installs gpuadvisor from {path}, as here, which only a runner on this machine "
+        "has: elsewhere write a URL of it to GPUADVISOR in the workflow",
+    )
+
+
+def _over_https(url: str) -> str:
+    """Return where anybody clones a remote from, without a user's name; empty for a local one."""
+    from urllib.parse import urlsplit
+
+    if ssh := _SSH.fullmatch(url):
+        return f"https://{ssh['host']}/{ssh['path']}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        return ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _environment(given: list[str]) -> dict[str, str]:
+    """Return the variables of `--env` with their values; UsageError for what cannot be written."""
+    found = {}
+    for words in given:
+        name, is_set, text = words.partition("=")
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError(f"--env {words}: give NAME or NAME=VALUE")
+        if _SECRET.search(name):
+            raise UsageError(
+                f"--env {name}: its value would stand in the repository: give it to the job as a "
+                "secret of your CI"
+            )
+        if not is_set and name not in os.environ:
+            raise UsageError(f"--env {name}: that is not set here: give --env {name}=VALUE")
+        text = text if is_set else os.environ[name]
+        if not text.isprintable() or "${{" in text:
+            raise UsageError(f"--env {name}: its value cannot be written into a workflow")
+        found[name] = text
+    return found
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """The folders of $PYTHONPATH."""
+
+    inside: tuple[str, ...] = ()
+    """Those of the repository, from its root."""
+    outside: tuple[str, ...] = ()
+
+
+def _python_path(root: Path, environment: Mapping[str, str]) -> _Paths:
+    """Return the folders that the script was measured with, by where they are."""
+    inside, outside = [], []
+    given = environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    for entry in filter(None, given.split(os.pathsep)):
+        path = Path(entry).resolve()
+        if path.is_relative_to(root.resolve()):
+            inside.append(path.relative_to(root.resolve()).as_posix())
+        else:
+            outside.append(entry)
+    return _Paths(tuple(inside), tuple(outside))
+
+
+def _left_out(job: Job, paths: _Paths) -> Iterator[str]:
+    """Yield what the script was measured with here and is not in the workflow."""
+    from gpuadvisor.tuning.of_process import MATTERING
+
+    if paths.outside:
+        yield (
+            f"not in the workflow: {os.pathsep.join(paths.outside)} of PYTHONPATH, which the "
+            "repository does not hold: have the job install what lies there"
+        )
+    rest = [
+        name
+        for name in sorted(os.environ)
+        if MATTERING.match(name) and name not in {*job.environment, *UNTOLD}
+    ]
+    if rest:
+        names = ", ".join(rest)
+        yield (
+            f"set here and not in the workflow, as they may be this machine's own: {names}: "
+            "--env NAME writes one there"
+        )
 
 
 def _requirements(root: Path) -> str:

@@ -7,8 +7,8 @@ import math
 import re
 import shlex
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -34,6 +34,12 @@ class Job:
     on_gpu: bool
     most_s: float
     """Time that a gate takes which stays inconclusive."""
+    assumed: str = ""
+    """A sentence: what has to hold so that pip gets that."""
+    python_path: tuple[str, ...] = ()
+    """Folders of the repository, from its root, in which Python looks for modules."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Further variables that the script was measured with."""
 
     @property
     def minutes(self) -> int:
@@ -91,16 +97,26 @@ def _without(value: Any, keys: Sequence[str]) -> Any:
     return {**rest, key: inner} if inner else rest
 
 
-def _gate_line(job: Job, base: str, outputs: str) -> str:
-    """Return the command of a job, whose base is a word for the shell."""
+def _gate_lines(job: Job, top: str, base: str, outputs: str, ending: str, indent: int) -> str:
+    """Return the commands of a job, as lines that begin at `indent` but for the first one.
+
+    `top` is the variable with the repository's folder, and `base` a word for the shell.
+    """
+    lines = [f"export {name}={shlex.quote(text)}" for name, text in job.environment.items()]
+    if job.python_path:
+        names = ("" if each == "." else f"/{shlex.quote(each)}" for each in job.python_path)
+        folders = [f'"${top}"{name}' for name in names]
+        lines.append(f"export PYTHONPATH={':'.join(folders)}")
     enter = f"cd {shlex.quote(job.folder)} && " if job.folder else ""
-    return f"{enter}gpuadvisor gate --base {base} {outputs}"
+    lines.append(f"{enter}gpuadvisor gate --base {base} {outputs}{ending}")
+    return ("\n" + " " * indent).join(lines)
 
 
 def github(benchmark: Benchmark, job: Job) -> str:
     """Return a workflow of GitHub Actions."""
     labels = "[self-hosted, linux, gpu]" if job.on_gpu else "ubuntu-latest"
-    line = _gate_line(job, '"origin/$TARGET"', "--output json --output junit --output markdown")
+    outputs, warned = "--output json --output junit --output markdown", " || [ $? -eq 6 ]"
+    lines = _gate_lines(job, "GITHUB_WORKSPACE", '"origin/$TARGET"', outputs, warned, 10)
     return f"""\
 # Written by `gpuadvisor gate init`: fails a pull request that makes {benchmark.script} slower.
 # Docs: docs/gate.md of gpuadvisor, section "In CI".
@@ -122,6 +138,7 @@ jobs:
     timeout-minutes: {job.minutes}
     env:
       TARGET: ${{{{ github.base_ref }}}}
+      # Assumed: {job.assumed}.
       GPUADVISOR: {json.dumps(job.gpuadvisor)}
     steps:
       - uses: actions/checkout@v4
@@ -134,7 +151,7 @@ jobs:
         run: python -m pip install "$GPUADVISOR"{_also(job.requirements)}
       - name: Compare with the target branch; what is inconclusive is a warning
         run: |
-          {line} || [ $? -eq 6 ]
+          {lines}
       - uses: actions/upload-artifact@v4
         if: ${{{{ always() }}}}
         with:
@@ -149,7 +166,8 @@ def gitlab(benchmark: Benchmark, job: Job) -> str:
     tags = "\n  tags: [gpu]" if job.on_gpu else ""
     files = {"junit": "gpuadvisor-gate.xml", "gitlab": "gpuadvisor-gate.metrics.txt"}
     outputs = " ".join(f"--output {name}={file}" for name, file in files.items())
-    line = _gate_line(job, '"$CI_MERGE_REQUEST_DIFF_BASE_SHA"', f"{outputs} --output json")
+    base, outputs = '"$CI_MERGE_REQUEST_DIFF_BASE_SHA"', f"{outputs} --output json"
+    lines = _gate_lines(job, "CI_PROJECT_DIR", base, outputs, "", 6)
     return f"""\
 # Written by `gpuadvisor gate init`: fails a merge request that makes {benchmark.script} slower.
 # Docs: docs/gate.md of gpuadvisor, section "In CI".
@@ -161,11 +179,12 @@ gpuadvisor-gate:
     - if: $CI_PIPELINE_SOURCE == "merge_request_event"
   variables:
     GIT_DEPTH: "0"  # the commit where the branch left its target
+    # Assumed: {job.assumed}.
     GPUADVISOR: {json.dumps(job.gpuadvisor)}
   script:
     - python -m pip install "$GPUADVISOR"{_also(job.requirements)}
     - |
-      {line}
+      {lines}
   allow_failure:
     exit_codes: [6]  # inconclusive: a warning
   artifacts:

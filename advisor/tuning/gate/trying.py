@@ -12,7 +12,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.gate.comparing import KNOWN
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuning.gate.options import GateOptions, Own
+from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.sides import both_places, ready
 from gpuadvisor.tuning.preparation import devices_for, refuse_contention, reserved, target_python
@@ -57,7 +57,7 @@ def try_script(
     device = devices_for(python, 1)[0]
     with reserved([device]), both_places(options) as (place, _, _):
         refuse_contention(device)
-        side = ready(place, options.command, Own(), python, {})
+        side = ready(place, options.command, options.own[1], python, {})
         runs = Runs(options, device, progress, cancelled)
         version = Side(side.command, device, side.settings, side.environment)
         run = runs.run(version, "base", "first")

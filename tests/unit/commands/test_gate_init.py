@@ -1,5 +1,7 @@
 """`gpuadvisor gate init`: a workflow from a script that was measured, and nothing overwritten."""
 
+import json
+import os
 import re
 import shlex
 import subprocess
@@ -82,6 +84,140 @@ def test_the_workflow_gates_what_was_measured(machine, init):
     assert (parsed.script, parsed.base) == (None, "origin/$TARGET")
     assert steps[0].endswith("-r requirements.txt")
     assert job["steps"][0]["with"]["fetch-depth"] == 0
+
+
+@pytest.fixture
+def installed(tmp_path_factory, monkeypatch):
+    """Have gpuadvisor be installed from somewhere else, as pip notes it (PEP 610)."""
+
+    def installed(direct_url):
+        site = tmp_path_factory.mktemp("site")
+        told = site / "gpuadvisor-0.1.0.dist-info"
+        told.mkdir()
+        (told / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuadvisor\nVersion: 0.1.0\n")
+        if direct_url:
+            (told / "direct_url.json").write_text(json.dumps(direct_url))
+        monkeypatch.syspath_prepend(site)
+
+    return installed
+
+
+def requirement():
+    job = yaml.safe_load(WORKFLOW.read_text())["jobs"]["gate"]
+    return job["env"]["GPUADVISOR"]
+
+
+URL = "https://code.example/a/gpuadvisor"
+VCS = {"url": URL, "vcs_info": {"vcs": "git", "commit_id": "ab12"}}
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "installs", "assumes"),
+    [
+        (None, "gpuadvisor==0.1.0", "from a package index"),
+        (VCS, f"gpuadvisor @ git+{URL}@ab12", f"from {URL}, as here: it has to reach that"),
+        (
+            {**VCS, "subdirectory": "tools/it"},
+            f"gpuadvisor @ git+{URL}@ab12#subdirectory=tools/it",
+            f"from {URL}",
+        ),
+        ({"url": f"{URL}.whl", "archive_info": {}}, f"gpuadvisor @ {URL}.whl", f"from {URL}.whl"),
+        (
+            {"url": "file:///opt/gpu%20advisor.whl", "archive_info": {}},
+            "gpuadvisor @ file:///opt/gpu%20advisor.whl",
+            "which only a runner on this machine has",
+        ),
+    ],
+)
+def test_the_job_gets_gpuadvisor_where_this_one_came_from(
+    init, installed, direct_url, installs, assumes
+):
+    installed(direct_url)
+    _, _, err = init("train.py")
+    assert requirement() == installs
+    assert assumes in " ".join(err.split())
+    assert assumes in WORKFLOW.read_text()
+
+
+@pytest.mark.parametrize(
+    ("remote", "clones"),
+    [
+        (f"{URL}.git", f"{URL}.git"),
+        ("https://me:secret@code.example/a/gpuadvisor", URL),
+        ("git@code.example:a/gpuadvisor.git", f"{URL}.git"),
+        ("ssh://git@code.example:2222/a/gpuadvisor", URL),
+        ("/srv/git/gpuadvisor", None),
+    ],
+)
+def test_the_job_clones_what_a_folder_here_is_a_clone_of(
+    init, installed, tmp_path_factory, remote, clones
+):
+    clone = tmp_path_factory.mktemp("clone")
+
+    def run(*words):
+        who = ("-c", "user.name=A", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *who, *words], cwd=clone, check=True, capture_output=True)
+        return done.stdout.decode().strip()
+
+    run("init", "--quiet")
+    run("commit", "--quiet", "--allow-empty", "-m", "one")
+    run("remote", "add", "origin", remote)
+    commit = run("rev-parse", "HEAD")
+    installed({"url": clone.as_uri(), "dir_info": {"editable": True}})
+    _, _, err = init("train.py")
+    told = " ".join(err.split())
+    if clones is None:
+        assert requirement() == f"gpuadvisor @ {clone.as_uri()}"
+        return
+    assert requirement() == f"gpuadvisor @ git+{clones}@{commit}"
+    assert f"push commit {commit[:12]} first" in told
+    assert "secret" not in told
+    run("update-ref", "refs/remotes/origin/main", commit)
+    (clone / "new").touch()
+    _, _, err = init("--force", "train.py")
+    told = " ".join(err.split())
+    assert "push commit" not in told
+    assert f"what is not committed in {clone} is not in it" in told
+
+
+def test_a_gpuadvisor_within_the_repository_is_installed_from_there(init, installed, tmp_path):
+    installed({"url": (tmp_path / "wheels" / "gpuadvisor.whl").as_uri(), "archive_info": {}})
+    init("train.py")
+    assert requirement() == "./wheels/gpuadvisor.whl"
+
+
+@pytest.mark.parametrize("ci", ["github", "gitlab"])
+def test_variables_that_the_script_needs_are_in_the_job(machine, init, tmp_path, monkeypatch, ci):
+    folders = [tmp_path / "my src", "lib", "/elsewhere"]
+    monkeypatch.setenv("PYTHONPATH", ":".join(map(str, folders)))
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.setenv("MKL_NUM_THREADS", "2")
+    _, _, err = init("--ci", ci, "--env", "A=it's $B", "--env", "OMP_NUM_THREADS", "train.py")
+    told = " ".join(err.split())
+    assert "not in the workflow: /elsewhere of PYTHONPATH" in told
+    (left,) = re.findall(r"this machine's own: (.*): --env", told)
+    assert "MKL_NUM_THREADS" in left.split(", ")
+    assert not {"OMP_NUM_THREADS", "PYTHONPATH", "A"} & set(left.split(", "))
+    for request in machine.requests:
+        assert request.environment["A"] == "it's $B"
+        assert request.environment["PYTHONPATH"].endswith("lib:/elsewhere")
+    path = WORKFLOW if ci == "github" else Path(".gitlab/gpuadvisor-gate.yml")
+    parsed = yaml.safe_load(path.read_text())
+    lines = (
+        [each.get("run", "") for each in parsed["jobs"]["gate"]["steps"]]
+        if ci == "github"
+        else parsed["gpuadvisor-gate"]["script"]
+    )
+    (script,) = (each for each in lines if "gpuadvisor gate" in each)
+    script = script.replace("gpuadvisor gate", "env #")
+    top = "GITHUB_WORKSPACE" if ci == "github" else "CI_PROJECT_DIR"
+    done = subprocess.run(
+        ["bash", "-ec", script], env={"PATH": os.environ["PATH"], top: "/w"}, capture_output=True
+    )
+    has = dict(line.split("=", 1) for line in done.stdout.decode().splitlines() if "=" in line)
+    assert has["PYTHONPATH"] == "/w/my src:/w/lib"
+    assert (has["A"], has["OMP_NUM_THREADS"]) == ("it's $B", "4")
+    assert "MKL_NUM_THREADS" not in has
 
 
 def test_without_a_gpu_it_asks_for_none(machine, init):
@@ -198,6 +334,10 @@ def test_a_project_that_cannot_be_changed_stays_as_it_is(machine, init, text, se
         (["train.py", "--", "a\nb"], "'a\\nb' cannot be written into the files"),
         (["--limit", "1", "train.py"], "--tolerance (1) has to be smaller than --limit (1)"),
         (["--link", "data", "train.py"], "--link data: there is no"),
+        (["--env", "1=2", "train.py"], "--env 1=2: give NAME or NAME=VALUE"),
+        (["--env", "NOT_SET_HERE", "train.py"], "--env NOT_SET_HERE: that is not set here"),
+        (["--env", "HF_TOKEN=x", "train.py"], "give it to the job as a secret of your CI"),
+        (["--env", "A=${{ b }}", "train.py"], "--env A: its value cannot be written"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(machine, init, words, sentence):
