@@ -23,6 +23,10 @@ OTHER_CALLS_EACH = 8
 DYNAMO_COPIES = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 """Where Dynamo keeps the `Module.__call__` of its import, to trace unpatched modules faster."""
 
+GRAPH_CODE = "<eval_with_key>"
+"""Begin of the file name of the code that torch.fx writes for a graph. That of torch 2.4 calls
+parts of what was compiled, as objects of its own with their attributes (`nn_module_proxy`)."""
+
 DATALESS = "torch._subclasses."
 """Where torch keeps the tensors with which it follows a computation: fake and functional ones."""
 
@@ -85,7 +89,7 @@ class Roots:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not is_compiling():
                 seen = known.get(id(self))
-                if seen is None or seen() is not self:
+                if (seen is None or seen() is not self) and not _calls_from_graph():
                     adopt(self)
             return original(self, *args, **kwargs)
 
@@ -270,6 +274,11 @@ def _other_calls(torch: Any) -> str | None:
     except Exception:  # whatever this torch makes of it
         works = False
     return None if works else f"torch {torch.__version__} calls modules in another way"
+
+
+def _calls_from_graph() -> bool:
+    """Say whether the module whose call asks is called by a graph, and not by the script."""
+    return sys._getframe(2).f_code.co_filename.startswith(GRAPH_CODE)
 
 
 def _members(root: Any) -> list[Any]:

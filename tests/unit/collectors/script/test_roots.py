@@ -112,6 +112,16 @@ def test_parts_that_a_compiler_calls_without_data_are_no_roots():
     assert seen.found == [model]
 
 
+def test_parts_that_the_graph_of_a_compiled_function_calls_are_no_roots():
+    """That of torch 2.4 does; so it is done here, whatever this torch compiles."""
+    seen, model = Seen(), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    seen.look(observes_all=True)
+    torch.fx.symbolic_trace(model).forward(X)
+    assert not seen.found
+    model(X)
+    assert seen.found == seen.called == [model]
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("compiled_by", ["script", "module"])
 def test_parts_of_a_compiled_model_are_no_roots(compiled_by):
