@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +18,8 @@ Arguments: TypeAlias = "argparse.ArgumentParser | argparse._ArgumentGroup"
 """A parser, or a group of it, to which arguments are added."""
 Action = Callable[[argparse.Namespace], int]
 """An action of a command, such as `start` of `gpuadvisor daemon start`; returns the exit status."""
+_UNITS = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1 << 20, "mib": 1 << 20}
+"""Bytes by unit; in CUDA's own words a KB of shared memory has 1,024."""
 SCRIPT_HELP = "the Python script, as you would give it to python"
 
 
@@ -69,6 +72,38 @@ def check_positive(args: argparse.Namespace, *options: str) -> None:
         value = getattr(args, option.lstrip("-").replace("-", "_"))
         if value is not None and not value > 0:
             raise UsageError(f"{option} {value:g}: give a number above zero")
+
+
+def add_kernel_on_gpu(arguments: Arguments) -> None:
+    """Declare what a kernel takes, and a GPU that need not be there; either form is `args.gpu`."""
+    gpu = arguments.add_mutually_exclusive_group()
+    gpu.add_argument(
+        "--gpu",
+        metavar="NAME",
+        help="a product such as H100, or a compute capability, as 9.0 (default: this machine's)",
+    )
+    gpu.add_argument("--cc", metavar="X.Y", dest="gpu", help="the same, for 7.0 to 12.1")
+    arguments.add_argument(
+        "--regs",
+        metavar="N",
+        type=int,
+        default=0,
+        help="registers of a thread (default: not known)",
+    )
+    arguments.add_argument(
+        "--smem",
+        metavar="SIZE",
+        default="0",
+        help="shared memory of a block, static and dynamic, as 100k, 48KiB or bytes (default: 0)",
+    )
+
+
+def parse_size(text: str, option: str) -> int:
+    """Return the bytes of a size such as `100k`, `48KiB` or `1024`; UsageError for none."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?) ?([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise UsageError(f"{option} takes a size such as 100k, 48KiB or 1024, not {text!r}")
+    return round(float(match[1]) * _UNITS[match[2]])
 
 
 def add_python(arguments: Arguments, help_: str) -> None:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._arguments import add_json
+from gpuadvisor.commands._arguments import add_json, add_kernel_on_gpu, parse_size
 from gpuadvisor.errors import AdvisorError, UsageError
 
 if TYPE_CHECKING:
@@ -25,27 +25,12 @@ EPILOG = """examples:
 """
 BLOCK_SIDES = (1024, 1024, 64)
 """Most threads of a block in x, y and z, on every GPU (CUDA C++ Programming Guide)."""
-_UNITS = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1 << 20, "mib": 1 << 20}
-"""Bytes by unit; in CUDA's own words a KB of shared memory has 1,024."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    device = parser.add_mutually_exclusive_group()
-    device.add_argument("--cc", metavar="X.Y", help="compute capability, 7.0 to 12.1")
-    device.add_argument(
-        "--gpu", metavar="NAME", help="a product such as H100 (default: this machine's GPU)"
-    )
+    add_kernel_on_gpu(parser)
     parser.add_argument(
         "--block", metavar="N", required=True, help="threads of a block, as 256 or 16x16x1"
-    )
-    parser.add_argument(
-        "--regs", metavar="N", type=int, default=0, help="registers of a thread (default: none)"
-    )
-    parser.add_argument(
-        "--smem",
-        metavar="SIZE",
-        default="0",
-        help="shared memory of a block, static and dynamic, as 100k, 48KiB or bytes (default: 0)",
     )
     parser.add_argument(
         "--carveout",
@@ -61,9 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.reports import occupancy_report
+    from gpuadvisor.rules.facts.gpu_specs import architecture
     from gpuadvisor.rules.facts.occupancy import LaunchConfig, fit, next_steps
+    from gpuadvisor.tuning.kernels.suggesting import named_gpu
 
-    sm = _architecture(args)
+    sm = architecture(named_gpu(args.gpu)[0])
     launch = LaunchConfig(
         parse_block(args.block),
         args.regs,
@@ -95,14 +82,6 @@ def parse_block(text: str) -> int:
     return threads
 
 
-def parse_size(text: str, option: str) -> int:
-    """Return the bytes of a size such as `100k`, `48KiB` or `1024`; UsageError for none."""
-    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?) ?([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise UsageError(f"{option} takes a size such as 100k, 48KiB or 1024, not {text!r}")
-    return round(float(match[1]) * _UNITS[match[2]])
-
-
 def _carveout(text: str | None, sm: Architecture) -> int | None:
     if text is None:
         return None
@@ -115,31 +94,6 @@ def _carveout(text: str | None, sm: Architecture) -> int | None:
         most = f"{sm.shared_bytes // 1024} KiB"
         raise UsageError(f"an SM has at most {most} of shared memory: --carveout {text} is more")
     return size
-
-
-def _architecture(args: argparse.Namespace) -> Architecture:
-    from gpuadvisor.rules.facts.gpu_specs import architecture, capability
-
-    if args.cc is not None:
-        return architecture(args.cc)
-    if args.gpu is None:
-        return architecture(_this_machine())
-    found = capability(args.gpu)
-    if found is None:
-        raise UsageError(
-            f"the GPU {args.gpu!r} is not known by name: give its compute capability with --cc"
-        )
-    return architecture(found)
-
-
-def _this_machine() -> tuple[int, int]:
-    from gpuadvisor.collectors.devices import inventory
-
-    found = inventory()
-    if not found.gpus or found.gpus[0].compute_capability is None:
-        reason = found.reason or "the driver does not say its compute capability"
-        raise UsageError(f"{reason}; or say for which GPU, with --cc 9.0 or --gpu H100")
-    return found.gpus[0].compute_capability
 
 
 def _write(path: Path, text: str) -> None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gpuadvisor.commands._arguments import add_json, check_positive
+from gpuadvisor.commands._arguments import (
+    add_json,
+    add_kernel_on_gpu,
+    check_positive,
+    parse_size,
+)
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,23 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHAPE",
         help="the problem in elements, as numpy has it, the contiguous side last: 1000, 1080x1920",
     )
-    parser.add_argument(
-        "--gpu",
-        metavar="NAME",
-        help="a product such as H100, or a compute capability, as 9.0 (default: this machine's)",
-    )
+    add_kernel_on_gpu(parser)
     parser.add_argument(
         "--sms", metavar="N", type=int, help="its SMs, where the name does not tell them"
-    )
-    parser.add_argument(
-        "--regs",
-        metavar="N",
-        type=int,
-        default=0,
-        help="registers of a thread (default: not known)",
-    )
-    parser.add_argument(
-        "--smem", metavar="SIZE", default="0", help="shared memory of any block, as 4k (default: 0)"
     )
     parser.add_argument(
         "--smem-per-thread", metavar="BYTES", type=int, default=0,
@@ -70,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
     for option, value in (("--regs", args.regs), ("--smem-per-thread", args.smem_per_thread)):
         if value < 0:
             raise UsageError(f"{option} {value}: give a number from 0 on")
-    from gpuadvisor.commands.occupancy import parse_size
     from gpuadvisor.tuning.kernels.suggesting import suggest_block
 
     resources = {
@@ -86,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         element_bytes=args.element_bytes,
         sm_count=args.sms,
     )
-    print(as_json(found) if args.json else "\n".join(lines(found)))
+    print(as_json(found) if args.json else found)
     return 0
 
 
@@ -96,16 +85,6 @@ def parse_shape(text: str) -> tuple[int, ...]:
     if len(sides) > 3 or not all(re.fullmatch(r"\d{1,12}", side) for side in sides):
         raise UsageError(f"{text!r} is no shape: write one to three sides as 1000000 or 1080x1920")
     return tuple(map(int, sides))
-
-
-def lines(found: BlockSuggestion) -> Iterator[str]:
-    """Yield the configuration, its reasons, and what is as good."""
-    sm = found.occupancy.architecture
-    yield f"block {_sides(found.block)}, grid {_sides(found.grid)} on {sm.name}"
-    yield from (f"  - {reason}" for reason in found.reasons)
-    if found.alike:
-        yield f"  as good by these reasons: {', '.join(map(_sides, found.alike))}"
-    yield "  not measured: `gpuadvisor tune-kernel` finds out what is fastest"
 
 
 def as_json(found: BlockSuggestion) -> str:
@@ -130,11 +109,3 @@ def as_json(found: BlockSuggestion) -> str:
             "alike": [list(block) for block in found.alike],
         }
     )
-
-
-def _sides(sides: tuple[int, int, int]) -> str:
-    """Return `32 x 8`, without sides of 1 at the end."""
-    shown = list(sides)
-    while len(shown) > 1 and shown[-1] == 1:
-        shown.pop()
-    return " x ".join(f"{side:,}" for side in shown)

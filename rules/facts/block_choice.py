@@ -64,9 +64,9 @@ class Resources:
         return self.shared_bytes_per_block + threads * self.shared_bytes_per_thread
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BlockSuggestion:
-    """A launch configuration and why it was chosen."""
+    """A launch configuration and why it was chosen; as text, the page of the command."""
 
     block: tuple[int, int, int]
     """Threads in x, y and z."""
@@ -88,6 +88,18 @@ class BlockSuggestion:
     def threads(self) -> int:
         """Threads of a block."""
         return math.prod(self.block)
+
+    def __repr__(self) -> str:
+        sm = self.occupancy.architecture
+        alike = f"  as good by these reasons: {', '.join(map(_shown, self.alike))}"
+        return "\n".join(
+            (
+                f"block {_shown(self.block)}, grid {_shown(self.grid)} on {sm.name}",
+                *(f"  - {reason}" for reason in self.reasons),
+                *([alike] if self.alike else []),
+                "  not measured: `gpuadvisor tune-kernel` finds out what is fastest",
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -249,6 +261,12 @@ def _waves(problem: Problem, of: _Candidate) -> float | None:
     if not problem.sm_count:
         return None
     return math.prod(of.grid) / (problem.sm_count * of.fitted.blocks)
+
+
+def _shown(sides: Sides) -> str:
+    """Return `32 x 8`, without sides of 1 at the end."""
+    last = max((place for place, side in enumerate(sides) if side != 1), default=0)
+    return " x ".join(f"{side:,}" for side in sides[: last + 1])
 
 
 def _three(sides: Sides) -> tuple[int, int, int]:

@@ -48,7 +48,7 @@ def suggest_block(
     sides = _sides(shape)
     if sm_count is not None and sm_count < 1:
         raise UsageError(f"sm_count is a number of SMs from 1 on, not {sm_count}")
-    found, name = _gpu(gpu)
+    found, name = named_gpu(gpu)
     counts = sm_counts(name) if sm_count is None else (sm_count,)
     resources = resources_of(kernel)
     return choose(Problem(architecture(found), counts, resources, sides[::-1], element_bytes))
@@ -67,8 +67,10 @@ def _sides(shape: Any) -> tuple[int, ...]:
         ) from None
 
 
-def _gpu(gpu: str | None) -> tuple[tuple[int, int] | str, str]:
-    """Return a compute capability, and a name that may tell the number of SMs."""
+def named_gpu(gpu: str | None) -> tuple[tuple[int, int] | str, str]:
+    """Return the compute capability of a product, of a capability as `9.0`, or of this machine's
+    first GPU, and a name that may tell its number of SMs; UsageError for others, in words.
+    """
     if gpu is None:
         there = inventory()
         if not there.gpus or there.gpus[0].compute_capability is None:

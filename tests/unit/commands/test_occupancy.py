@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from gpuadvisor.cli import main
-from gpuadvisor.commands.occupancy import parse_block, parse_size
+from gpuadvisor.commands._arguments import parse_size
+from gpuadvisor.commands.occupancy import parse_block
 from gpuadvisor.errors import UsageError
 
 
@@ -98,7 +99,7 @@ def test_a_launch_that_is_impossible_is_shown_and_fails(capsys):
     ("arguments", "words"),
     [
         ("--cc 9.1 --block 32", "compute capability 9.1 is not known"),
-        ("--cc nine --block 32", "is no compute capability"),
+        ("--cc nine --block 32", "or give its compute capability, as 9.0"),
         ("--gpu voodoo --block 32", "is not known by name"),
         ("--cc 9.0 --block 0", "at least 1 thread"),
         ("--cc 9.0 --block 32 --regs -1", "cannot be negative"),
@@ -116,7 +117,7 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(capsys, arguments, words)
 def test_without_a_gpu_one_must_be_named(monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert occupancy("--block 32") == 2
-    assert "--cc 9.0 or --gpu H100" in capsys.readouterr().err
+    assert "--gpu H100 or --gpu 9.0" in capsys.readouterr().err
 
 
 def test_carveout_as_a_share(capsys):

@@ -158,6 +158,17 @@ def test_the_command_says_the_same(capsys):
     page = capsys.readouterr().out
     assert page.startswith("block 32 x 8, grid 60 x 135 on Hopper\n")
     assert all(reason in page for reason in found["reasons"])
+    kernel = {"registers_per_thread": 40}
+    in_python = gpuadvisor.suggest_block(kernel, (1080, 1920), gpu="H100")
+    assert page == f"{in_python}\n" == f"{in_python!r}\n"
+
+
+def test_a_compute_capability_is_either_option(capsys):
+    pages = []
+    for option in ("--gpu", "--cc"):
+        assert main(["suggest-block", "1080x1920", option, "9.0"]) == 0
+        pages.append(capsys.readouterr().out)
+    assert pages[0] == pages[1]
 
 
 @pytest.mark.parametrize(
