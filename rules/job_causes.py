@@ -10,8 +10,8 @@ from importlib import import_module
 
 from gpuadvisor.domain.jobs import SLICE_S, UNTOLD, Slice
 
-LEAST_HELD_S = SLICE_S / 2
-"""Seconds of a slice that must have been measured: the first of a job are its start."""
+LEAST_HELD_S = SLICE_S / 4
+"""Seconds of which a cause is named at least: five polls, and a list of processes. [own]"""
 
 
 @dataclass(frozen=True)

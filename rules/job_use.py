@@ -9,13 +9,13 @@ tells that of all of them and one used any; else in equal parts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from gpuadvisor.domain.clock_reasons import SLOWING, holds
-from gpuadvisor.domain.jobs import SLICE_S, Loss, Slice, Unclaimed, Use
+from gpuadvisor.domain.jobs import SLICE_S, Unclaimed, Use
 from gpuadvisor.domain.telemetry import HOST, Frame, GpuProcess, Number
-from gpuadvisor.rules.job_causes import name_cause
 from gpuadvisor.rules.job_launches import launches
+from gpuadvisor.rules.job_phases import Before, Poll
+from gpuadvisor.rules.job_slices import LEVELS, Held, Mean, Sums, name_causes
 
 LONGEST_S = 5.0
 """Seconds between two polls beyond which nothing is known of the time between them: as `gap`."""
@@ -24,17 +24,6 @@ LISTING_HOLDS_S = 15.0
 WARM_UP_S = 75.0
 """Seconds of frames before the first that counts: limits are read every minute."""
 MINUTE_S, HOUR_S = 60.0, 3600.0
-LEVELS = {
-    "power_w": ("energy_j", "energy_s", 1.0),
-    "gpu_utilization_pct": ("busy_s", "busy_known_s", 0.01),
-    "sm_active_pct": ("sm_s", "sm_known_s", 0.01),
-    "tensor_active_pct": ("tensor_s", "tensor_known_s", 0.01),
-    "dram_active_pct": ("dram_s", "dram_known_s", 0.01),
-    "sm_clock_mhz": ("", "", 0.0),
-}
-"""Metrics that are integrated: their sum in `Amounts`, the time for which it was known, and what a
-value is multiplied by. A clock is for causes alone."""
-FLAGS = "throttle_reasons"
 LIMITS = ("power_limit_w", "sm_clock_max_mhz")
 """Metrics that hold until they are read again."""
 _Launches = Sequence[Sequence[GpuProcess]]
@@ -48,72 +37,20 @@ class Folded:
     uses: tuple[Use, ...]
 
 
-@dataclass
-class _Sums:
-    """What the polls of one GPU come to, in seconds times values."""
-
-    seconds: float = 0.0
-    of: dict[str, float] = field(default_factory=dict)
-    """Integrals by the metric's name."""
-    known_s: dict[str, float] = field(default_factory=dict)
-    """Seconds in which each was known; so of `FLAGS`."""
-    held_down_s: dict[str, float] = field(default_factory=dict)
-
-    def add(self, values: Mapping[str, Number], seconds: float) -> None:
-        self.seconds += seconds
-        for name in LEVELS:
-            value = values.get(name)
-            if value is not None:
-                self.of[name] = self.of.get(name, 0.0) + value * seconds
-                self.known_s[name] = self.known_s.get(name, 0.0) + seconds
-        mask = values.get(FLAGS)
-        if mask is not None:
-            self.known_s[FLAGS] = self.known_s.get(FLAGS, 0.0) + seconds
-            for name in SLOWING if mask else ():
-                if holds(int(mask), name):
-                    self.held_down_s[name] = self.held_down_s.get(name, 0.0) + seconds
-
-    def join(self, other: _Sums) -> None:
-        self.seconds += other.seconds
-        for mine, theirs in (
-            (self.of, other.of),
-            (self.known_s, other.known_s),
-            (self.held_down_s, other.held_down_s),
-        ):
-            for name, value in theirs.items():
-                mine[name] = mine.get(name, 0.0) + value
-
-    def mean(self, name: str) -> float | None:
-        known_s = self.known_s.get(name)
-        return self.of[name] / known_s if known_s else None
-
-
-@dataclass
-class _Seen:
-    """A job on one GPU during a slice, so far."""
-
-    sums: _Sums = field(default_factory=_Sums)
-    shared_s: float = 0.0
-    own_sm: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    """Integral, and the seconds in which it was known; so the two below."""
-    cpu: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    children: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    parts: list[tuple[Use, float, float]] = field(default_factory=list)
-    """The uses that it consists of, with their GPU time, and the time for which they held it, of
-    several processes of a job a part each."""
-
-
 class _Device:
     """One GPU: what was read since the list of its processes changed."""
 
     def __init__(self) -> None:
         self.last_s: float | None = None
         self.limits: dict[str, Number] = {}
-        self.sums = _Sums()
+        self.sums = Sums()
+        self.polls: list[Poll] = []
         self.owner: _Launches | Unclaimed = Unclaimed.UNKNOWN
-        """Who is charged with what `sums` holds: launches of a job, or why nobody is known."""
-        self.seen: dict[object, _Seen] = {}
+        """Who is charged with what both hold: launches of a job, or why nobody is known."""
+        self.seen: dict[object, list[Held]] = {}
         """Jobs of the slice under way, by what tells them apart."""
+        self.before: dict[object, Before] = {}
+        """What is known of them from the slices before."""
 
 
 class JobFold:
@@ -138,10 +75,10 @@ class JobFold:
         """The GPU of each MIG instance that a frame has listed."""
         self._listed: dict[str, list[list[GpuProcess]]] | None = None
         """Jobs of each GPU; None where they are not known."""
-        self._listed_s = 0.0
+        self._listed_s = self._listed_before_s = 0.0
         self._places: dict[int, int] = {}
         """The number of GPUs that each process is on."""
-        self._host: dict[str, list[float]] = {}
+        self._host: dict[str, Mean] = {}
         self._uses: dict[tuple[object, ...], Use] = {}
 
     def add(self, frame: Frame) -> list[Folded]:
@@ -186,7 +123,8 @@ class JobFold:
     def _list(self, processes: Sequence[GpuProcess], time_s: float) -> None:
         for uuid in self._devices:
             self._flush(uuid)
-        self._listed_s, self._listed, self._places = time_s, {}, {}
+        self._listed_before_s, self._listed_s = self._listed_s, time_s
+        self._listed, self._places = {}, {}
         for each in {(each.gpu, each.pid): each for each in processes}.values():
             self._places[each.pid] = self._places.get(each.pid, 0) + 1
         for launch in launches(processes, lambda each: each):
@@ -199,9 +137,7 @@ class JobFold:
     def _add_host(self, values: Mapping[str, Number]) -> None:
         for name in ("cpu_pct", "io_stall_pct"):
             if name in values:
-                sums = self._host.setdefault(name, [0.0, 0.0])
-                sums[0] += values[name]
-                sums[1] += 1
+                self._host.setdefault(name, Mean()).add(values[name], 1.0)
 
     def _add(self, uuid: str, time_s: float, values: Mapping[str, Number]) -> None:
         device = self._devices.setdefault(uuid, _Device())
@@ -219,6 +155,7 @@ class JobFold:
             self._flush(uuid)
             device.owner = owner
         device.sums.add(values, time_s - last_s)
+        device.polls.append(Poll(time_s, time_s - last_s, values))
 
     def _owner(
         self, uuid: str, time_s: float, values: Mapping[str, Number]
@@ -241,7 +178,7 @@ class JobFold:
         sums, owner = device.sums, device.owner
         if not sums.seconds:
             return
-        device.sums = _Sums()
+        polls, device.polls, device.sums = device.polls, [], Sums()
         if isinstance(owner, Unclaimed):
             use = self._use(uuid, None, owner)
             use.amounts.held_s += sums.seconds
@@ -249,27 +186,38 @@ class JobFold:
             return
         for launch, share in zip(owner, _shares(owner), strict=True):
             key = min((each.started_s or 0.0, each.pid) for each in launch)
-            seen = device.seen.setdefault(key, _Seen())
-            seen.sums.join(sums)
-            seen.shared_s += sums.seconds if len(owner) > 1 else 0.0
-            self._to_launch(uuid, launch, share, sums, seen, len(owner) > 1)
+            held = self._held(launch, polls, alone=len(owner) == 1)
+            device.seen.setdefault(key, []).append(held)
+            self._to_launch(uuid, launch, share, sums, held)
+
+    def _held(self, launch: Sequence[GpuProcess], polls: Sequence[Poll], *, alone: bool) -> Held:
+        busiest = max(launch, key=lambda each: each.cpu_pct or 0.0)
+        own = [each.sm_utilization_pct for each in launch]
+        known = [each for each in own if each is not None]
+        return Held(
+            polls,
+            alone,
+            self._listed_before_s,
+            busiest.cpu_pct,
+            busiest.children_cpu_pct,
+            sum(known) if len(known) == len(own) else None,
+        )
 
     def _to_launch(
         self,
         uuid: str,
         launch: Sequence[GpuProcess],
         share: float,
-        sums: _Sums,
-        seen: _Seen,
-        is_shared: bool,
+        sums: Sums,
+        held: Held,
     ) -> None:
         for each, part in zip(launch, _parts(launch), strict=True):
             use = self._use(uuid, each, None)
             amounts = use.amounts
             amounts.held_s += sums.seconds
-            amounts.shared_s += sums.seconds if is_shared else 0.0
+            amounts.shared_s += 0.0 if held.alone else sums.seconds
             _share_out(use, sums, share * part)
-            seen.parts.append((use, share * part * sums.seconds, sums.seconds / len(launch)))
+            held.parts.append((use, share * part, 1 / len(launch)))
             if each.memory_bytes is not None:
                 amounts.memory_byte_s += each.memory_bytes * sums.seconds
                 amounts.memory_s += sums.seconds
@@ -281,12 +229,6 @@ class JobFold:
             if each.children_cpu_pct is not None:
                 amounts.children_cpu_s += each.children_cpu_pct / 100 * here_s
                 amounts.children_known_s += here_s
-        busiest = max(launch, key=lambda each: each.cpu_pct or 0.0)
-        own = [each.sm_utilization_pct for each in launch]
-        _integrate(seen.cpu, busiest.cpu_pct, sums.seconds)
-        _integrate(seen.children, busiest.children_cpu_pct, sums.seconds)
-        known = [each for each in own if each is not None]
-        _integrate(seen.own_sm, sum(known) if len(known) == len(own) else None, sums.seconds)
 
     def _use(self, uuid: str, process: GpuProcess | None, unclaimed: Unclaimed | None) -> Use:
         key: tuple[object, ...] = (uuid, unclaimed)
@@ -306,33 +248,15 @@ class JobFold:
     def _end_slice(self) -> None:
         for uuid, device in self._devices.items():
             self._flush(uuid)
-            for seen in device.seen.values():
-                cause, share = name_cause(self._slice(device, seen))
-                for use, seconds, held_s in seen.parts:
-                    found = Loss(seconds, share * seconds, held_s)
-                    use.causes.setdefault(cause, Loss()).add(found)
-            device.seen.clear()
+            if device.seen:
+                device.before = {
+                    key: name_causes(
+                        helds, device.before.get(key, Before()), device.limits, self._host
+                    )
+                    for key, helds in device.seen.items()
+                }
+                device.seen = {}
         self._host.clear()
-
-    def _slice(self, device: _Device, seen: _Seen) -> Slice:
-        sums = seen.sums
-        polls_s = sums.known_s.get(FLAGS, 0.0)
-        return Slice(
-            held_s=sums.seconds,
-            alone=not seen.shared_s,
-            utilization_pct=sums.mean("gpu_utilization_pct"),
-            sm_active_pct=sums.mean("sm_active_pct"),
-            own_sm_pct=_mean(seen.own_sm),
-            power_w=sums.mean("power_w"),
-            power_limit_w=device.limits.get("power_limit_w"),
-            sm_clock_mhz=sums.mean("sm_clock_mhz"),
-            sm_clock_max_mhz=device.limits.get("sm_clock_max_mhz"),
-            held_down={name: held / polls_s for name, held in sums.held_down_s.items() if polls_s},
-            cpu_pct=_mean(seen.cpu),
-            children_cpu_pct=_mean(seen.children),
-            machine_cpu_pct=_mean(self._host.get("cpu_pct", [0.0, 0.0])),
-            io_stall_pct=_mean(self._host.get("io_stall_pct", [0.0, 0.0])),
-        )
 
     def _end_minute(self, end_s: float) -> list[Folded]:
         self._end_slice()
@@ -361,21 +285,12 @@ def _parts(launch: Sequence[GpuProcess]) -> list[float]:
     return _shares([[each] for each in launch])
 
 
-def _share_out(use: Use, sums: _Sums, share: float) -> None:
+def _share_out(use: Use, sums: Sums, share: float) -> None:
     amounts = use.amounts
     amounts.seconds += share * sums.seconds
     for name, (integral, known_s, scale) in LEVELS.items():
-        if integral and name in sums.of:
-            more, more_s = scale * share * sums.of[name], share * sums.known_s[name]
+        if integral and name in sums.means:
+            mean = sums.means[name]
+            more, more_s = scale * share * mean.integral, share * mean.known_s
             setattr(amounts, integral, getattr(amounts, integral) + more)
             setattr(amounts, known_s, getattr(amounts, known_s) + more_s)
-
-
-def _integrate(sums: list[float], value: float | None, seconds: float) -> None:
-    if value is not None:
-        sums[0] += value * seconds
-        sums[1] += seconds
-
-
-def _mean(sums: Sequence[float]) -> float | None:
-    return sums[0] / sums[1] if sums[1] else None

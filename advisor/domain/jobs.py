@@ -169,6 +169,8 @@ class Slice:
     alone: bool
     """Whether no other job held memory on the GPU meanwhile."""
     utilization_pct: float | None = None
+    at_work_pct: float | None = None
+    """Utilization of the polls that saw any kernel."""
     sm_active_pct: float | None = None
     own_sm_pct: float | None = None
     """Utilization by the job itself, as the driver tells it of processes."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.domain.metrics import NO_KERNELS_SM_ACTIVE_PCT
 from gpuadvisor.rules.job_causes import JobCause
+from gpuadvisor.rules.job_phases import NO_KERNELS_PCT
 
-MOST_PCT = 1.0
-"""Utilization that is none: a driver's own work shows as much. [own]"""
 MOST_CPU_PCT = 20.0
 """Percent of a core that a notebook's kernel or a server takes while it waits. [own]"""
 
@@ -27,7 +26,7 @@ def lost(seen: Slice) -> float | None:
 def runs_nothing(seen: Slice) -> bool:
     """Return whether no kernel of the job ran: by the whole GPU, or where that is shared its
     own."""
-    if seen.utilization_pct is not None and seen.utilization_pct <= MOST_PCT:
+    if seen.utilization_pct is not None and seen.utilization_pct <= NO_KERNELS_PCT:
         return seen.sm_active_pct is None or seen.sm_active_pct <= NO_KERNELS_SM_ACTIVE_PCT
     return not seen.alone and seen.own_sm_pct == 0.0
 

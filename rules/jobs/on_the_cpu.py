@@ -11,7 +11,7 @@ CAUSE = JobCause(
     rank=20,
     phrase="keeps its GPU unused for {time} while it computes on the CPU",
     advice="do that work before the GPU is taken",
-    method="All of the time in which the CPU worked and no kernel ran for 20 s and longer.",
+    method="All of the time in which the CPU worked and no kernel ran for 10 s and longer.",
 )
 
 

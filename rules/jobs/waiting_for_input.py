@@ -44,6 +44,8 @@ def _makes_batches(seen: Slice, used_pct: float) -> bool:
         return False
     if seen.cpu_pct < ONE_THREAD_PCT:
         return (seen.io_stall_pct or 0.0) >= STALLED_PCT
+    if seen.at_work_pct is not None and seen.at_work_pct >= MOST_UTILIZATION_PCT:
+        return False  # a thread that waits for a full GPU spins, and is as busy
     return seen.sm_active_pct is not None and seen.sm_active_pct >= LEAST_SM_OF_BUSY * used_pct
 
 

@@ -1,0 +1,31 @@
+"""A job's GPU waits for one CPU thread: whether for its batches or for launches cannot be told."""
+
+from __future__ import annotations
+
+from gpuadvisor.domain.jobs import Slice
+from gpuadvisor.rules.job_causes import JobCause
+from gpuadvisor.rules.jobs.healthy import LEAST_UTILIZATION_PCT
+from gpuadvisor.rules.jobs.launch_bound import ONE_THREAD_PCT
+from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT
+
+CAUSE = JobCause(
+    rank=55,
+    phrase="waits for data or its host {lost} of the time, while one CPU thread, which makes its"
+    " batches or launches its kernels, never rests",
+    advice="`gpuadvisor tune {script}`",
+    method="At most the share of the time in which no kernel ran while one CPU thread never rested;"
+    " a thread that waits for the GPU may look as busy.",
+    is_bound=True,
+    is_tunable=True,
+)
+
+
+def lost(seen: Slice) -> float | None:
+    """Return the share of the time in which no kernel ran."""
+    used, cpu = seen.utilization_pct, seen.cpu_pct
+    if used is None or cpu is None or used >= LEAST_UTILIZATION_PCT:
+        return None
+    low, high = ONE_THREAD_PCT
+    if not low <= cpu <= high or (seen.children_cpu_pct or 0.0) >= CHILDREN_AT_WORK_PCT:
+        return None
+    return 1 - used / 100
