@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import re
 import shlex
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import iter_modules
@@ -47,13 +50,17 @@ EFFECTS = {
 
 def pages() -> dict[Path, str]:
     """Return the text of every generated file."""
-    readme, profile = ROOT / "README.md", ROOT / "docs" / "profile.md"
+    readme = ROOT / "README.md"
+    profile, watch = ROOT / "docs" / "profile.md", ROOT / "docs" / "watch.md"
     return {
         ROOT / "docs" / "knobs.md": knobs_page(),
         ROOT / "docs" / "rules.md": rules_page(),
         ROOT / "docs" / "commands.md": commands_page(),
-        profile: with_diagnosis(profile.read_text("utf-8")),
-        readme: with_recording(readme.read_text("utf-8")),
+        profile: with_output(profile.read_text("utf-8"), "diagnosed", diagnosed_output()),
+        watch: with_output(watch.read_text("utf-8"), "watched", watched_output()),
+        readme: with_output(
+            readme.read_text("utf-8"), "recorded", recorded_output(), f"{recorded_line()}\n\n"
+        ),
     }
 
 
@@ -181,16 +188,16 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
 
 
-# -- README.md and docs/profile.md -------------------------------------------------------------
-
-BEGIN, END = "<!-- recorded output: begin -->", "<!-- recorded output: end -->"
+# -- README.md, docs/profile.md and docs/watch.md ----------------------------------------------
 
 
-def with_recording(readme: str) -> str:
-    """Return the README with the output of the recorded study between its markers."""
-    block = f"{BEGIN}\n{recorded_line()}\n\n```text\n{recorded_output()}\n```\n{END}"
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    return re.sub(pattern, lambda _: block, readme, flags=re.DOTALL)
+def with_output(page: str, name: str, output: str, lead: str = "") -> str:
+    """Return a page with an output, below a line that leads to it, between the markers of that
+    name."""
+    begin, end = (f"<!-- {name} output: {which} -->" for which in ("begin", "end"))
+    block = f"{begin}\n{lead}```text\n{output}\n```\n{end}"
+    pattern = re.escape(begin) + ".*?" + re.escape(end)
+    return re.sub(pattern, lambda _: block, page, flags=re.DOTALL)
 
 
 def recorded_line() -> str:
@@ -222,14 +229,6 @@ def recorded_output() -> str:
 
 
 DIAGNOSED = ROOT / "tests" / "data" / "profiles" / "h100_small_cnn_train.json.gz"
-FROM, TO = "<!-- diagnosed output: begin -->", "<!-- diagnosed output: end -->"
-
-
-def with_diagnosis(page: str) -> str:
-    """Return a page with the diagnosis of a real trace between its markers."""
-    block = f"{FROM}\n```text\n{diagnosed_output()}\n```\n{TO}"
-    pattern = re.escape(FROM) + ".*?" + re.escape(TO)
-    return re.sub(pattern, lambda _: block, page, flags=re.DOTALL)
 
 
 def diagnosed_output() -> str:
@@ -253,6 +252,47 @@ def diagnosed_output() -> str:
     report = ProfileReport("train", facts, ceilings, diagnosis=diagnosis, rules=rules)
     told = DiagnosisReport("train", diagnosis, rules, report, script=("train.py",))
     return "\n".join(row for line in diagnosis_lines(told) for row in wrapped(line, COLUMNS))
+
+
+WATCHED = ROOT / "examples" / "four_h200.gpr"
+WATCHED_S = 77.0
+"""Seconds of the recording after which all that was started still ran."""
+
+
+def watched_output() -> str:
+    """Return what `gpuadvisor watch --once` printed of four GPUs, without who used them."""
+    from gpuadvisor.collectors.telemetry.recording import read_recording
+    from gpuadvisor.tui.watch import plain
+    from gpuadvisor.tui.watch.state import WatchState
+
+    frames = list(read_recording(WATCHED).frames())
+    state = WatchState(WATCHED.name, is_past=True)
+    for frame in frames:
+        if frame.time_s - frames[0].time_s <= WATCHED_S:
+            state.update(frame)
+    state.end()
+    with _in_utc():
+        lines = list(plain.table(state, WATCHED_COLUMNS))
+    until = next(place for place, line in enumerate(lines) if line.startswith("GPU     PID"))
+    return "\n".join(line.rstrip() for line in lines[:until]).rstrip()
+
+
+WATCHED_COLUMNS = 100
+
+
+@contextmanager
+def _in_utc() -> Iterator[None]:
+    """Have local times be those of UTC, whatever the machine's are."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        os.environ.pop("TZ")
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
 
 
 def recorded_study() -> StudyResult:

@@ -61,6 +61,9 @@ class Sampler:
         """Whether the library was initialised since the GPUs were listed."""
         self._count = 0
         self._counted_s = self._listed_s = self._processes_s = self._last_s = 0.0
+        self._listings = 0
+        """How often processes were listed: the second list, which is the first to tell their CPU
+        time, comes with the second full frame."""
 
     def poll(self, *, full: bool) -> Frame:
         """Return a frame: a full one with all that is due, or one with the fast metrics only.
@@ -116,8 +119,9 @@ class Sampler:
             self._revive.failed(now_s)
             self._listed_s = 0.0  # look for them with the next frame
         processes = None
-        if now_s - self._processes_s >= PROCESSES_S:
+        if now_s - self._processes_s >= PROCESSES_S or self._listings == 1:
             self._processes_s = now_s
+            self._listings += 1
             alive = [(w.gpu, w.device.handle) for w in self._gpus if not w.is_lost]
             processes = self._processes.read(nvml, alive)
         self._driver.works()

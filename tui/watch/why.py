@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import inf
 from operator import or_
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,9 @@ LEAST_IDLE = 0.1
 """Share of the time without any kernel from which on a GPU at work is said to wait. [own]"""
 IDLE_S = 60.0
 """Without a kernel for so long, a GPU does not wait now and then: it is idle. [own]"""
+PAUSE_S = 3.0
+"""Seconds without any kernel that are told apart from the rest, as a start or an evaluation on the
+CPU: as `rules.job_phases`."""
 BUSY_PCT, FEW_SMS_PCT = 90.0, 50.0
 """As the rule `busy_but_idle_sms`: utilization from which on, and SMs with work below which."""
 MEMORY_BOUND_PCT = 60.0
@@ -80,8 +84,10 @@ def why(state: WatchState, gpu: Gpu) -> Why:
     if unreadable is not None:
         return unreadable
     work = _Work(state, gpu)
-    found = _broken(state, gpu) or _held(work) or _idle(work) or _waits(work) or _few_sms(work)
-    return found or _partitioned(work) or _well(work, _warned(state, gpu))
+    found = _broken(state, gpu) or _left(work) or _held(work) or _idle(work) or _waits(work)
+    found = found or _few_sms(work) or _partitioned(work)
+    warned = None if found else _warned(state, gpu)
+    return found or warned or _unsettled(work) or _well(work)
 
 
 class _Work:
@@ -106,9 +112,8 @@ class _Work:
         counted = {
             at for at, value in self.read("sm_active_pct") if value > NO_KERNELS_SM_ACTIVE_PCT
         }
-        with_kernels = [at for at, value in self.utilization if value > 0 or at in counted]
-        self.first_busy_s = with_kernels[0] if with_kernels else None
-        self.last_busy_s = with_kernels[-1] if with_kernels else None
+        self.with_kernels = [at for at, value in self.utilization if value > 0 or at in counted]
+        self.last_busy_s = self.with_kernels[-1] if self.with_kernels else None
         self.busy = {at for at, value in self.recent("gpu_utilization_pct") if value > 0}
         """When it was at work in the last minute."""
 
@@ -129,7 +134,7 @@ class _Work:
         span_s = times[-1] - times[0] if times else 0.0
         if span_s < NOW_S:
             return "now"
-        return f"in the last {cells.age(max(span_s // STEP_S * STEP_S, NOW_S))}"
+        return f"in the last {_steady(span_s)}"
 
     def at_work(self, metric: str) -> Readings:
         """Return the readings of the last minute that were made with one of a busy GPU."""
@@ -258,8 +263,9 @@ def _idle(work: _Work) -> Why | None:
     memory = f"{used / 2**30:.0f} GiB" if used >= 2**30 else f"{used / 2**20:.0f} MiB"
     hold = "holds" if len(work.processes or ()) == 1 else "hold"
     head = f"idle for {least}{cells.age(idle_s)}"
+    holds_it = f"{head} while {work.holder} {hold} {memory}"
     return Why(
-        (f"{head} while {work.holder} {hold} {memory}", f"{head}, {memory} held", "idle, held"),
+        (f"{holds_it}{_host(work)}", holds_it, f"{head}, {memory} held", "idle, held"),
         Style.WARNING,
         HOARDED,
     )
@@ -267,16 +273,17 @@ def _idle(work: _Work) -> Why | None:
 
 def _waits(work: _Work) -> Why | None:
     """Tell how much of the time a GPU at work had nothing to do."""
-    if work.first_busy_s is None or work.last_busy_s is None or work.processes == []:
+    if work.last_busy_s is None or work.processes == []:
         return None  # without a process there is nobody who waits
-    span = [value for time_s, value in work.utilization if time_s >= work.first_busy_s]
+    span, has_pauses = _at_work(work)
     if len(span) < LEAST_READINGS or work.state.now_s - work.last_busy_s >= IDLE_S:
         return None
-    idle = 1 - sum(span) / len(span) / 100
+    idle = 1 - sum(value for _, value in span) / len(span) / 100
     if idle < LEAST_IDLE:
         return None
-    since = f"since {cells.hour_and_minute(work.first_busy_s)}"
-    head, cost = f"no kernel ran {_pct(idle)} of the time {since}", "that much"
+    since = f"since {cells.hour_and_minute(span[0][0])}"
+    of_what = "its time at work" if has_pauses else "the time"
+    head, cost = f"no kernel ran {_pct(idle)} of {of_what} {since}", "that much"
     host = _host(work)
     if idle >= HARDLY_ANY:
         if not host:
@@ -295,13 +302,50 @@ def _waits(work: _Work) -> Why | None:
     )
 
 
+def _at_work(work: _Work) -> tuple[Readings, bool]:
+    """Return the readings by which a GPU is said to wait, and whether pauses between are left out.
+
+    Those of every stretch of LEAST_READINGS or more without a pause. Where there is none, it pauses
+    again and again, and that is how it works: then all since its first pause, which may have been
+    its start; of one that has not paused yet, all.
+    """
+    stretches = _stretches(work)
+    long = [each for each in stretches if len(each) >= LEAST_READINGS]
+    if long:
+        return [reading for each in long for reading in each], len(long) > 1
+    if len(stretches) < LEAST_STRETCHES:
+        return stretches[-1], False
+    first_s = stretches[1][0][0]
+    return [reading for reading in work.utilization if reading[0] >= first_s], False
+
+
+LEAST_STRETCHES = 4
+"""Stretches of work with pauses between from which on they are how a job works. [own]"""
+
+
+def _stretches(work: _Work) -> list[list[tuple[float, Number]]]:
+    """Return the readings from the first kernel to the last, without the pauses between them."""
+    found: list[list[tuple[float, Number]]] = []
+    kernels = iter(work.with_kernels)
+    before_s, next_s = -inf, next(kernels)
+    for reading in work.utilization:
+        if reading[0] > next_s:
+            before_s, next_s = next_s, next(kernels, inf)
+        if reading[0] == next_s and (not found or next_s - before_s > PAUSE_S):
+            found.append([])
+        if found and (reading[0] == next_s or next_s - before_s <= PAUSE_S):
+            found[-1].append(reading)
+    return found
+
+
 BUSY_CORE_PCT = 90.0
 """CPU of a process, in percent of a core, from which on a core of it is said to be at its limit:
 Python code runs on one at a time."""
 
 
 def _host(work: _Work) -> str:
-    """Return what is known of the CPU meanwhile, as ` (train.py keeps 1.0 CPU cores busy)`."""
+    """Return what is known of the CPU meanwhile, as `, where its process keeps 1.0 CPU cores
+    busy`; empty where that is not at its limit, or not known."""
     cpu = work.state.latest.value("host", "cpu_pct", work.state.now_s)
     if cpu is not None and cpu >= BUSY_CORE_PCT:
         return f", whose CPU is {cpu:.0f} % busy"
@@ -348,15 +392,74 @@ def _partitioned(work: _Work) -> Why | None:
     return Why((said, "in use, activity n/a", "in use"), Style.PLAIN, WORKS)
 
 
-def _well(work: _Work, warned: Why | None) -> Why:
-    """Tell that a GPU works, where nothing is `warned` of, or that nobody uses it."""
+def _left(work: _Work) -> Why | None:
+    """Tell that nobody uses a GPU any more, whatever it did in its last minute."""
+    if work.processes != [] or work.now("gpu_utilization_pct") != 0 or not _is_empty(work):
+        return None
+    is_at_rest = (work.last_busy_s or 0.0) < work.state.now_s - PAUSE_S
+    return Why(("free",), Style.QUIET, FREE) if is_at_rest else None
+
+
+def _unsettled(work: _Work) -> Why | None:
+    """Tell what was seen of a GPU that somebody holds, where that is too little to tell more: it is
+    in a pause, or hardly any reading has come."""
+    if not work.utilization or not work.processes:
+        return None
+    empty_s = work.state.now_s - (work.last_busy_s or work.utilization[0][0])
+    if work.last_busy_s is None or empty_s > PAUSE_S:
+        return _pauses(work, empty_s)
+    span, _ = _at_work(work)
+    if len(span) >= LEAST_READINGS:
+        return None
+    idle = 1 - sum(value for _, value in span) / len(span) / 100
+    when = f"the last {_steady(work.state.now_s - span[0][0])}"
+    if idle >= LEAST_IDLE:
+        head = (
+            "hardly any kernel ran in" if idle >= HARDLY_ANY else f"no kernel ran {_pct(idle)} of"
+        )
+        return _too_short(f"{head} {when}{_host(work)}", "whether it waits")
+    share = work.now("sm_active_pct")
+    if share is None or not 0 < share < FEW_SMS_PCT:
+        return None
+    return _too_short(f"kernels run, and {share:.0f} % of the SMs have work now", "more")
+
+
+def _pauses(work: _Work, empty_s: float) -> Why | None:
+    """Tell that no kernel runs now; nothing of who is known to do nothing on the CPU either, and
+    has not run any."""
+    known = [each.cpu_pct for each in work.processes or ()]
+    of_children = sum(each.children_cpu_pct or 0.0 for each in work.processes or ())
+    is_known = None not in known
+    if work.last_busy_s is None and is_known and sum(filter(None, known)) + of_children <= REST_PCT:
+        return None
+    said = f"no kernel ran for {_steady(empty_s)}{_host(work)}"
+    if not is_known:
+        return _too_short(said, "whether it is idle or waits")
+    return Why((said, "no kernel now"), Style.PLAIN, WORKS)
+
+
+def _too_short(said: str, of_what: str) -> Why:
+    texts = (f"{said}, too short to tell {of_what}", said, "cannot tell yet")
+    return Why(texts, Style.PLAIN, WORKS)
+
+
+REST_PCT = 20.0
+"""CPU of a process, in percent of a core, up to which it does nothing: as the cause `idle`."""
+
+
+def _steady(seconds: float) -> str:
+    """Return a time that does not change with every second."""
+    return cells.age(max(seconds // STEP_S * STEP_S, min(seconds, NOW_S), 1.0))
+
+
+def _well(work: _Work) -> Why:
+    """Tell that a GPU works, or that nobody uses it."""
     used = work.now("gpu_utilization_pct")
     if used is None or work.now("throttle_reasons") is None:  # it may be held down unseen
-        return warned or Why(("answers",), Style.GOOD, WORKS)
+        return Why(("answers",), Style.GOOD, WORKS)
     if used > 0 or (work.last_busy_s or 0.0) > work.state.now_s - IDLE_S:
-        return warned or Why(("ok",), Style.GOOD, WORKS)
-    is_free = work.processes is not None and not work.processes and _is_empty(work)
-    return Why(("free",) if is_free else ("idle",), Style.QUIET, FREE)
+        return Why(("ok",), Style.GOOD, WORKS)
+    return Why(("idle",), Style.QUIET, FREE)
 
 
 NOTHING_HELD = 0.05

@@ -160,12 +160,77 @@ def test_kernels_that_utilization_does_not_see_are_kernels():
         sentence(*waits, processes=(loader,)),
     )
     took_memory = [sample(gpu_utilization_pct=0, sm_active_pct=0.3), *[IDLE] * 40]
-    assert sentence(*took_memory, processes=(of(cpu_pct=0.0, started_s=START_S),)) == "ok"
+    rests = of(cpu_pct=0.0, started_s=START_S)
+    assert sentence(*took_memory, processes=(rests,)) == "no kernel ran for 40 s"
+
+
+WORKS_HARD = [sample(sm_clock_mhz=1980)]
+SPINS = (of(cpu_pct=100.0, children_cpu_pct=0.0, started_s=START_S),)
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        # Its first kernel, then none for seconds, then it works: that was its start.
+        ([sample(gpu_utilization_pct=2), *[IDLE] * 6, *WORKS_HARD * 25], "ok"),
+        # Trained for a minute, evaluated for half of one on the CPU, and trains again.
+        ([*WORKS_HARD * 60, *[IDLE] * 30, *WORKS_HARD * 5], "ok"),
+        # And while it evaluates.
+        (
+            [*WORKS_HARD * 60, *[IDLE] * 17],
+            "no kernel ran for 10 s, where its process keeps 1.0 CPU cores busy",
+        ),
+        # It has not run anything yet, and its process works.
+        ([IDLE] * 25, "no kernel ran for 20 s, where its process keeps 1.0 CPU cores busy"),
+    ],
+)
+def test_a_pause_is_told_as_that_and_not_mixed_with_the_work(readings, expected):
+    assert sentence(*readings, processes=SPINS) == expected
+
+
+def test_half_of_its_time_at_work_is_no_share_of_the_pauses_between():
+    half = [sample(gpu_utilization_pct=50)] * 30
+    text = sentence(*half, *[IDLE] * 20, *half, processes=SPINS)
+    assert text.startswith("no kernel ran 50 % of its time at work since ")
+
+
+def test_what_pauses_again_and_again_waits():
+    """A batch takes five seconds to make, and one to compute."""
+    rhythm = [*[IDLE] * 5, sample(gpu_utilization_pct=90)] * 10
+    text = sentence(*rhythm, processes=SPINS)
+    assert re.match(r"no kernel ran 8\d % of the time since ", text)
+    assert "where its process keeps 1.0 CPU cores busy" in text
+
+
+def test_of_a_few_readings_it_is_said_that_they_are_few():
+    assert sentence(*[sample(gpu_utilization_pct=50)] * 10, processes=SPINS) == (
+        "no kernel ran 50 % of the last 5 s, where its process keeps 1.0 CPU cores busy, too short"
+        " to tell whether it waits"
+    )
+    assert sentence(*[sample(sm_active_pct=12)] * 5, processes=SPINS) == (
+        "kernels run, and 12 % of the SMs have work now, too short to tell more"
+    )
+    unknown = (of(started_s=START_S),)
+    assert sentence(*[IDLE] * 2, processes=unknown) == (
+        "no kernel ran for 1 s, too short to tell whether it is idle or waits"
+    )
+    state = watched(*[IDLE] * 2, processes=unknown)
+    assert said(state).texts[-1] == "cannot tell yet"
+    assert said(state).rank == WORKS
+
+
+def test_a_gpu_is_free_once_its_last_process_has_gone():
+    state = watched(*[sample(**CAPPED)] * 30, processes=SPINS)
+    assert said(state).rank < WORKS
+    for second in range(30, 35):
+        made = frame(second, sample(gpu_utilization_pct=0, memory_used_bytes=0))
+        state.update(replace(made, processes=()))
+    assert said(state).sentence == "free"
 
 
 def test_what_another_process_did_before_is_not_this_ones():
     before = [sample(gpu_utilization_pct=11)] * 60
-    holder = of(started_s=START_S + 60)
+    holder = of(started_s=START_S + 60, cpu_pct=1.0)
     assert sentence(*before, *[IDLE] * 45, processes=(holder,)) == "idle"
     assert sentence(*before, *[IDLE] * 75, processes=(holder,)).startswith("idle for at least 1")
     at_work = [sample(gpu_utilization_pct=100, sm_clock_mhz=1980)] * 30
@@ -280,7 +345,7 @@ def test_no_sentence_says_more_than_was_read(readings):
         loss = int(re.search(r"clocks (\d+) %", found.sentence)[1])
         assert loss <= round(100 * (1 - min(clocks) / 1980))
         assert "little" in found.sentence or shares[-1] <= loss
-    if "no kernel ran" in found.sentence:
+    if "no kernel ran" in found.sentence and shares:
         assert shares[0] <= 100 - min(r["gpu_utilization_pct"] for r in readings)
     if not any(each["gpu_utilization_pct"] for each in readings):
         assert found.rank >= WORKS or "idle" in found.sentence
