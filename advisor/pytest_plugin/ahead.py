@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
 from gpuadvisor.interruption import stoppable
 from gpuadvisor.pytest_plugin.comparing import Compared, Comparing
@@ -17,7 +18,7 @@ from gpuadvisor.pytest_plugin.stored import check, record
 from gpuadvisor.tuning.gate.configuration import shared_values
 from gpuadvisor.tuning.gate.options import GateOptions, Own
 from gpuadvisor.tuning.gate.setting_up import SetUps
-from gpuadvisor.tuning.gate.sides import both_places, ready
+from gpuadvisor.tuning.gate.sides import Place, both_places, ready
 
 
 def compare_with_base(asked: Asked) -> Compared:
@@ -25,34 +26,38 @@ def compare_with_base(asked: Asked) -> Compared:
     config = asked.config
     base = config.getoption("gpuadvisor_base")
     links, setup = _configured(config)
-    with machine(asked) as here:
-        options = GateOptions(here.command, base, links=links)
-        with both_places(options) as (*places, notes):
-            for note in notes:
-                asked.tell(note)
-            setups = SetUps(here.folder, asked.tell, asked.cancelled)
-            sides = {}
-            for name, place in zip(("base", "head"), places, strict=True):
-                assert place.root is not None and place.top is not None  # it is a commit
-                side = ready(place, here.command, Own(), here.python, {})
-                done = setups.of(side, setup)
-                if done.problem:
-                    asked.tell(f"the set-up of {place.name} printed:\n{done.output}")
-                    raise UsageError(f"the set-up of {place.name} failed: {done.problem}")
-                folder = here.folder / name
-                sides[name] = Side(
-                    config, done.side, place.top, place.root, here.device, folder, here.ours
-                )
-            rootpath, top = config.rootpath.resolve(), sides["base"].top.resolve()
-            if not rootpath.is_relative_to(top):
+
+    @contextmanager
+    def versions(command: Command) -> Iterator[tuple[Place, Place, tuple[str, ...]]]:
+        with both_places(GateOptions(command, base, links=links)) as found:
+            root, top = config.rootpath.resolve(), found[0].top
+            if top is not None and not root.is_relative_to(top.resolve()):
                 raise UsageError(
-                    f"the tests' root {rootpath} is not in the repository {top}: give --rootdir"
+                    f"the tests' root {root} is not in the repository {top}: give --rootdir"
                 )
-            found = Compared(f"{base} ({(places[0].commit or '')[:12]})")
-            run = Comparing(
-                lambda side, only: sides[side].run(only), asked.tests, found, tell=asked.tell
+            yield found
+
+    with machine(versions) as (here, (*places, notes)):
+        for note in notes:
+            asked.tell(note)
+        setups = SetUps(here.folder, asked.tell, asked.cancelled)
+        sides = {}
+        for name, place in zip(("base", "head"), places, strict=True):
+            assert place.root is not None and place.top is not None  # it is a commit
+            side = ready(place, here.command, Own(), here.python, {})
+            done = setups.of(side, setup)
+            if done.problem:
+                asked.tell(f"the set-up of {place.name} printed:\n{done.output}")
+                raise UsageError(f"the set-up of {place.name} failed: {done.problem}")
+            folder = here.folder / name
+            sides[name] = Side(
+                config, done.side, place.top, place.root, here.device, folder, here.ours
             )
-            return run.go()
+        found = Compared(f"{base} ({(places[0].commit or '')[:12]})")
+        run = Comparing(
+            lambda side, only: sides[side].run(only), asked.tests, found, tell=asked.tell
+        )
+        return run.go()
 
 
 def _configured(config: pytest.Config) -> tuple[tuple[str, ...], str | None]:

@@ -9,10 +9,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -40,6 +40,11 @@ INTERACTIVE = ("--pdb", "--trace", "--looponfail", "-f")
 """Options that wait for somebody."""
 TAKE_WORDS = ("-k", "-m", "-p", "-c", "-o", "-W")
 """Options whose next word names no tests, even if it is spelt as one that does."""
+
+
+T = TypeVar("T")
+Checked = Callable[[Command], AbstractContextManager[T]]
+"""Checks what is asked of a command, and holds what that needs."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +79,17 @@ class Machine:
 
 
 @contextmanager
-def machine(asked: Asked) -> Iterator[Machine]:
+def machine(checked: Checked[T]) -> Iterator[tuple[Machine, T]]:
     """Keep other studies away from the device until the block ends.
 
-    RefusedError where something else computes on the GPU, UsageError where a study does.
+    `checked`, which is given the command of pytest, is entered before that. RefusedError where
+    something else computes on the GPU, UsageError where a study does.
     """
     with at_once():
         python = inspect_python(sys.executable)
     device = devices_for(python, 1)[0]
-    with reserved([device]), _folder() as folder:
+    command = Command(python.executable, "pytest", is_module=True)
+    with reserved([device], checked(command)) as found, _folder() as folder:
         ours, others = on_gpu(device)
         if others:
             names = ", ".join(f"{each.name or 'process'} ({each.pid})" for each in others[:3])
@@ -90,8 +97,7 @@ def machine(asked: Asked) -> Iterator[Machine]:
                 f"others use {device.name} at the same time: {names}; wait until it is free, or "
                 "choose another GPU with CUDA_VISIBLE_DEVICES"
             )
-        command = Command(python.executable, "pytest", is_module=True)
-        yield Machine(python, device, command, folder, ours)
+        yield Machine(python, device, command, folder, ours), found
 
 
 def on_gpu(device: Device) -> tuple[frozenset[int], list[ComputeProcess]]:

@@ -7,6 +7,7 @@ its test is, by node id.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,7 +59,7 @@ def record(asked: Asked) -> None:
     file = _file(asked)
     read_baselines(file)  # a damaged file is said before anything runs
     check_writable(file)
-    with machine(asked) as here:
+    with machine(nullcontext) as (here, _):
         began = datetime.now(UTC).replace(microsecond=0)
         found, failed = runs_of(_process(asked, here), asked.tests, RUNS, asked.tell)
         now = _environment(asked, here)
@@ -88,7 +89,7 @@ def check(asked: Asked) -> Compared:
     file = _file(asked)
     known = read_baselines(file)
     found = Compared(f"the recordings of {file.name}", stored=True)
-    with machine(asked) as here:
+    with machine(nullcontext) as (here, _):
         days = _comparable(asked, known, here, found)
         if days:
             most = max(len(day.runs) for of_test in days.values() for day in of_test)

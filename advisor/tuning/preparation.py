@@ -6,9 +6,10 @@ import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from gpuadvisor.collectors.devices import cpu_device, list_gpus
 from gpuadvisor.collectors.energy import other_processes
@@ -22,6 +23,8 @@ from gpuadvisor.interruption import at_once
 from gpuadvisor.storage.home import home
 from gpuadvisor.storage.locks import PREFIX, Held, device_locked
 from gpuadvisor.tuning.plans import MAX_BYTES
+
+T = TypeVar("T")
 
 
 def check_script(command: Command) -> None:
@@ -139,20 +142,23 @@ def _unwritable(path: Path) -> str | None:
 
 
 @contextmanager
-def reserved(devices: Sequence[Device]) -> Iterator[None]:
-    """Keep whatever else of gpuadvisor measures away from the devices: both would be wrong.
+def reserved(devices: Sequence[Device], checked: AbstractContextManager[T]) -> Iterator[T]:
+    """Yield what was `checked`, and keep others of gpuadvisor away from the devices meanwhile.
 
-    UsageError, which names the other, where one runs there: of any user and any home, as
-    `device_locked` says.
+    Two that measure would both be wrong. `checked` is entered before the devices are asked for, and
+    raises UsageError for all that the user has to mend: waiting for the other one would not help
+    against that. UsageError, which names the other, where one runs there: of any user and any home,
+    as `device_locked` says.
     """
     with ExitStack() as stack:
+        found = stack.enter_context(checked)
         for device in devices:
             name = device.uuid or device.kind
             try:
                 stack.enter_context(device_locked(name))
             except Held as other:
                 raise UsageError(_occupied(device, name, other)) from None
-        yield
+        yield found
 
 
 def _occupied(device: Device, name: str, other: Held) -> str:

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
-from dataclasses import replace
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.interpreter import TargetPython
-from gpuadvisor.domain.device import Environment
+from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Plan, Rehearsal, StudyResult, Trial, Verdict
 from gpuadvisor.errors import UsageError
-from gpuadvisor.storage.database import Store, StudyRecord
+from gpuadvisor.storage.database import Store, StudyRecord, open_store
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.premises import earlier_rehearsal, premises, without
 
 if TYPE_CHECKING:
     import optuna
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A study that is about to begin, and where it is kept."""
+
+    store: Store
+    environment: Environment
+    recorder: StudyRecorder
+
+
+@contextmanager
+def recorded(
+    options: TuneOptions, python: TargetPython, device: Device, verifies: str | None = None
+) -> Iterator[Recorded]:
+    """Yield what keeps a study on a device; UsageError where its name or --resume do not do.
+
+    `verifies` is the path of a plan, if that is all it is about.
+    """
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    with open_store() as store:
+        here = environment(python, device, options.command.script)
+        with StudyRecorder(store, options, here, started, verifies, python) as recorder:
+            yield Recorded(store, here, recorder)
 
 
 class StudyRecorder:
@@ -63,6 +88,8 @@ class StudyRecorder:
         """Time at which the study began, in its first session: UTC, ISO 8601."""
         self.study: str | None = None
         """Name of the study, once it is stored."""
+        self.known: list[Trial] = []
+        """Trials of its earlier sessions."""
         if not options.resume and options.study in store.study_names():
             raise UsageError(
                 f"--study: there is a study {options.study} already: choose another name, or "
@@ -70,18 +97,17 @@ class StudyRecorder:
             )
 
     def __enter__(self) -> Self:
+        """Go on with the study that is to be resumed, if any; UsageError where there is none."""
+        if self._options.resume:
+            record = self._earlier()
+            self._check_environment(record)
+            self._open(record.name)
+            self.started = record.started
+            self.known = self._store.trials(record.name)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
-
-    def resume(self) -> list[Trial]:
-        """Go on with the study that the user means and return its trials; UsageError if none."""
-        record = self._earlier()
-        self._check_environment(record)
-        self._open(record.name)
-        self.started = record.started
-        return self._store.trials(record.name)
 
     def keep(self, trial: Trial) -> None:
         """Store a trial, and before the first measured one the study."""

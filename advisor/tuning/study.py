@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
@@ -20,7 +17,7 @@ from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
 from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.storage.database import Store, open_store
+from gpuadvisor.storage.database import Store
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import Selection, select_knobs
@@ -49,7 +46,7 @@ from gpuadvisor.tuning.preparation import (
     target_python,
 )
 from gpuadvisor.tuning.proving import Prover, format_settings
-from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.recorder import StudyRecorder, recorded
 from gpuadvisor.tuning.results import (
     combined,
     deserves_plan,
@@ -105,16 +102,11 @@ def tune(
     options = replace(options, command=replace(options.command, python=python.executable))
     devices = devices_for(python, options.jobs)
     check_objective(options.objective, devices[0])
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    with ExitStack() as stack:
-        stack.enter_context(reserved(devices))
-        store = stack.enter_context(open_store())
-        here = environment(python, devices[0], options.command.script)
-        recorder = stack.enter_context(StudyRecorder(store, options, here, started, python=python))
+    with reserved(devices, recorded(options, python, devices[0])) as kept:
         study = _Study(
-            options, devices, knobs, recorder, progress, cancelled, plan, profile_baseline
+            options, devices, knobs, kept.recorder, progress, cancelled, plan, profile_baseline
         )
-        return study.run(store)
+        return study.run(kept.store)
 
 
 @dataclass
@@ -196,7 +188,7 @@ class _Study:
         return result
 
     def _resume(self) -> None:
-        trials = self.recorder.resume()
+        trials = self.recorder.known
         self._evaluator.remember(trials)
         known = sum(trial.phase == "search" for trial in trials)
         self.progress.on_message(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from gpuadvisor.collectors.environment import environment
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.knobs import Settings
@@ -23,7 +20,6 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.domain.verification import Outcome, Verification
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
-from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
@@ -73,7 +69,7 @@ from gpuadvisor.tuning.preparation import (
     reserved,
     target_python,
 )
-from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.recorder import StudyRecorder, recorded
 from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.results import proven
 from gpuadvisor.tuning.trial_runner import Progress, Side
@@ -128,21 +124,16 @@ def verify(
     asked = _as_study(replace(options.command, python=python.executable), options, plan)
     devices = devices_for(python, 1)
     check_objective(plan.objective, devices[0])
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    with ExitStack() as stack:
-        stack.enter_context(reserved(devices))
-        store = stack.enter_context(open_store())
-        here = environment(python, devices[0], options.command.script)
-        path = str(options.plan.absolute())
-        recorder = stack.enter_context(StudyRecorder(store, asked, here, started, path, python))
+    path = str(options.plan.absolute())
+    with reserved(devices, recorded(asked, python, devices[0], path)) as kept:
         return _Verifying(
             asked,
             plan,
             path,
             knobs,
             devices[0],
-            here,
-            recorder,
+            kept.environment,
+            kept.recorder,
             progress,
             cancelled,
             options.rehearse,

@@ -84,8 +84,7 @@ def gates(
     pythons = [found[each.python] for each in first.commands()]
     device = _common_device(pythons)
     with (
-        reserved([device]),
-        both_places(*benchmarks) as (*places, notes),
+        reserved([device], both_places(*benchmarks)) as (*places, notes),
         run_folder() as above,
         closing(GpuErrors(device)) as errors,
     ):

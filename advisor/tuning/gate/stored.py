@@ -204,7 +204,7 @@ def _ready(options: GateOptions) -> Iterator[_Session]:
     python = target_python(options.command)
     device = devices_for(python, 1)[0]
     command = replace(options.command, python=python.executable, folder=str(Path.cwd()))
-    with reserved([device]), closing(GpuErrors(device)) as errors:
+    with reserved([device], closing(GpuErrors(device))) as errors:
         refuse_contention(device)
         here = environment(python, device, command.script)
         yield _Session(device, Side(command, device), here, key_of(here, options), errors)

@@ -55,7 +55,7 @@ def try_script(
     commit = Repository.around(Path(options.command.folder or ".")).work_tree().commit
     options = replace(options, base=commit, head=commit)
     device = devices_for(python, 1)[0]
-    with reserved([device]), both_places(options) as (place, _, _):
+    with reserved([device], both_places(options)) as (place, _, _):
         refuse_contention(device)
         side = ready(place, options.command, options.own[1], python, {})
         runs = Runs(options, device, progress, cancelled)

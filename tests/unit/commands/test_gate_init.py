@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import tomllib
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(trial_runner, "run_script", made.run)
     monkeypatch.setattr(trying, "target_python", lambda command: python)
     monkeypatch.setattr(trying, "devices_for", lambda python, jobs: [made.device])
-    monkeypatch.setattr(trying, "reserved", lambda devices: nullcontext())
+    monkeypatch.setattr(trying, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     return made
 

@@ -2,7 +2,6 @@
 
 import random
 import sys
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -167,7 +166,7 @@ WORDS = ("-p", "gpuadvisor.pytest_plugin", "--gpu-benchmark-max-time=0", "-p", "
 def pytest_with(pytester, monkeypatch):
     """A function that runs pytest with options and a store."""
     monkeypatch.setattr(processes, "inspect_python", lambda python: PYTHON)
-    monkeypatch.setattr(processes, "reserved", lambda devices: nullcontext())
+    monkeypatch.setattr(processes, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(stored, "MAX_REPEATED", 0)  # other tests run beside this one
     pytester.makepyfile(test_it=TESTS)
 

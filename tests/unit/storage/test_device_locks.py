@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -65,14 +65,14 @@ def gpu(device):
 
 def test_two_homes_exclude_each_other(device, tmp_path):
     with holder(device, tmp_path / "theirs") as other:
-        with pytest.raises(UsageError) as refused, reserved([gpu(device)]):
+        with pytest.raises(UsageError) as refused, reserved([gpu(device)], nullcontext()):
             pass
         assert str(refused.value) == (
             f"gpuadvisor measures something else on NVIDIA H100 (process {other.pid}), and two "
             "would measure each other: wait for it or stop it, or choose another GPU with "
             "CUDA_VISIBLE_DEVICES"
         )
-    with reserved([gpu(device)]):
+    with reserved([gpu(device)], nullcontext()):
         pass
 
 
@@ -100,7 +100,7 @@ def _another_user_is_named(device, theirs):
     # What Python imports may be root's alone, too.
     before = f"import gpuadvisor.tuning.preparation, encodings.ascii; os.setuid({NOBODY})"
     with holder(device, theirs, before) as other:
-        with pytest.raises(UsageError) as refused, reserved([gpu(device)]):
+        with pytest.raises(UsageError) as refused, reserved([gpu(device)], nullcontext()):
             pass
         name = pwd.getpwuid(NOBODY).pw_name
         assert f"(process {other.pid} of user {name})" in str(refused.value)
@@ -163,7 +163,7 @@ def full(device):
 def test_a_foreign_socket_of_that_name_is_said_at_once(device, taken):
     with taken(device):
         began = time.monotonic()
-        with pytest.raises(UsageError) as refused, reserved([gpu(device)]):
+        with pytest.raises(UsageError) as refused, reserved([gpu(device)], nullcontext()):
             pass
         assert time.monotonic() - began < 30  # and not when the other one ends
     assert "(its process is not known)" in str(refused.value)

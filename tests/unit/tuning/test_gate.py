@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -121,7 +120,7 @@ def machine(tmp_path, monkeypatch):
     for module in (comparison, setting_up):
         monkeypatch.setattr(module, "target_python", python)
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
-    monkeypatch.setattr(comparison, "reserved", lambda devices: nullcontext())
+    monkeypatch.setattr(comparison, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     return made
 

@@ -1,7 +1,6 @@
 """Gates whose runs are forked: only where that is shown to be no matter, and of both versions."""
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +64,7 @@ def machine(tmp_path, monkeypatch):
     for module in (comparison, setting_up):
         monkeypatch.setattr(module, "target_python", lambda command: python)
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
-    monkeypatch.setattr(comparison, "reserved", lambda devices: nullcontext())
+    monkeypatch.setattr(comparison, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     monkeypatch.setattr(forking, "start_common_template", lambda requests, phases: Process())
     Process.closed = 0

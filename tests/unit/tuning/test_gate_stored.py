@@ -1,7 +1,6 @@
 """Recordings and what is checked against them, on scripts that are only simulated."""
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
@@ -33,7 +32,7 @@ def machine(tmp_path, monkeypatch):
     for module in (stored, comparison):
         monkeypatch.setattr(module, "target_python", lambda command: PYTHON)
         monkeypatch.setattr(module, "devices_for", lambda python, jobs: [GPU])
-        monkeypatch.setattr(module, "reserved", lambda devices: nullcontext())
+        monkeypatch.setattr(module, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     monkeypatch.setattr(stored, "environment", lambda *of: made.here)
     write("100 1000")
