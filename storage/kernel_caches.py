@@ -43,6 +43,8 @@ _T4_STATES = {
     "correct": TrialState.COMPLETE, "correctness": TrialState.WRONG, "timeout": TrialState.HUNG,
     "compile": TrialState.UNSUPPORTED, "constraints": TrialState.UNSUPPORTED,
 }  # fmt: skip
+_MS = {"ns": 1e-6, "nanoseconds": 1e-6, "us": 1e-3, "microseconds": 1e-3, "s": 1e3, "seconds": 1e3}
+"""Milliseconds by the unit of a T4 measurement; any other word, and none, means milliseconds."""
 NO_TIME = 1e19
 """Times from which old files of Kernel Tuner mean a failure: it wrote 1e20."""
 
@@ -140,7 +142,7 @@ def _document(path: Path) -> dict[str, Any]:
             continue
         if isinstance(document, dict):
             return document
-        break
+        raise UsageError(f"{path} is neither a cache file of Kernel Tuner nor a T4 file")
     raise UsageError(f"{path} is no JSON: it must be a cache file of Kernel Tuner or a T4 file")
 
 
@@ -239,17 +241,20 @@ def _t4(document: Mapping[str, Any], path: Path) -> Record:
     found = []
     for result in document["results"]:
         objective = (result.get("objectives") or ["time"])[0]
-        values = [m["value"] for m in result["measurements"] if m["name"] == objective]
+        measured = [m for m in result["measurements"] if m["name"] == objective]
+        unit_ms = _MS.get(str(measured[0].get("unit")).lower(), 1.0) if measured else 1.0
         times = result.get("times") or {}
         state = _T4_STATES.get(result["invalidity"], TrialState.CRASHED)
-        is_correct = state is TrialState.COMPLETE and bool(values)
+        is_correct = state is TrialState.COMPLETE and bool(measured)
         found.append(
             Evaluation(
                 result["configuration"],
                 state,
                 "" if is_correct else str(result["invalidity"]),
-                times_ms=tuple(times.get("runtimes") or ()) if is_correct else (),
-                recorded_ms=float(values[0]) if is_correct else None,
+                times_ms=tuple(unit_ms * each for each in times.get("runtimes") or ())
+                if is_correct
+                else (),
+                recorded_ms=unit_ms * float(measured[0]["value"]) if is_correct else None,
                 compile_ms=float(times.get("compilation") or times.get("compilation_time") or 0),
             )
         )

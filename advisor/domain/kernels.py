@@ -24,9 +24,10 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
@@ -46,10 +47,12 @@ from gpuadvisor.domain.kernel_rules import (
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.errors import UsageError
 
+_BOUNDS = r"__launch_bounds__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _CUDA_KERNEL = re.compile(
-    r"__global__\s[^;{}()]*?(?:__launch_bounds__\s*\([^)]*\)\s*[^;{}()]*?)?\b(\w+)\s*\(([^)]*)\)"
+    r"(?:template\s*<([^;{}()]*)>\s*)?(?:extern\s*\"C\"\s*)?__global__\s"
+    rf"[^;{{}}()]*?(?:{_BOUNDS}\s*[^;{{}}()]*?)?\b(\w+)\s*\(([^)]*)\)"
 )
-"""The name and the arguments of each kernel of CUDA C++."""
+"""The template's parameters, the name and the arguments of each kernel of CUDA C++."""
 BLOCK_THREADS, BLOCK_DEPTH, SHARED_BYTES = 1024, 64, 227 * 1024
 """Most threads of a block, in all and in z, and most shared memory of one on any GPU up to compute
 capability 12.1 (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
@@ -298,13 +301,12 @@ class Kernel:
     @property
     def arguments_vary(self) -> bool:
         """Whether arguments depend on the point: a buffer with an element a block, for example."""
-        given = self.arguments
-        rules: list[Any] = [given] if callable(given) else []
-        for each in () if callable(given) else given:
-            rules.extend(each.shape if isinstance(each, Array) else (each,))
         parameters = list(self.parameters)
-        return any(wanted(rule, parameters) & self.parameters.keys() for rule in rules
-                   if isinstance(rule, str) or callable(rule))  # fmt: skip
+        return any(
+            wanted(rule, parameters) & self.parameters.keys()
+            for rule in self._argument_rules
+            if _is_rule(rule)
+        )
 
     @property
     def language(self) -> str:
@@ -352,8 +354,7 @@ class Kernel:
         As options of the compiler they would hold in its own headers, too, where `mode` or `width`
         are arguments.
         """
-        declared = " ".join(_CUDA_KERNEL.findall(text)[0][1:]) if _CUDA_KERNEL.search(text) else ""
-        taken = set(re.findall(r"\w+", declared)) - self.parameters.keys()
+        taken = set(re.findall(r"\w+", self.declared_in(text)[1])) - self.parameters.keys()
         lines = [
             f"#define {name} {int(value) if isinstance(value, bool) else value}\n"
             for name, value in names.items()
@@ -361,10 +362,47 @@ class Kernel:
         ]
         return f'{"".join(lines)}#line 1 "{self.name}"\n{text}'
 
+    def check_call(self, names: Names) -> None:
+        """UsageError where the grid or a figure of a launch comes to nothing."""
+        self.sides("grid", self.grid, names)
+        for what in ("bytes", "flops"):
+            self.value(what, getattr(self, what), names)
+
+    def check_used(self, known: Collection[str], where: str) -> None:
+        """UsageError for a parameter that neither what the kernel knows nor its launch uses."""
+        rules: list[Any] = [self.shared_bytes, *self._argument_rules]
+        for each in (self.grid, self.block):
+            rules.extend(each if isinstance(each, list | tuple) else [each])
+        names = list(self.parameters)
+        used = set().union(*(wanted(rule, names) for rule in rules if _is_rule(rule)))
+        for name, values in self.parameters.items():
+            if name not in known and name not in used and len(values) > 1:
+                near = get_close_matches(name, known, 1)
+                hint = f": did you mean {near[0]}?" if near else ""
+                raise self._error(f"{name} is neither in {where} nor in a rule of its launch{hint}")
+
+    def declared_in(self, text: str) -> tuple[str, str]:
+        """Return the parameters of its template and its arguments, as CUDA C++ declares them; empty
+        for none.
+        """
+        own = self.name.partition("<")[0]
+        found = [each for each in _CUDA_KERNEL.findall(text) if each[1] == own]
+        return (found[0][0], found[0][2]) if found else ("", "")
+
+    @property
+    def _argument_rules(self) -> list[Any]:
+        if callable(self.arguments):
+            return [self.arguments]
+        return [
+            rule
+            for each in self.arguments
+            for rule in (each.shape if isinstance(each, Array) else (each,))
+        ]
+
     def _own_name(self) -> str:
         if not isinstance(self.source, str):
             return _name_of(self.source)
-        found = [name for name, _ in _CUDA_KERNEL.findall(self.cuda_text)]
+        found = [name for _, name, _ in _CUDA_KERNEL.findall(self.cuda_text)]
         if len(found) == 1:
             return str(found[0])
         there = f"is one of {', '.join(found)}" if found else "has no __global__ function"
@@ -438,5 +476,15 @@ def declared() -> list[Kernel]:
     return found
 
 
+def _is_rule(given: Any) -> bool:
+    return isinstance(given, str) or callable(given)
+
+
 def _name_of(source: Any) -> str:
-    return str(getattr(source, "__name__", "") or getattr(source, "name", ""))
+    """Return the name of a function, also below decorators that have none, as `triton.autotune`."""
+    while source is not None:
+        name = getattr(source, "__name__", "") or getattr(source, "name", "")
+        if name:
+            return str(name)
+        source = getattr(source, "fn", None)
+    return ""

@@ -24,6 +24,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
     Launchable,
     Target,
     build,
+    check,
     prepare,
 )
 from gpuadvisor.collectors.kernels.child.timing import GpuClock
@@ -230,6 +231,7 @@ def _described(kernel: Kernel) -> Answer:
 def _described_problem(kernel: Kernel, problem: Mapping[str, Any]) -> Answer:
     points = kernel.checked_points(problem)
     launchable = kernel.launchable(problem, points)
+    check(kernel, {**problem, **kernel.start})
     return {
         "sizes": dict(problem),
         "points": launchable,

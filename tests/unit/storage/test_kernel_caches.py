@@ -83,11 +83,19 @@ def test_t4_is_written_and_read(tmp_path):
     assert found.evaluations[0].time_ms == 1.25
 
 
+def test_the_unit_of_a_t4_time_is_read(tmp_path):
+    path = tmp_path / "t4.json"
+    text = json.dumps(t4(Record("add", "H200", {}, {}, EVALUATIONS)))
+    path.write_text(text.replace('"unit": "ms"', '"unit": "Microseconds"'))
+    assert read(path).evaluations[0].time_ms == 1.25e-3
+
+
 @pytest.mark.parametrize(
     "text, said",
     [
         ("hello", "is no JSON"),
         ("{}", "is neither a cache file"),
+        ('[{"block": 32, "time": 1.5}]', "is neither a cache file"),
         ('{"cache": {}}', "is damaged"),
         ('{"results": []}', "holds no result"),
         ('{"results": [{}]}', "is damaged"),

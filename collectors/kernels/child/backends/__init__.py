@@ -3,7 +3,8 @@
 A backend has `takes(source) -> bool` and `build(kernel, source, names, target) -> Launchable`. It
 raises `CannotBuild` with the compiler's words for what no GPU of this kind could run. Whatever it
 needs is imported when it builds. One whose compiler works without the process that launches has
-`prepare`, too, which leaves the binary where `build` finds it.
+`prepare`, too, which leaves the binary where `build` finds it, and one that can tell without a
+compiler that a kernel file is wrong has `check(kernel, source, names)`.
 """
 
 from __future__ import annotations
@@ -93,6 +94,16 @@ def prepare(kernel: Kernel, names: Names, target: Target) -> Mapping[str, int] |
     if ahead is None:
         return None
     return cast("Mapping[str, int] | None", ahead(kernel, source, names, target))
+
+
+def check(kernel: Kernel, names: Names) -> None:
+    """UsageError for what can be told to be wrong without a compiler or a GPU."""
+    kernel.check_call(names)
+    if not inspect.isfunction(kernel.source):
+        source, backend = _chosen(kernel, names)
+        look = getattr(backend, "check", None)
+        if look is not None:
+            look(kernel, source, names)
 
 
 def _chosen(kernel: Kernel, names: Names) -> tuple[Any, Backend]:

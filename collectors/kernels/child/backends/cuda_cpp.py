@@ -33,6 +33,12 @@ def takes(source: Any) -> bool:
     return isinstance(source, str)
 
 
+def check(kernel: Kernel, source: str, names: Names) -> None:
+    """UsageError for a kernel without a block, and for a text that does not fit its parameters."""
+    threads(kernel, names)
+    check_text(kernel, kernel.cuda_text)
+
+
 def build(kernel: Kernel, source: str, names: Names, target: Target) -> Launchable:
     """Load for the current GPU what is compiled with each name as a macro."""
     core = _core()
@@ -165,6 +171,37 @@ def _resources(compiled: Any) -> dict[str, int]:
         value = getattr(attributes, attribute)
         found[name] = int(value() if callable(value) else value)
     return found
+
+
+def check_text(kernel: Kernel, text: str) -> None:
+    """UsageError for a text that hides a parameter, does not use it, or takes another number of
+    arguments than are given.
+    """
+    template, arguments = kernel.declared_in(text)
+    for name in kernel.parameters:
+        if re.search(rf"\b{name}\b", template):
+            raise UsageError(
+                f"kernel {kernel.name}: {name} is a parameter of its template, and parameters are "
+                f"macros: delete `template <{' '.join(template.split())}>`"
+            )
+        guarded = re.search(rf"#\s*ifndef\s+{name}\b|\bdefined\b\W*{name}\b", text)
+        if re.search(rf"^\s*#\s*define\s+{name}\b", text, re.MULTILINE) and not guarded:
+            raise UsageError(
+                f"kernel {kernel.name}: its text has a `#define {name}` that hides the "
+                f"parameter: delete that line, or put it between `#ifndef {name}` and `#endif`"
+            )
+    if '#include "' not in text:  # what that holds may use them
+        kernel.check_used(set(re.findall(r"\w+", text)), "its text")
+    if not callable(kernel.arguments):
+        plain = re.sub(r"/\*.*?\*/|//[^\n]*|<[^<>]*>", "", arguments, flags=re.DOTALL)
+        declared = [each for each in plain.split(",") if each.strip()]
+        # A macro may stand for several, and a pointer to a function has commas of its own.
+        is_clear = "(" not in plain and all(re.search(r"\w\W+\w", each) for each in declared)
+        if declared and is_clear and len(declared) != len(kernel.arguments):
+            raise UsageError(
+                f"kernel {kernel.name}: it takes {len(declared)} arguments "
+                f"({' '.join(arguments.split())}), and arguments= gives {len(kernel.arguments)}"
+            )
 
 
 def compiler_errors(log: str) -> str:

@@ -14,6 +14,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
     is_from,
     threads,
 )
+from gpuadvisor.collectors.kernels.child.backends.cuda_cpp import check_text
 from gpuadvisor.domain.kernel_rules import Names
 from gpuadvisor.domain.kernels import Kernel
 
@@ -21,6 +22,12 @@ from gpuadvisor.domain.kernels import Kernel
 def takes(source: Any) -> bool:
     """Say whether this is an object of CuPy."""
     return is_from(source, "cupy")
+
+
+def check(kernel: Kernel, source: Any, names: Names) -> None:
+    """UsageError for a kernel without a block, and for a text that does not fit its parameters."""
+    threads(kernel, names)
+    check_text(kernel, source.code)
 
 
 def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
 )
 from gpuadvisor.domain.kernel_rules import Names
 from gpuadvisor.domain.kernels import Array, Kernel
+from gpuadvisor.errors import UsageError
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """Parameters that are the compiler's and not the kernel's (`triton.Config`)."""
@@ -22,6 +24,21 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 def takes(source: Any) -> bool:
     """Say whether this is an object of Triton."""
     return is_from(source, "triton")
+
+
+def check(kernel: Kernel, source: Any, names: Names) -> None:
+    """UsageError for an argument that nothing gives, and for a parameter that nothing takes."""
+    function = _function(source)
+    kernel.check_used((*function.arg_names, *OPTIONS), "its arguments or Triton's options")
+    if callable(kernel.arguments):
+        return
+    rest = list(inspect.signature(function.fn).parameters.values())[len(kernel.arguments) :]
+    for each in rest:
+        if each.name not in names and each.default is inspect.Parameter.empty:
+            raise UsageError(
+                f"kernel {kernel.name}: nothing gives its argument {each.name}: arguments= has "
+                f"{len(kernel.arguments)}, and it is no parameter and no size"
+            )
 
 
 def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchable:

@@ -1,0 +1,112 @@
+"""What a kernel file gets wrong, told before anything is compiled."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from gpuadvisor.collectors.kernels.child.backends import check
+from gpuadvisor.domain.kernels import Kernel, array, output
+from gpuadvisor.errors import UsageError
+
+CUDA = """
+extern "C" __global__ void __launch_bounds__((BLOCK * 2) / (1 * 2), 1)
+scale(float *y, const float *x /* read, only */, int n)
+{ for (int k = 0; k < TILE; ++k) y[k + blockIdx.x * BLOCK] = n * x[k]; }
+"""
+FAKE = Path(__file__).parents[2] / "fake_triton"
+
+
+def checked(source=CUDA, **changes):
+    given = {
+        "parameters": {"BLOCK": [32, 64], "TILE": [1, 2]},
+        "problems": [{"n": 4096}],
+        "grid": "n // BLOCK",
+        "block": "BLOCK",
+        "arguments": [output("n"), array("n"), "n"],
+        "bytes": "8 * n",
+    }
+    kernel = Kernel(source, **{**given, **changes})
+    check(kernel, {**kernel.problems[0], **kernel.start})
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        CUDA,
+        CUDA.replace("void", "/**/ void") + CUDA.replace("scale", "other").replace("TILE", "k"),
+        "#ifndef TILE\n#define TILE 1\n#endif\n" + CUDA,
+        "#if !defined(TILE)\n#define TILE 1\n#endif\n" + CUDA,
+        '#include "tiles.h"\n' + CUDA.replace("TILE", "tiles()"),
+        CUDA.replace("float *y, const float *x /* read, only */, int n", "ARGUMENTS"),
+        CUDA.replace("float *y,", "std::array<float, 4> *y,"),
+    ],
+)
+def test_a_text_that_fits(source):
+    assert checked(source, name="scale").name == "scale"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"block": None}, "needs block=: threads in x, y and z"),
+        ({"grid": "n / BLOCK"}, "grid must be one to three whole numbers from 1 on, not [128.0]"),
+        ({"bytes": "8 * m"}, 'bytes, "8 * m": there is no m: there are n, BLOCK, TILE'),
+        ({"arguments": [output("n"), array("n")]}, "it takes 3 arguments (float *y, const float"),
+        ({"source": "#define TILE 4\n" + CUDA}, "a `#define TILE` that hides the parameter"),
+        (
+            {"source": CUDA.replace("TILE", "tile")},
+            "TILE is neither in its text nor in a rule of its launch",
+        ),
+        (
+            {"source": CUDA.replace('extern "C"', "template <int BLOCK, class T>")},
+            "BLOCK is a parameter of its template, and parameters are macros: delete "
+            "`template <int BLOCK, class T>`",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_without_a_gpu(changes, said):
+    with pytest.raises(UsageError, match=r"^kernel scale") as refused:
+        checked(**changes)
+    assert said in str(refused.value)
+
+
+@pytest.fixture
+def add(monkeypatch):
+    """A function of Triton below the decorators that choose its blocks."""
+    monkeypatch.syspath_prepend(FAKE)
+    before = {name for name in sys.modules if name.partition(".")[0] == "triton"}
+    triton = import_module("triton")
+
+    @triton.autotune(configs=[triton.Config({"BLOCK": 128})], key=["n"])
+    @triton.jit
+    def add(out, x, n, BLOCK, FLAG):  # noqa: N803 - as kernels are written
+        pass
+
+    yield add
+    for name in [n for n in sys.modules if n.partition(".")[0] == "triton" and n not in before]:
+        del sys.modules[name]
+
+
+def test_a_function_below_decorators_has_its_name_and_takes_all_its_arguments(add):
+    given = {"BLOCK": [64, 128], "FLAG": [False], "num_warps": [2, 4]}
+    assert checked(add, parameters=given, grid="ceil_div(n, BLOCK)", block=None).name == "add"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"BLOCK": [64, 128]}, "nothing gives its argument FLAG: arguments= has 3"),
+        (
+            {"BLOCK": [64], "FLAG": [True], "num_warp": [2, 4]},
+            "num_warp is neither in its arguments or Triton's options nor in a rule of its launch: "
+            "did you mean num_warps?",
+        ),
+    ],
+)
+def test_what_does_not_fit_a_function_of_triton_is_told(add, parameters, said):
+    with pytest.raises(UsageError, match=r"^kernel add") as refused:
+        checked(add, parameters=parameters, grid="ceil_div(n, BLOCK)", block=None)
+    assert said in str(refused.value)
