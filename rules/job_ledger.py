@@ -59,11 +59,26 @@ def _to_life(lives: list[list[Use]], use: Use) -> None:
         if use.process.started_s is None:
             is_same = absent_s <= (ABSENT_S if there.started_s is None else ENDING_S)
         else:
-            is_same = is_same_process(there, use.process)
+            is_same = is_same_process(there, use.process) or _is_of_another_clock(life, use.process)
         if is_same:
             life.append(use)
             return
     lives.append([use])
+
+
+def _is_of_another_clock(life: Sequence[Use], process: GpuProcess) -> bool:
+    """Return whether a process can only be the one of a life, told with another start.
+
+    The kernel counts a start from the machine's, which moves where the clock is set. No process
+    begins while another has its number.
+    """
+    there, started_s = _who(life), process.started_s
+    if started_s is None or started_s >= max(each.last_s for each in life):
+        return False
+    return all(
+        getattr(there, name) == getattr(process, name)
+        for name in ("command", "name", "user", "container", "parent_pid")
+    )
 
 
 def _who(life: Sequence[Use]) -> GpuProcess:

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 
@@ -36,6 +36,9 @@ VALUE_CHARACTERS = 8192
 """The length of an environment variable for a command, in characters, beyond which it is cut."""
 CLOSE_S = 5.0
 """Seconds that the daemon's end waits for notices on their way."""
+LEFT_S = 120.0
+"""Seconds after a start within which what a killed daemon left open may begin again: twice the
+slowest pace of any metric. [own]"""
 RETRIED_STATUS = frozenset({408, 425, 429, *range(500, 600)})
 """HTTP: the server says that another try may work."""
 Subject = tuple[str, str | None, str]
@@ -305,15 +308,23 @@ class Alerts:
         self._dispatchers.keep(rules)
 
     def observe(
-        self, events: Iterable[Event], gpus: Sequence[Gpu], time_s: float, now_s: float
+        self,
+        events: Iterable[Event],
+        gpus: Sequence[Gpu],
+        time_s: float,
+        now_s: float,
+        left: Iterable[Event] = (),
     ) -> None:
         """Take in events that began or ended, and send the notices due; about once a second.
 
-        `time_s` is Unix time, as that of the events; durations are those of `now_s`, of a clock
-        that nobody sets.
+        `left` are those that a killed daemon left open, with the time at which they were seen last
+        as their end. `time_s` is Unix time, as that of the events; durations are those of `now_s`,
+        of a clock that nobody sets.
         """
-        events = list(events)
+        events, left = list(events), list(left)
         for rule in self._rules:
+            for event in left:
+                rule.take_over(event, gpus, time_s, now_s)
             for notice in rule.due(events, gpus, time_s, now_s):
                 self._dispatchers.send(rule.rule, notice)
 
@@ -325,11 +336,21 @@ class _Rule:
         self.rule = rule
         self._lasting: dict[Identity, _Lasting] = {}
         self._sent_s: dict[Subject, float] = {}
+        self._left: dict[Subject, tuple[Event, float]] = {}
+        """What a killed daemon told of, and until when it may be seen to go on."""
+
+    def take_over(self, event: Event, gpus: Sequence[Gpu], time_s: float, now_s: float) -> None:
+        """Take in an event that a killed daemon left open. If it lasted for long enough, that one
+        has told of it: so it is not told again where it goes on, but its end is."""
+        ended_s = event.began_s if event.ended_s is None else event.ended_s
+        if self._concerns(event, gpus) and ended_s - event.began_s >= self.rule.for_s:
+            is_long_ago = time_s - ended_s >= self.rule.again_after_s
+            self._left[_subject(event)] = event, now_s + (0.0 if is_long_ago else LEFT_S)
 
     def due(
         self, events: Iterable[Event], gpus: Sequence[Gpu], time_s: float, now_s: float
     ) -> list[Notice]:
-        notices: list[Notice] = []
+        notices = list(self._lost_sight_of(gpus, now_s))
         for event in events:
             if self._concerns(event, gpus):
                 since_s = now_s - max(time_s - event.began_s, 0.0)
@@ -342,24 +363,36 @@ class _Rule:
                     notices.append(self._notice("firing", lasting.event, gpus))
         return notices
 
+    def _lost_sight_of(self, gpus: Sequence[Gpu], now_s: float) -> Iterator[Notice]:
+        """Tell what a killed daemon left open and nobody has seen since."""
+        for subject, (event, until_s) in list(self._left.items()):
+            if now_s >= until_s:
+                del self._left[subject]
+                if self.rule.recovered:
+                    yield replace(self._notice("recovered", event, gpus), is_end_seen=False)
+
     def _take(
         self, event: Event, gpus: Sequence[Gpu], since_s: float, now_s: float, is_seen: bool
     ) -> list[Notice]:
         if event.ended_s is None:
-            self._lasting.setdefault(event.identity, _Lasting(event, since_s)).event = event
+            is_told = self._left.pop(_subject(event), None) is not None
+            if is_told:  # it goes on, under a daemon that knows no more than its store
+                self._sent_s[_subject(event)] = now_s
+            began = _Lasting(event, since_s, is_sent=is_told, is_settled=is_told)
+            self._lasting.setdefault(event.identity, began).event = event
             return []
         lasting = self._lasting.pop(event.identity, None)
         if lasting is None:  # it never lasted, such as an Xid error, so `for` cannot hold it back
             may_send = self._may_send(event, now_s)
             return [self._notice("firing", event, gpus)] if may_send else []
         if not is_seen:  # it may hold on: then it begins anew, which is told however soon
-            self._sent_s.pop((event.kind, event.gpu, event.key), None)
+            self._sent_s.pop(_subject(event), None)
         if lasting.is_sent and self.rule.recovered:
             return [replace(self._notice("recovered", event, gpus), is_end_seen=is_seen)]
         return []
 
     def _may_send(self, event: Event, now_s: float) -> bool:
-        subject = (event.kind, event.gpu, event.key)
+        subject = _subject(event)
         last_s = self._sent_s.get(subject)
         if last_s is not None and now_s - last_s < self.rule.again_after_s:
             return False
@@ -378,6 +411,10 @@ class _Rule:
 
     def _notice(self, status: str, event: Event, gpus: Sequence[Gpu]) -> Notice:
         return Notice(self.rule.name, status, event, _index(event, gpus))
+
+
+def _subject(event: Event) -> Subject:
+    return event.kind, event.gpu, event.key
 
 
 def _index(event: Event, gpus: Sequence[Gpu]) -> int | None:

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -68,6 +68,16 @@ class Setting:
     """A function that reads the configuration again; UsageError where it is wrong."""
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """What happened since a daemon wrote into a store last, and what it had not told to the end."""
+
+    left: tuple[Event, ...] = ()
+    """Events that a killed daemon left open, ended when it saw them last."""
+    gap: tuple[Event, ...] = ()
+    """The time in which none ran, where it was worth an event."""
+
+
 class Service:
     """One run of the daemon, with a writer that is open."""
 
@@ -77,7 +87,7 @@ class Service:
         configuration: Configuration,
         writer: Writer,
         notifier: Notifier,
-        earlier: Iterable[Event] = (),
+        earlier: Earlier | None = None,
     ) -> None:
         self._setting = setting
         self._configuration = configuration
@@ -94,8 +104,8 @@ class Service:
         self._logged: set[Identity] = set()
         """Identities of events whose beginning is in the log, and whose end is not yet."""
         self._tended_s = time.monotonic()
-        self._earlier = list(earlier)
-        """Events of the time before this run, which go out with its first frame."""
+        self._earlier = earlier or Earlier()
+        """What was before this run; its events go out with the first frame."""
 
     def run(self, source: Source, frames: Iterator[Frame], asked: Requests) -> None:
         """Work until it is asked to stop. `frames` are those of `source`, some perhaps read."""
@@ -123,20 +133,22 @@ class Service:
             self._end(last_s)
 
     def _take(self, frame: Frame) -> None:
-        events = self._earlier + self._figures.observe(frame)
-        self._earlier = []
-        self._backlog.add(frame, events)
+        earlier, self._earlier = self._earlier, Earlier()
+        events = [*earlier.gap, *self._figures.observe(frame)]
+        self._backlog.add(frame, [*earlier.left, *events])
         if frame.full:
             events += self._store(frame.time_s)
             self._figures.waiting = self._backlog.waiting
             self._job_profiles.tend(self._figures.latest.processes)
             self._notifier.alive()
+        for event in earlier.left:
+            _log_end(event, is_seen=False)
         for event in events:
             self._log(event, frame.time_s)
         if self._exporter:
-            self._exporter.take(frame, events)
-        now_s = time.monotonic()
-        self._alerts.observe(events, self._figures.latest.gpus, frame.time_s, now_s)
+            self._exporter.take(frame, [*earlier.left, *events])
+        gpus, now_s = self._figures.latest.gpus, time.monotonic()
+        self._alerts.observe(events, gpus, frame.time_s, now_s, earlier.left)
 
     def _store(self, time_s: float) -> list[Event]:
         due = time.monotonic() - self._tended_s >= TEND_S
@@ -158,8 +170,7 @@ class Service:
             LOG.log(LEVELS[event.severity], "%s: %s", event.kind, event.message)
             return
         self._logged.discard(event.identity)
-        said = how_it_ended(event, is_end_seen=is_end_seen(event, time_s))
-        LOG.info("%s, %s", event.kind, said[0].lower() + said[1:])
+        _log_end(event, is_seen=is_end_seen(event, time_s))
 
     def _reload(self) -> bool:
         """Read the configuration again; return whether the source must be opened again."""
@@ -245,6 +256,11 @@ class Service:
         with suppress(OSError):  # a disk that turned read-only
             (self._setting.folder / STATE_FILE).unlink(missing_ok=True)
         LOG.info("gpuadvisor daemon %s has stopped", os.getpid())
+
+
+def _log_end(event: Event, *, is_seen: bool) -> None:
+    said = how_it_ended(event, is_end_seen=is_seen)
+    LOG.info("%s, %s", event.kind, said[0].lower() + said[1:])
 
 
 class Requests:
@@ -378,38 +394,37 @@ def _from_first_gpu(
     return None
 
 
-def earlier(folder: Path, clock: Callable[[], float] = time.time) -> list[Event]:
+def earlier(folder: Path, clock: Callable[[], float] = time.time) -> Earlier:
     """Return the events of the time since a daemon wrote into this store last.
 
-    The ends of events that a killed daemon left open, and the gap. A store that cannot be read is
-    no reason not to run: its writer sees to it.
+    A store that cannot be read is no reason not to run: its writer sees to it.
     """
     try:
         return _earlier(folder, clock())
     except StoreError as error:
         LOG.error("what was before is not known: %s", error)
-        return []
+        return Earlier()
 
 
-def _earlier(folder: Path, now_s: float) -> list[Event]:
+def _earlier(folder: Path, now_s: float) -> Earlier:
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
     reader = TelemetryReader(folder)
     newest_s = reader.newest_s()
     if newest_s is None:
-        return []
+        return Earlier()
     dangling = [e for e in reader.events(now_s - DANGLING_S) if e.ended_s is None]
-    missed = [replace(e, ended_s=max(newest_s, e.began_s)) for e in dangling]
-    if now_s - newest_s > GAP_S:
-        missed.append(
-            Event(
-                "gap",
-                newest_s,
-                f"The daemon did not run for {duration(now_s - newest_s)}.",
-                Severity.WARNING if dangling else Severity.INFO,
-                ended_s=now_s,
-                key="daemon",
-                data={"seconds": now_s - newest_s},
-            )
-        )
-    return missed
+    left = tuple(replace(e, ended_s=max(newest_s, e.began_s)) for e in dangling)
+    absent_s = now_s - newest_s
+    if absent_s <= GAP_S:
+        return Earlier(left)
+    gap = Event(
+        "gap",
+        newest_s,
+        f"The daemon did not run for {duration(absent_s)}.",
+        Severity.WARNING if left else Severity.INFO,
+        ended_s=now_s,
+        key="daemon",
+        data={"seconds": absent_s},
+    )
+    return Earlier(left, (gap,))

@@ -284,6 +284,26 @@ def test_alerts_reach_a_command(machine):
     assert (notice["event"]["kind"], notice["gpu_index"]) == ("xid", 1)
 
 
+def test_a_daemon_that_is_killed_does_not_tell_the_same_again(machine):
+    """The memory stays full while a daemon is killed and another takes over, and then is freed."""
+    told = machine.folder / "told"
+    command = f"cat >> {told}; echo >> {told}"
+    machine.configure(f'[[alert]]\nkinds = ["memory_full"]\ncommand = ["sh", "-c", "{command}"]')
+    machine.control("LOAD=busy", f"VALUES=nvmlDeviceGetMemoryInfo_v2@1={79 << 30}")
+    machine.start()
+    machine.wait("the alert", lambda: told.exists() and told.read_text().count("\n") == 1)
+    machine.wait("its event in the store", lambda: machine.events("memory_full"))
+    os.kill(machine.status()["pid"], signal.SIGKILL)
+    machine.wait("its end", lambda: machine.status()["pid"] is None)
+    machine.start()
+    machine.said("memory_full, nobody could see whether it went on")
+    machine.wait("the same again", lambda: len(machine.events("memory_full")) == 2)
+    machine.control("LOAD=busy")
+    machine.wait("its end", lambda: told.read_text().count("\n") == 2)
+    notices = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [each["status"] for each in notices] == ["firing", "recovered"]
+
+
 def test_no_gpu_is_a_sentence_and_leaves_nothing(tmp_path, fake_nvml):
     machine = Machine(tmp_path, fake_nvml)
     done = machine.ask("run", LD_LIBRARY_PATH="", FAKE_NVML_MODELS="")

@@ -146,6 +146,46 @@ def test_an_end_that_nobody_saw_is_not_said_to_be_one(told_s, text):
     assert texts == ["GPU 1 is hot.", text]
 
 
+AGAIN = replace(HOT, began_s=205.0)
+"""The same under the next daemon."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "moments", "expected"),
+    [
+        # It goes on: nobody is told again, and everybody when it ends.
+        (RULE, [(205, AGAIN), (400,), (500, over(AGAIN, 500.0))], [RECOVERED]),
+        # It has gone meanwhile, or at least nobody can tell whether it went on.
+        (RULE, [(205,), (319,), (321,), (400,)], [RECOVERED]),
+        (changed(RULE, recovered=False), [(205,), (400,)], []),
+        # The killed daemon did not tell of it either.
+        (changed(RULE, for_s=150), [(205,), (400,)], []),
+        (changed(RULE, for_s=150), [(205, AGAIN), (400,)], [FIRED]),
+        # Nobody measured for so long that it is told again anyway.
+        (changed(RULE, again_after_s=5), [(200, AGAIN), (400,)], [RECOVERED, FIRED]),
+        # It is of no concern to this rule.
+        (changed(RULE, kinds=("xid",)), [(205,), (400,)], []),
+    ],
+)
+def test_what_a_killed_daemon_left_open_is_not_told_as_new(rule, moments, expected):
+    outbox = Outbox()
+    alerts = Alerts([rule], outbox)
+    alerts.observe([], GPUS, 200, 7, left=[over(HOT, 190.0)])
+    for time_s, *events in moments:
+        alerts.observe(events, GPUS, time_s, time_s - 193)
+    assert outbox.sent == expected
+
+
+def test_of_what_nobody_saw_end_since_a_kill_that_is_said():
+    texts = []
+    outbox = Outbox()
+    outbox.send = lambda _, notice: texts.append(notice.text)
+    alerts = Alerts([RULE], outbox)
+    alerts.observe([], GPUS, 200, 7, left=[over(HOT, 190.0)])
+    alerts.observe([], GPUS, 400, 207)
+    assert texts == ["Nobody could see whether it went on after 1 min 30 s: GPU 1 is hot."]
+
+
 def test_other_rules_forget_nothing_of_those_that_stay():
     outbox = Outbox()
     alerts = Alerts([RULE], outbox)

@@ -150,3 +150,29 @@ def test_a_process_that_has_ended_and_is_still_listed_is_no_other_job():
     ]  # fmt: skip
     (job,) = ledger(folded(ended), 0, 0).jobs
     assert (job.script, job.amounts.seconds) == ("train_1.py", pytest.approx(599, abs=2))
+
+
+@pytest.mark.parametrize("step_s", [-500.0, -60.0, -5.0, 5.0, 60.0, 500.0])
+def test_a_clock_that_is_set_splits_no_job(step_s):
+    """The kernel tells the start of each process by the clock, and a daemon that begins anew asks
+    again. It can be told where the step is shorter than the job had run."""
+    played = Night((Simulated(1, 0, 1200, (0, 1), 60),), 2, 1300)
+    frames = [f if f.time_s <= BEGIN_S + 600 else _later(f, step_s) for f in played.frames()]
+    set_at = len([f for f in played.frames() if f.time_s <= BEGIN_S + 600])
+    uses = folded(frames[:set_at]) + folded(frames[set_at:])
+    (job,) = ledger(uses, 0, 0).jobs
+    assert job.amounts.seconds == pytest.approx(2400, abs=30)
+
+
+def _later(frame, step_s):
+    processes = frame.processes and tuple(
+        replace(each, started_s=each.started_s + step_s) for each in frame.processes
+    )
+    return replace(frame, time_s=frame.time_s + step_s, processes=processes)
+
+
+def test_the_same_number_at_another_time_is_another_job_of_the_same_script():
+    first = Simulated(1, 0, 200, (0,), 60)
+    second = replace(first, begin_s=300, end_s=500)
+    found = ledger(folded(Night((first, second), 1, 600).frames()), 0, 0).jobs
+    assert [job.amounts.seconds for job in found] == pytest.approx([200, 200], abs=10)
