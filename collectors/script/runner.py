@@ -158,19 +158,48 @@ def start_template(request: RunRequest, imports: Path) -> Template:
     return _template(request, noted(imports))
 
 
-def start_common_template(requests: Sequence[RunRequest], phases: Sequence[Phase]) -> Template:
+def begin_template(request: RunRequest, phases: Sequence[Phase]) -> Template:
+    """Start such a process of several scripts while nobody knows yet whether it will do.
+
+    It has to be given to `start_common_template` or closed; NoTemplateError as there.
+    """
+    return Template(_template_start(request), phases, moves=True)
+
+
+def start_common_template(
+    requests: Sequence[RunRequest], phases: Sequence[Phase], begun: Template | None = None
+) -> Template:
     """Start a process of which runs like any of the requested ones can be forked.
 
-    They are runs of several versions of a script; `phases` is what these import in common.
-    NoTemplateError where it cannot be had. When it is no longer used, it is to be closed.
+    They are runs of several versions of a script; `phases` is what these import in common. It is
+    the one that was `begun` where that imports the same; else that is closed. NoTemplateError where
+    it cannot be had. When it is no longer used, it is to be closed.
     """
-    starts = [_start_of(each, each.specification).anywhere() for each in requests]
-    if any(start != starts[0] for start in starts):
+    starts = [_start_of(each, each.specification) for each in requests]
+    if begun is not None:
+        if begun.phases == phases and all(map(begun.serves, starts)):
+            with contextlib.suppress(NoTemplateError):
+                return begun.wait(requests[0].limits.startup_s)
+        else:
+            begun.close()
+    if any(start.anywhere() != starts[0].anywhere() for start in starts):
         raise NoTemplateError("interpreters or environments of both versions differ")
     return _template(requests[0], phases, moves=True)
 
 
 def _template(request: RunRequest, phases: Sequence[Phase], moves: bool = False) -> Template:
+    start, wait_s = _template_start(request), request.limits.startup_s
+    try:
+        return Template(start, phases, moves).wait(wait_s)
+    except NoTemplateError:
+        if len(phases) < 2:
+            raise
+    # What is imported after torch is not always fit for it.
+    return Template(start, phases[:1], moves).wait(wait_s)
+
+
+def _template_start(request: RunRequest) -> Start:
+    """Return how a template of such runs begins; NoTemplateError where they cannot be forked."""
     if not hasattr(os, "memfd_create"):
         raise NoTemplateError("that needs Linux")
     if request.scratch:
@@ -178,13 +207,7 @@ def _template(request: RunRequest, phases: Sequence[Phase], moves: bool = False)
     start = _start_of(request, request.specification)
     if start.environment["PYTHONHASHSEED"] == "random":
         raise NoTemplateError("$PYTHONHASHSEED asks for other hashes in each process")
-    try:
-        return Template(start, phases, request.limits.startup_s, moves)
-    except NoTemplateError:
-        if len(phases) < 2:
-            raise
-    # What is imported after torch is not always fit for it.
-    return Template(start, phases[:1], request.limits.startup_s, moves)
+    return start
 
 
 def _start_of(request: RunRequest, specification: Specification) -> Start:

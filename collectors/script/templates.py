@@ -136,53 +136,61 @@ class Forked:
 class Template:
     """One such process; it ends with `close`, and with gpuadvisor however that ends."""
 
-    def __init__(
-        self, start: Start, phases: Sequence[Phase], wait_s: float, moves: bool = False
-    ) -> None:
-        """Start it and wait until it has imported; NoTemplateError where it cannot be one.
+    def __init__(self, start: Start, phases: Sequence[Phase], moves: bool = False) -> None:
+        """Start it, to be waited for; NoTemplateError where no process can be started.
 
         Where it `moves`, its runs may be of other scripts, arguments, folders and $PYTHONPATH.
         """
-        self.start = start
+        self.start, self.phases = start, phases
         self._moves = moves
         self.run = uuid.uuid4().hex
         """Identity of the template as a run. To the kernel, processes that were forked from it
         have this one, whatever their environment says."""
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
-        with tempfile.NamedTemporaryFile("w", prefix="gpuadvisor-", suffix=".json") as imports:
-            json.dump(phases, imports)
-            imports.flush()
-            told: dict[str, str | int] = {
-                "imports": imports.name,
-                "orders": orders,
-                "answers": answers,
-            }
-            specification = Specification(parent=os.getpid(), cores=start.cores, template=told)
-            variables = {VARIABLE: specification.to_json(), RUN_VARIABLE: self.run}
-            try:
-                self.process = subprocess.Popen(
-                    start.line,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env={**start.environment, **variables},
-                    cwd=start.folder,
-                    start_new_session=True,
-                    pass_fds=(orders, answers),
-                )
-            except OSError as error:
-                self._close_pipes()
-                raise NoTemplateError(f"no process can be started ({error.strerror})") from error
-            finally:
-                os.close(orders)
-                os.close(answers)
-            living.add(self.process.pid)
-            try:
-                self.import_s = float(self._answer(wait_s)["seconds"])
-            except BaseException:
-                self.close()
-                raise
+        self._imports = tempfile.NamedTemporaryFile(  # noqa: SIM115 - until it has imported
+            "w", prefix="gpuadvisor-", suffix=".json"
+        )
+        json.dump(phases, self._imports)
+        self._imports.flush()
+        told: dict[str, str | int] = {
+            "imports": self._imports.name,
+            "orders": orders,
+            "answers": answers,
+        }
+        specification = Specification(parent=os.getpid(), cores=start.cores, template=told)
+        variables = {VARIABLE: specification.to_json(), RUN_VARIABLE: self.run}
+        try:
+            self.process = subprocess.Popen(
+                start.line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**start.environment, **variables},
+                cwd=start.folder,
+                start_new_session=True,
+                pass_fds=(orders, answers),
+            )
+        except OSError as error:
+            self._close_files()
+            raise NoTemplateError(f"no process can be started ({error.strerror})") from error
+        finally:
+            os.close(orders)
+            os.close(answers)
+        living.add(self.process.pid)
+
+    def wait(self, wait_s: float) -> Template:
+        """Wait until it has imported, and return it; NoTemplateError where it cannot be one.
+
+        It has ended then.
+        """
+        try:
+            self.import_s = float(self._answer(wait_s)["seconds"])
+        except BaseException:
+            self.close()
+            raise
+        self._imports.close()
+        return self
 
     def serves(self, start: Start) -> bool:
         """Say whether a run that begins so can be forked from it."""
@@ -220,7 +228,7 @@ class Template:
 
     def close(self) -> None:
         """End it; runs that were forked from it go on."""
-        self._close_pipes()
+        self._close_files()
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait()
@@ -239,7 +247,8 @@ class Template:
             raise NoTemplateError(answer["problem"])
         return answer
 
-    def _close_pipes(self) -> None:
+    def _close_files(self) -> None:
+        self._imports.close()
         for descriptor in (self._orders, self._answers):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -170,7 +170,10 @@ class _Gate:
             return self._of_one_script(problems.get("head", ""))
         if problems:
             return self._broken(problems)
-        first = {side: self._run(side, "first") for side in SIDES}
+        first = {"base": self._run("base", "first")}
+        if self._may_fork and not first["base"].problem:
+            self._runs.fork_ahead(self._side("base"), self.own)
+        first["head"] = self._run("head", "first")
         if problems := {side: why for side, run in first.items() if (why := run.problem)}:
             return self._broken(problems)
         self._check_samples(first)
@@ -183,10 +186,11 @@ class _Gate:
         """Return what pairs of runs show: of forked ones, unless forking is found to matter."""
         if self._runs.only_counts:  # a few starts, none of them timed
             return self._comparing(first).go()
-        if STARTUP not in (*self.options.metrics, *self.options.only):
+        if self._may_fork:
             try:
                 self._runs.fork({side: self._side(side) for side in SIDES}, self.own)
             except NoTemplateError as error:
+                self._runs.end_forks()
                 self._said.append(f"each run imports anew: {error}")
         try:
             compared = self._pairs(first)
@@ -223,6 +227,12 @@ class _Gate:
         if turns.were_taken:
             compared = _without_startup(compared, "both versions started at the same time")
         return compared
+
+    @property
+    def _may_fork(self) -> bool:
+        """Whether runs are forked, unless something speaks against it."""
+        wants_startup = STARTUP in (*self.options.metrics, *self.options.only)
+        return not (self._runs.only_counts or wants_startup)
 
     @property
     def _plans(self) -> tuple[Settings, Settings] | None:

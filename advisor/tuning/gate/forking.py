@@ -9,14 +9,14 @@ ones, and where anything differs all are fresh.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
-from gpuadvisor.collectors.script.runner import start_common_template
+from gpuadvisor.collectors.script.runner import begin_template, start_common_template
 from gpuadvisor.collectors.script.templates import NoTemplateError, Template, in_common, noted
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective
@@ -41,6 +41,8 @@ class Forks:
         self._held = ExitStack()
         self._folder = self._held.enter_context(run_folder())
         self._template: Template | None = None
+        self._begun: Template | None = None
+        """One that imports what the base imports, before it is known whether the head does."""
         self._fresh: dict[str, list[RunOutcome]] = {}
         self._alike: set[str] = set()
         """Sides of which a forked run was compared already."""
@@ -63,6 +65,18 @@ class Forks:
             )
         return how + same * (len(self._alike) == 2)
 
+    def begin_ahead(self, base: Side, own: Sequence[str]) -> None:
+        """Start the process while the head has its first run: mostly it imports what the base does.
+
+        Beside a run that counts only for whether it works, that is no matter; `begin` decides
+        whether it will do.
+        """
+        if not self._runner.may_fork(base.settings):
+            return
+        with suppress(NoTemplateError):
+            phases = in_common([noted(self._notes("base"))], own)
+            self._begun = begin_template(self._runner.request(base, "proof"), phases)
+
     def begin(self, versions: Mapping[str, Side], own: Sequence[str]) -> None:
         """Start the process from which runs of these versions are forked.
 
@@ -72,7 +86,8 @@ class Forks:
             raise NoTemplateError("what a plan sets is set before anything is imported")
         requests = [self._runner.request(side, "proof") for side in versions.values()]
         phases = in_common([noted(self._notes(side)) for side in versions], own)
-        self._template = start_common_template(requests, phases)
+        begun, self._begun = self._begun, None
+        self._template = start_common_template(requests, phases, begun)
 
     def before(self, side: str, place: str) -> None:
         """Decide how the next run begins."""
@@ -144,9 +159,9 @@ class Forks:
         """End the process; further runs are fresh."""
         self._runner.template = self._runner.notes = None
         self._held.close()
-        if self._template is not None:
-            self._template.close()
-            self._template = None
+        for template in filter(None, (self._template, self._begun)):
+            template.close()
+        self._template = self._begun = None
 
     def _notes(self, side: str) -> Path:
         return self._folder / f"{side}.json"

@@ -32,9 +32,9 @@ from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
 from gpuadvisor.tuning.turning import Turning
 from gpuadvisor.tuning.validator import TrialValidator
 
-FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2)
+FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2, window_s=0.125)
 """The first run of a version only shows whether it works. It is not compared: it finds caches of
-files, byte code and compiled kernels empty."""
+files, byte code and compiled kernels empty. A run has four windows at least, half a second here."""
 COUNTS = Schedule(warmup_s=0.0, queue_limit=0, window_s=0.0, max_measure_s=0.0)
 """A run that is counted and not timed: its steps are the same ones in every run, however fast the
 machine is. Three follow the first four, or the last compilation; those after them are counted."""
@@ -117,6 +117,11 @@ class Runs:
             return 0.0
         apart = ("first", COUNTED)  # they differ anyway
         return self._delay.next_s([run.trial for run in self.all if run.place not in apart])
+
+    def fork_ahead(self, base: Side, own: Sequence[str]) -> None:
+        """Begin with what `fork` will need, once the base has had its first run."""
+        if self._forks is not None:
+            self._forks.begin_ahead(base, own)
 
     def fork(self, versions: Mapping[str, Side], own: Sequence[str]) -> None:
         """Have further runs of these sides begin in a process that has imported libraries already.

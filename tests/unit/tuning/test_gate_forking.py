@@ -20,10 +20,22 @@ from tests.unit.tuning.test_gate import GPU, Machine, commit, git, write
 class Process:
     """Stands for the process from which runs are forked."""
 
-    closed = 0
+    begun = closed = 0
+
+    def __init__(self, phases=()):
+        Process.begun += 1
+        self.phases = phases
 
     def close(self):
         Process.closed += 1
+
+
+def common_process(requests, phases, begun=None):
+    if begun is not None and begun.phases == phases:
+        return begun
+    if begun is not None:
+        begun.close()
+    return Process(phases)
 
 
 class Forking(Machine):
@@ -37,16 +49,21 @@ class Forking(Machine):
         self.imports = {"base": ["torch"], "head": ["torch"]}
         self.does = lambda number, side, outcome: outcome
         """What becomes of a forked run, by its number and side."""
+        self.heard = lambda side: None
+        """Told of the side of each run."""
 
     def run(self, request, *meters):
         outcome = super().run(request, *meters)
         side = "base" if "base" in request.command.folder else "head"
+        self.heard(side)
         if request.specification.notes:
             modules = [(name, f"/site-packages/{name}.py") for name in self.imports[side]]
             phase = {"modules": modules, "path": [], "main": "train.py", "changed": {}}
             Path(request.specification.notes).write_text(json.dumps([phase]))
         self.forked.append(request.template is not None)
         self.measured_s.append(request.specification.schedule.measure_s)
+        if outcome.measurement is None:
+            return outcome
         changed = replace(self.made or outcome.measurement, trace=Trace((1.0, 0.5)))
         outcome = replace(outcome, measurement=changed, forked=self.forked[-1])
         return self.does(sum(self.forked), side, outcome) if outcome.forked else outcome
@@ -66,8 +83,9 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
     monkeypatch.setattr(comparison, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
-    monkeypatch.setattr(forking, "start_common_template", lambda requests, phases: Process())
-    Process.closed = 0
+    monkeypatch.setattr(forking, "begin_template", lambda request, phases: Process(phases))
+    monkeypatch.setattr(forking, "start_common_template", common_process)
+    Process.begun = Process.closed = 0
     commit("100 1000")
     return made
 
@@ -156,6 +174,23 @@ def test_costs_are_not_compared_beside_other_work(machine, gated):
     assert machine.forked[:4] == [False] * 3 + [True]
     (note,) = [note for note in document["notes"] if "forked" in note]
     assert "what a step costs was not compared, as beside the base's runs others used 1.7" in note
+
+
+@pytest.mark.parametrize(
+    ("head", "begun"), [(["torch"], 1), (["torch", "numpy"], 2), (["numpy", "torch"], 1)]
+)
+def test_it_imports_beside_the_heads_first_run_what_the_base_did(machine, gated, head, begun):
+    machine.imports["head"] = head
+    had = []
+    machine.heard = lambda side: had.append((side, Process.begun))
+    assert gated()[0] == 0
+    assert had[:3] == [("base", 0), ("head", 1), ("base", begun)]
+    assert (Process.begun, Process.closed) == (begun, begun)
+
+
+def test_a_head_that_is_broken_leaves_no_process(machine, gated):
+    status, _ = gated(head="fails crashed")
+    assert (status, Process.begun, Process.closed) == (4, 1, 1)
 
 
 def test_versions_that_import_other_libraries(machine, gated):

@@ -17,6 +17,7 @@ import pytest
 from gpuadvisor.collectors.script import processes, templates
 from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
 from gpuadvisor.collectors.script.runner import (
+    begin_template,
     run_script,
     start_common_template,
     start_template,
@@ -188,6 +189,27 @@ def test_a_package_that_is_installed_from_a_versions_folder_is_never_imported_ah
     finally:
         template.close()
     assert printed == ["{'torch'} base", "{'torch'} head"]
+
+
+def test_one_that_was_begun_serves_where_it_imports_what_all_do(tmp_path):
+    write(tmp_path, "import sys; print('fractions' in sys.modules)")
+    wanted = request(tmp_path)
+    phases = templates.noted(notes(tmp_path, FRACTIONS))
+    begun = begin_template(wanted, phases)
+    template = start_common_template([wanted], phases, begun)
+    try:
+        assert template is begun
+        assert "True" in run_script(replace(wanted, template=template)).output
+    finally:
+        template.close()
+    begun = begin_template(wanted, templates.noted(notes(tmp_path)))
+    template = start_common_template([wanted], phases, begun)
+    try:
+        assert template is not begun
+        assert begun.process.returncode is not None
+        assert "True" in run_script(replace(wanted, template=template)).output
+    finally:
+        template.close()
 
 
 ENDS = [
