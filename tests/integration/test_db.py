@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -225,7 +226,7 @@ def test_check_of_nothing(tmp_path, here):
 
 def test_vacuum_gives_room_back_and_keeps_the_rows(home):
     index = home / "store" / "telemetry" / "index.db"
-    with sqlite3.connect(index) as connection:
+    with closing(sqlite3.connect(index)) as connection, connection:
         connection.execute("CREATE TABLE waste (x)")
         connection.executemany("INSERT INTO waste VALUES (?)", [("x" * 1000,)] * 2000)
         connection.execute("DROP TABLE waste")

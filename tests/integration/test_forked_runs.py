@@ -66,4 +66,4 @@ def test_a_forked_run_computes_what_a_fresh_one_does_and_begins_sooner(tmp_path:
     assert forked.torch_s is not None
     assert forked.torch_s < fresh.torch_s
     if fresh.measurement and forked.measurement:
-        assert forked.measurement.trace == fresh.measurement.trace
+        assert repr(forked.measurement.trace) == repr(fresh.measurement.trace)  # NaN, too

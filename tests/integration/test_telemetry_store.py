@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -265,7 +266,7 @@ def test_a_day_that_is_removed_as_it_is_opened_is_no_failure(folder, monkeypatch
 
 def minutes_of(folder):
     """Return the polls of GPU-0 in each minute, by its number from the first full one on."""
-    with sqlite3.connect(folder / "index.db") as connection:
+    with closing(sqlite3.connect(folder / "index.db")) as connection, connection:
         rows = connection.execute(
             "SELECT ts, polls FROM gpu_minutes JOIN gpus ON gpus.id = gpu AND uuid = 'GPU-0'"
         ).fetchall()

@@ -248,7 +248,8 @@ def test_optunas_tables_live_beside_ours(tmp_path, first):
 
     path = tmp_path / "odd {name} 100%.db"
     if first == "optunas":
-        optuna.storages.RDBStorage(f"sqlite:///{path.as_posix()}".replace("{name}", "{{name}}"))
+        url = f"sqlite:///{path.as_posix()}".replace("{name}", "{{name}}")
+        optuna.storages.RDBStorage(url).engine.dispose()
     with open_store(path) as store:
         study = optuna.create_study(study_name="a", storage=store.optuna_storage)
         store.create_study("a", "t.py", [], ENVIRONMENT, Level.BALANCED, Objective.MEMORY)

@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -72,7 +73,7 @@ def test_damage_that_is_found_while_the_daemon_runs_costs_no_other_row(folder):
     """Yesterday's rows are damaged, which the roll-up of what a killed writer left finds."""
     with TelemetryWriter(folder, clock=Clock()) as writer:
         writer.append([frame(at - DAY_S, *[sample()] * 8) for at in range(0, 600, 5)])
-    with sqlite3.connect(folder / "index.db") as connection:
+    with closing(sqlite3.connect(folder / "index.db")) as connection, connection:
         connection.execute("DELETE FROM gpu_minutes")
         connection.execute("DELETE FROM host_minutes")
     connection.close()

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_states_hold_until_they_change_also_over_a_new_start(folder):
 
 
 def index_count(folder, table):
-    with sqlite3.connect(folder / "index.db") as connection:
+    with closing(sqlite3.connect(folder / "index.db")) as connection, connection:
         return connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
 
 
@@ -261,7 +262,7 @@ def test_minutes_that_a_killed_writer_left_are_rolled_up_by_the_next(folder):
     with TelemetryWriter(folder, clock=Clock()) as writer:
         writer.append([frame(at, sample()) for at in range(0, 600, 5)])  # and never tends
     shutil.copytree(folder, killed := folder.with_name("killed"))
-    with sqlite3.connect(killed / "index.db") as connection:
+    with closing(sqlite3.connect(killed / "index.db")) as connection, connection:
         connection.execute("DELETE FROM gpu_minutes")
         connection.execute("DELETE FROM host_minutes")
     connection.close()
@@ -419,7 +420,7 @@ def test_what_is_no_store_is_empty_or_a_sentence(tmp_path):
 @pytest.mark.parametrize("name", ["index.db", "samples-20231114.db"])
 def test_a_newer_store_is_refused_and_left_alone(folder, name):
     stored(folder, frame(0, sample()))
-    with sqlite3.connect(folder / name) as connection:
+    with closing(sqlite3.connect(folder / name)) as connection, connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(StoreError, match=f"{name} was written by a newer gpuadvisor"):
@@ -457,7 +458,7 @@ def test_what_was_acknowledged_survives_a_kill(folder):
         times = {f.time_s - START_S for f in TelemetryReader(folder).frames(0)}
         assert times >= set(range(1, last[0] + 1))
         for path in folder.glob("*.db"):
-            with sqlite3.connect(path) as connection:
+            with closing(sqlite3.connect(path)) as connection, connection:
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             connection.close()
         shutil.rmtree(folder)
@@ -468,7 +469,7 @@ def test_what_was_acknowledged_survives_a_kill(folder):
 
 def test_a_file_without_a_newer_metric_is_read_and_gets_its_column(folder):
     stored(folder, frame(0, sample()))
-    with sqlite3.connect(folder / "samples-20231114.db") as connection:
+    with closing(sqlite3.connect(folder / "samples-20231114.db")) as connection, connection:
         connection.execute("ALTER TABLE gpu_samples DROP COLUMN power_w")
     connection.close()
     reader = TelemetryReader(folder)
@@ -501,7 +502,7 @@ def test_processes_of_a_file_from_before_a_column_are_read_and_gone_on_with(tmp_
     full = replace(frame(0.0, sample()), processes=(process,))
     stored(tmp_path, full)
     (path,) = day_paths(tmp_path, kind=PROCESSES)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("ALTER TABLE processes DROP COLUMN children_cpu_pct")
         connection.execute("ALTER TABLE programs DROP COLUMN by_gpuadvisor")
     connection.close()
