@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.text import Text
+from rich.style import Style as RichStyle
+from rich.text import Span, Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -21,6 +22,7 @@ from textual.widgets import DataTable, Static
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch.cells import Style
 from gpuadvisor.tui.watch.page import Page
+from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL, Look
 from gpuadvisor.tui.watch.watched import Watched
 
 if TYPE_CHECKING:
@@ -228,6 +230,7 @@ class Listed(Page):
         return lambda console: self.tell(key, console)
 
     def _tell(self, text: Text) -> None:
+        text = recoloured(text, LOOKS.get(self.app.theme, TERMINAL))
         static = self.query_one("#about > Static", Static)
         if static.content != text:
             static.update(text)
@@ -259,3 +262,25 @@ def printed(width: int, to: Callable[[Console], None]) -> Text:
     to(Console(file=file, width=width, force_terminal=True, color_system="standard",
                highlight=False, legacy_windows=False))  # fmt: skip
     return Text.from_ansi(file.getvalue())
+
+
+MEANT = {1: Style.ERROR, 2: Style.GOOD, 3: Style.WARNING, 4: Style.LIGHT, 6: Style.ACCENT}
+"""What the terminal's colours stand for in what is printed, by their numbers."""
+
+
+def recoloured(text: Text, look: Look) -> Text:
+    """Return what was printed in the terminal's colours in those of a theme."""
+    if look is TERMINAL:
+        return text
+    made = text.copy()
+    made.spans = [Span(each.start, each.end, _in_look(each.style, look)) for each in text.spans]
+    return made
+
+
+def _in_look(style: str | RichStyle, look: Look) -> str | RichStyle:
+    meant = None
+    if isinstance(style, RichStyle) and style.color is not None:
+        meant = MEANT.get(style.color.number) if style.color.number is not None else None
+    if meant is None or not isinstance(style, RichStyle):
+        return style
+    return RichStyle(bold=style.bold, dim=style.dim) + RichStyle.parse(look.styles[meant])
