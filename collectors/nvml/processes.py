@@ -48,6 +48,8 @@ Listed = dict[int, tuple[str, int | None]]
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+MOST_CPU_PCT = 100.0 * (os.cpu_count() or 1)
+"""All cores of the machine."""
 
 
 class _Stat(NamedTuple):
@@ -58,6 +60,8 @@ class _Stat(NamedTuple):
     began: int
     """Ticks from the machine's start to the process's: with its number, its identity."""
     cpu_ticks: int
+    waited_ticks: int
+    """CPU time of the children that it has waited for, and of theirs."""
     host_memory_bytes: int
 
 
@@ -70,8 +74,9 @@ class ProcessFacts:
         """What was read last, and the fields of a GpuProcess that do not change while it lives."""
         self._now: dict[int, dict[str, Any]] = {}
         """All that is known of the processes of this round: one may be on every GPU."""
-        self._children: dict[int, dict[int, _Stat]] = {}
-        """What was read last of the descendants of each process."""
+        self._children: dict[int, tuple[float, int]] = {}
+        """When the descendants of each process were read last, and what CPU time they had taken in
+        all, in ticks."""
         self._booted_s: float | None = None
         """When the machine started, as it is told in this round."""
         self._users: dict[int, str] = {}
@@ -124,13 +129,13 @@ class ProcessFacts:
             **lasting,
             "cpu_pct": cpu_pct,
             "host_memory_bytes": stat.host_memory_bytes,
-            "children_cpu_pct": self._children_cpu_pct(pid),
+            "children_cpu_pct": self._children_cpu_pct(pid, stat),
         }
 
-    def _children_cpu_pct(self, pid: int) -> float | None:
+    def _children_cpu_pct(self, pid: int, parent: _Stat) -> float | None:
         """Return the CPU time of descendants without GPU memory, in percent of a core; None at
-        first, and where the kernel does not list children. A new one counts from its second
-        reading on."""
+        first, and where the kernel does not list children. What one took that has ended is in what
+        its parent has waited for, so the workers of a short epoch count as well."""
         found: dict[int, _Stat] = {}
         above = [pid]
         while above and len(found) < MOST_CHILDREN:
@@ -142,17 +147,14 @@ class ProcessFacts:
                 if stat is not None:
                     found[child] = stat
                     above.append(child)
+        ticks = parent.waited_ticks + sum(e.cpu_ticks + e.waited_ticks for e in found.values())
         before = self._children.get(pid)
-        self._children[pid] = found
-        if before is None:
+        self._children[pid] = parent.read_s, ticks
+        if before is None or parent.read_s <= before[0]:
             return None
-        used = 0.0
-        for child, now in found.items():
-            was = before.get(child)
-            if was is not None and was.began == now.began and now.read_s > was.read_s:
-                ticks = now.cpu_ticks - was.cpu_ticks
-                used += 100 * ticks / _TICKS_PER_S / (now.read_s - was.read_s)
-        return used
+        # One that nobody waits for takes its time with it, and one of the GPU's adds all it had.
+        used = 100 * (ticks - before[1]) / _TICKS_PER_S / (parent.read_s - before[0])
+        return min(max(used, 0.0), MOST_CPU_PCT)
 
     def _lasting(self, pid: int) -> dict[str, Any] | None:
         named, _, rest = _read(pid, "stat").rpartition(b")")
@@ -222,10 +224,11 @@ def _stat(pid: int) -> _Stat | None:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - once a process
             # The name, the second field, may hold anything; the third comes after its bracket.
             fields = file.read(4096).rpartition(b")")[2].split()
-        ticks, began, pages = int(fields[11]) + int(fields[12]), int(fields[19]), int(fields[21])
+        own, waited = (int(fields[at]) + int(fields[at + 1]) for at in (11, 13))
+        began, pages = int(fields[19]), int(fields[21])
     except (OSError, ValueError, IndexError):
         return None
-    return _Stat(time.monotonic(), began, ticks, pages * _PAGE_BYTES)
+    return _Stat(time.monotonic(), began, own, waited, pages * _PAGE_BYTES)
 
 
 def _children(pid: int) -> list[int] | None:

@@ -84,10 +84,11 @@ def why(state: WatchState, gpu: Gpu) -> Why:
     if unreadable is not None:
         return unreadable
     work = _Work(state, gpu)
-    found = _broken(state, gpu) or _left(work) or _held(work) or _idle(work) or _waits(work)
-    found = found or _few_sms(work) or _partitioned(work)
-    warned = None if found else _warned(state, gpu)
-    return found or warned or _unsettled(work) or _well(work)
+    held = _held(work)
+    costly = held if held is not None and held.rank == HELD else None
+    found = _broken(state, gpu) or _left(work) or costly or _idle(work) or _waits(work)
+    found = found or _few_sms(work) or _partitioned(work) or _warned(state, gpu)
+    return found or _unsettled(work) or held or _well(work)
 
 
 class _Work:
@@ -309,7 +310,7 @@ def _at_work(work: _Work) -> tuple[Readings, bool]:
     again and again, and that is how it works: then all since its first pause, which may have been
     its start; of one that has not paused yet, all.
     """
-    stretches = _stretches(work)
+    stretches = [each[1:] or each for each in _stretches(work)]  # the first saw less than all
     long = [each for each in stretches if len(each) >= LEAST_READINGS]
     if long:
         return [reading for each in long for reading in each], len(long) > 1

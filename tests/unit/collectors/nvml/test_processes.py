@@ -174,6 +174,31 @@ def test_the_cpu_time_of_children_without_gpu_memory_is_known_and_who_started_it
     assert ProcessFacts().describe(FIRST, os.getpid(), "compute", 1, None).by_gpuadvisor is False
 
 
+def test_the_cpu_time_of_children_that_have_ended_since_is_known(tmp_path):
+    """As of the workers of an epoch that is shorter than the time between two lists."""
+    spin = "import time\nwhile time.process_time() < 0.3: pass"
+    parent = (
+        "import subprocess, sys\nfor line in sys.stdin:\n"
+        f" subprocess.run([sys.executable, '-c', {spin!r}])\n print('done', flush=True)"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", parent], **pipes) as p:
+        facts, told = ProcessFacts(), []
+        for _ in range(3):
+            told.append(facts.describe(FIRST, p.pid, "compute", 1, None).children_cpu_pct)
+            facts.forget_others({p.pid})
+            if len(told) > 1:
+                time.sleep(0.01)  # some time must have passed, whatever was used in it
+                continue
+            p.stdin.write("\n")
+            p.stdin.flush()
+            p.stdout.readline()
+        p.stdin.close()
+    assert told[0] is None
+    assert told[1] > 0  # no child lives any more
+    assert told[2] == 0  # and none has lived since
+
+
 def proc_of(folder, **opened):
     """A folder like /proc, with the device files that each process has open."""
     for name, files in opened.items():

@@ -133,10 +133,10 @@ def test_what_held_an_idle_gpu_costs_nothing():
 
 
 def test_half_of_the_time_without_kernels_is_half_of_the_time():
-    halves = [sample(gpu_utilization_pct=54 * (n % 2) + 27) for n in range(40)]
+    halves = [sample(gpu_utilization_pct=54 * (n % 2) + 28) for n in range(41)]
     text = sentence(*halves, processes=(of(),))
     assert re.fullmatch(
-        r"no kernel ran 46 % of the time since \d\d:\d\d: it waits for data or its host, which"
+        r"no kernel ran 45 % of the time since \d\d:\d\d: it waits for data or its host, which"
         r" costs up to that much",
         text,
     )
@@ -178,6 +178,11 @@ SPINS = (of(cpu_pct=100.0, children_cpu_pct=0.0, started_s=START_S),)
         # And while it evaluates.
         (
             [*WORKS_HARD * 60, *[IDLE] * 17],
+            "no kernel ran for 10 s, where its process keeps 1.0 CPU cores busy",
+        ),
+        # It was at a limit that cost nothing, and is not at it now.
+        (
+            [*[sample(**{**CAPPED, "sm_clock_mhz": 1975})] * 30, *[IDLE] * 12],
             "no kernel ran for 10 s, where its process keeps 1.0 CPU cores busy",
         ),
         # It has not run anything yet, and its process works.
