@@ -27,8 +27,9 @@ on each, and loop. [own]"""
 SATURATING = 2.5
 """Multiprocessors that one can stand for where the memory is the limit: about two fifths of them
 are enough to reach its bandwidth. [own]"""
-MOST_AT_ONCE = 1.2
-"""Most kernels that run at once on average: with more, others may fill the rest. [own]"""
+AT_ONCE = 1.2
+"""Kernels that run at once on average, from which on others may fill the rest: then the blocks of
+the largest of them, as often as so many run, must not be enough either. [own]"""
 MOST_WAITING = 0.5
 """Largest share of a kernel's time in which it may have waited for pages of managed memory: with
 more it is these that it takes its time for, however many blocks it has. [own]"""
@@ -49,13 +50,17 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     total = sum(each.time_ns for each in found)
     if not count or not total:
         return
-    if uses.time_ns > MOST_AT_ONCE * facts.work.intervals(uses.rows).total_ns:
+    at_once = uses.time_ns / max(facts.work.intervals(uses.rows).total_ns, 1)
+    at_once = at_once if at_once > AT_ONCE else 1.0
+    if at_once > 1 and at_once * max(each.blocks for whole in found for each in whole.launches) >= (
+        count
+    ):
         return
     converts = bool(uses.of("layout"))
     for whole in found:
         if converts and NORMALIZES_NCHW.search(whole.name):
             continue  # which is the layout's fault
-        few = (PERSISTENT if whole.is_library else 1.0) * count
+        few = (PERSISTENT if whole.is_library else 1.0) * count / at_once
         each = whole.of(partial(_is_small, most_blocks=few))
         share = each.time_ns / total if each is not None else 0.0
         if each is None or share < LEAST_SHARE:
@@ -65,7 +70,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         threads = each.launches[0].threads
         number = f"{blocks:,} block{'' if blocks == 1 else 's'}" + ("" if alike else " or so")
         size = f"{threads:,} thread{'' if threads == 1 else 's'}"
-        filled = [launch.blocks / count for launch in each.launches]
+        filled = [at_once * launch.blocks / count for launch in each.launches]
         low = each.mean([max(1 - SATURATING * part, 0.0) for part in filled])
         high = each.mean([max(1 - part, 0.0) for part in filled])
         rows = each.rows(facts.profile, uses.rows_of(each.name))

@@ -2,7 +2,9 @@
 
 A sample says at which instruction a warp was and why it issued nothing then. Instructions have a
 line where the kernel was compiled with `-lineinfo`; else the instruction itself is the place. The
-samples of all launches of a name that were captured count together.
+samples of all launches of a name that were captured count together. A report may have the samples
+of some reasons only: shares are of all that were taken, and where nothing tells how many these are,
+there is none.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.rules.facts.unit_levels import WAITS
@@ -22,6 +26,10 @@ MOST_SITES = 5
 LEAST_SHARE = 0.05
 """Share of a kernel's samples from which on a place is named: the low end of what is known of it.
 [own]"""
+TAKEN = "smsp__pcsamp_sample_count"
+"""Metric of a launch: how many samples were taken, whatever of them was kept."""
+_KEPT = "smsp__pcsamp_warps_issue_stalled_"
+"""How the metrics of a launch begin that count the samples of one reason."""
 _NORMAL = 1.96
 """Standard deviations of a normal distribution within which 95 % of it lie."""
 
@@ -76,11 +84,37 @@ def kernel_stalls(profile: Profile) -> Mapping[str, KernelStalls]:
         if 0 <= kernel < len(names) and samples > 0:
             place = texts[line], "" if texts[line] else texts[instruction], texts[reason]
             found[texts[names[kernel]]][place] += samples
-    return {name: _of_kernel(name, places) for name, places in found.items()}
+    taken = _taken(profile)
+    return {
+        name: _of_kernel(name, places, total)
+        for name, places in found.items()
+        if (total := taken.get(name, sum(places.values()))) is not None
+    }
 
 
-def _of_kernel(name: str, places: Mapping[tuple[str, str, str], int]) -> KernelStalls:
-    total = sum(places.values())
+def _taken(profile: Profile) -> Mapping[str, int | None]:
+    """Return how many samples were taken of kernels whose report has those of some reasons only, by
+    their names; None where nothing tells it."""
+    texts = profile.header.texts
+    reasons = {number for number, text in enumerate(texts) if text.startswith(_KEPT)}
+    issued = next((each for each in reasons if texts[each] == _KEPT + ISSUED), None)
+    if not reasons or issued is not None:
+        return {}
+    columns = profile.columns("metrics", ("kernel", "metric", "value"))
+    names = profile.columns("kernels", ("name",))["name"]
+    counts = columns["metric"] == (texts.index(TAKEN) if TAKEN in texts else -1)
+    found: dict[str, int | None] = {}
+    for kernel in np.unique(columns["kernel"][np.isin(columns["metric"], list(reasons))]).tolist():
+        values = columns["value"][counts & (columns["kernel"] == kernel)]
+        name = texts[names[kernel]]
+        before = found.get(name, 0)
+        known = len(values) and before is not None
+        found[name] = int(values[0]) + (before or 0) if known else None
+    return found
+
+
+def _of_kernel(name: str, places: Mapping[tuple[str, str, str], int], total: int) -> KernelStalls:
+    total = max(total, sum(places.values()))
     sites = [
         StallSite(line, instruction, reason, samples, samples / total, *_interval(samples, total))
         for (line, instruction, reason), samples in places.items()

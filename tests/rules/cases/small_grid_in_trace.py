@@ -20,14 +20,14 @@ def beside_copies():
     return timeline(made)
 
 
-def beside_others():
+def beside_others(blocks):
     """Four streams at a time."""
     made = Made()
     for number in range(20):
         for stream in range(4):
             runs = (100 + 100 * number, 90)
             call = (10 + 20 * number + 5 * stream, 4)
-            made.launched("reduce_rows", call, runs, stream=stream, **grid(16))
+            made.launched("reduce_rows", call, runs, stream=stream, **grid(blocks))
     return timeline(made)
 
 
@@ -46,6 +46,7 @@ def faulting(first, every, lasts=600):
 FIRES = {
     "pages move seldom in it": lambda: faulting(5, 300),
     "beside copies": beside_copies,
+    "four at a time, which have half of it": lambda: beside_others(16),
     "an eighth of the GPU": lambda: queued([K("reduce_rows", 200, more=grid(16))] * 9),
     "one launch of two, hidden in the mean of both": lambda: queued(
         [K("reduce_rows", 2000, more=grid(1)), K("reduce_rows", 200, more=grid(900_000))] * 9
@@ -62,7 +63,7 @@ SILENT = {
     "a small part of the time": lambda: queued(
         [K("reduce_rows", 50, more=grid(16)), K("other", 600, more=grid(999))] * 9
     ),
-    "beside others": beside_others,
+    "four at a time, which fill it": lambda: beside_others(33),
     "normalisation between conversions": lambda: queued(
         [K(NORMALISE, 200, more=grid(64)), K("void nchwToNhwcKernel<float>(int)", 50)] * 9
     ),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.rules.facts.stalls import LEAST_SHARE, MOST_SITES
+from gpuadvisor.rules.facts.stalls import LEAST_SHARE, MOST_SITES, TAKEN
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 
@@ -46,6 +46,26 @@ def test_few_samples_are_not_named_and_no_more_places_than_one_can_read():
     assert LEAST_SHARE > 0.01
     assert stalls["gemm"].sites == ()
     assert len(stalls["softmax"].sites) == MOST_SITES
+
+
+@pytest.mark.parametrize("taken", [2_000, None])
+def test_a_report_with_some_reasons_has_shares_of_all_samples_or_none(taken):
+    """Where only branches were kept, 100 of 2,000 samples are not "100 % for branches"."""
+    profile = Made()
+    profile.row("kernels", name="gemm", device=0, duration_ns=1000)
+    kept = "smsp__pcsamp_warps_issue_stalled_branch_resolving"
+    told = {kept: 150} if taken is None else {kept: 150, TAKEN: taken}
+    for metric, value in told.items():
+        profile.row("metrics", kernel=0, metric=metric, value=value, unit="")
+    for line, count in (("a.cu:1", 140), ("a.cu:2", 10)):
+        profile.row("stalls", kernel=0, reason="branch_resolving", samples=count, line=line)
+    stalls = Facts(profile.profile(source="ncu")).kernel_stalls
+    if taken is None:
+        assert stalls == {}
+        return
+    assert stalls["gemm"].samples == taken
+    (site,) = stalls["gemm"].sites
+    assert (site.line, site.share) == ("a.cu:1", 0.07)
 
 
 @pytest.mark.parametrize(
