@@ -31,6 +31,8 @@ class Evidence:
     """Facts of the profiles of all ranks of the same run, this one among them."""
     telemetry: TelemetryWindow | None = None
     """Telemetry of the time of the run."""
+    no_telemetry: str | None = None
+    """Why there is none, in words, where a daemon recorded before and after; else None."""
     measured: Measurement | None = None
     """What the harness saw of the script."""
     ceilings: Ceilings | None = None

@@ -2,7 +2,8 @@
 
 A rule names its needs; where one is missing the rule says nothing, and the diagnosis says how to
 measure it. Missing is also what contradicts itself: a trace with calls that copy and without any
-copy was recorded without copies, and its idle time is none.
+copy was recorded without copies, and its idle time is none. What was recorded and did not happen is
+not missing: a rule looks at no copies, and finds nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.profile import Direction, Range
+from gpuadvisor.domain.telemetry import State
 from gpuadvisor.rules.evidence import Evidence
 
 if TYPE_CHECKING:  # they load numpy, which the daemon does without
@@ -21,8 +23,11 @@ Missing = Callable[[Evidence], str | None]
 """Returns why something is missing, in words; None where it is there."""
 
 WITH_PROFILE = "gpuadvisor profile SCRIPT"
+WITH_STEPS = "gpuadvisor profile SCRIPT (which marks its steps)"
 WITH_COUNTERS = "gpuadvisor profile --ncu SCRIPT"
 WITH_DAEMON = "gpuadvisor daemon start (then record some seconds)"
+WITH_MORE_SECONDS = "record some seconds (the daemon runs)"
+NOT_ON_THIS_GPU = "not on this GPU"
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,14 @@ class Requirement:
     """How to measure it: a command, with words in brackets where it needs some."""
     of_pytorch: bool = False
     """Whether only programs of PyTorch have it, however they are recorded."""
+    other_way: Callable[[Evidence], str | None] | None = None
+    """Returns another way, where what is known of the run tells that the usual one leads nowhere;
+    None where that leads somewhere."""
+
+    def way(self, evidence: Evidence) -> str:
+        """Return how to measure it in another run like this one."""
+        other = None if self.other_way is None else self.other_way(evidence)
+        return other or self.how
 
 
 _OF_PYTORCH = ("operators", "memory")
@@ -60,8 +73,9 @@ def table(name: str, how: str = WITH_PROFILE) -> Requirement:
     """Require a table of the profile, or of one of its columns (`table.column`)."""
 
     def missing(facts: Facts) -> str | None:
-        told = facts.profile.header.not_measured.get(name)
-        return told or (None if facts.profile.rows(name.partition(".")[0]) else f"no {name}")
+        told, of = facts.profile.header.not_measured, name.partition(".")[0]
+        why = told.get(name, told.get(of))
+        return why or (None if facts.profile.rows(of) else f"no {name}")
 
     return _of_profile(missing, how, name.partition(".")[0] in _OF_PYTORCH)
 
@@ -69,27 +83,44 @@ def table(name: str, how: str = WITH_PROFILE) -> Requirement:
 def sampled(*metrics: str) -> Requirement:
     """Require telemetry, by our names of metrics, of at least one GPU."""
 
+    def absent(evidence: Evidence) -> str | None:
+        gpus = () if evidence.telemetry is None else evidence.telemetry.gpus
+        if not gpus or any(all(name in gpu.series for name in metrics) for gpu in gpus):
+            return None
+        never = (name for name in metrics if not any(name in gpu.series for gpu in gpus))
+        return next(never, metrics[-1])
+
     def missing(evidence: Evidence) -> str | None:
         if evidence.telemetry is None:
-            return "there is no telemetry of that time"
-        for gpu in evidence.telemetry.gpus:
-            if all(name in gpu.series for name in metrics):
-                return None
-        absent = next(
-            name
-            for name in metrics
-            if not any(name in gpu.series for gpu in evidence.telemetry.gpus) or name == metrics[-1]
-        )
-        return f"telemetry has no {absent}"
+            return _no_telemetry(evidence)
+        name = absent(evidence)
+        return None if name is None else f"telemetry has no {name}"
 
-    return Requirement(missing, WITH_DAEMON)
+    def other_way(evidence: Evidence) -> str | None:
+        name = absent(evidence)
+        if name is None or evidence.telemetry is None:
+            return _more_seconds(evidence)
+        told = [gpu.unavailable.get(name) for gpu in evidence.telemetry.gpus]
+        if all(each is not None and each.state is State.NOT_SUPPORTED for each in told):
+            return NOT_ON_THIS_GPU
+        return WITH_MORE_SECONDS if None in told else None
+
+    return Requirement(missing, WITH_DAEMON, other_way=other_way)
+
+
+def _no_telemetry(evidence: Evidence) -> str:
+    return evidence.no_telemetry or "there is no telemetry of that time"
+
+
+def _more_seconds(evidence: Evidence) -> str | None:
+    """Return what is left to do where a daemon was running all the time."""
+    return WITH_MORE_SECONDS if evidence.no_telemetry else None
 
 
 TELEMETRY = Requirement(
-    lambda evidence: (
-        None if evidence.telemetry is not None else "there is no telemetry of that time"
-    ),
+    lambda evidence: None if evidence.telemetry is not None else _no_telemetry(evidence),
     WITH_DAEMON,
+    other_way=_more_seconds,
 )
 """Telemetry of some GPU, whatever of it could be read."""
 
@@ -98,11 +129,13 @@ def _lacks_processes(evidence: Evidence) -> str | None:
     telemetry = evidence.telemetry
     if telemetry is not None and any(gpu.processes is not None for gpu in telemetry.gpus):
         return None
+    if telemetry is None and evidence.no_telemetry:
+        return evidence.no_telemetry
     withheld = None if telemetry is None else telemetry.withheld
     return withheld.rstrip(".") if withheld else "it is not known which processes used the GPU"
 
 
-PROCESSES = Requirement(_lacks_processes, WITH_DAEMON)
+PROCESSES = Requirement(_lacks_processes, WITH_DAEMON, other_way=_more_seconds)
 """Processes on GPUs, as the driver lists them."""
 
 
@@ -116,7 +149,10 @@ def either(*choices: tuple[Requirement, ...]) -> Requirement:
         ]
         return None if None in lacks else lacks[0]
 
-    return Requirement(missing, choices[0][0].how)
+    first = choices[0]
+    return Requirement(
+        missing, first[0].how, any(need.of_pytorch for need in first), first[0].other_way
+    )
 
 
 def _lacks_kernels(facts: Facts) -> str | None:
@@ -173,8 +209,9 @@ def _lacks_ranges(facts: Facts) -> str | None:
     return told or (None if kinds - {Range.SYSTEM} else "no ranges")
 
 
-RANGES = _of_profile(_lacks_ranges)
-"""Ranges that were marked, DataLoaders' waiting among them."""
+RANGES = _of_profile(_lacks_ranges, of_pytorch=True)
+"""Ranges that were marked, DataLoaders' waiting among them: what rules look for in them is what
+PyTorch marks."""
 
 
 def _lacks_cpu_steps(facts: Facts) -> str | None:
@@ -195,22 +232,46 @@ HOST_RANGES = _of_profile(_lacks_host_ranges)
 """Ranges of the host: where PyTorch marks none, waits for data cannot be told from other work."""
 COPY_SIZES = _of_profile(lambda facts: facts.profile.header.not_measured.get("copies.bytes"))
 """The sizes of copies, if there are any."""
-COPIES = fact("copies")
+
+
+def _lacks_copies(facts: Facts) -> str | None:
+    """Return why copies are not known; none at all is known where their calls would have been."""
+    if facts.profile.rows("copies"):
+        return None
+    told = facts.profile.header.not_measured.get("copies")
+    if told is None and facts.calls_that_copy:
+        return "calls that copy were recorded, but not the copies"
+    return told or (None if facts.profile.rows("calls") else facts.not_measured.get("copies"))
+
+
+COPIES = _of_profile(_lacks_copies)
+"""Copies, or that there were none."""
 COPIES_ALONE = _of_profile(lambda facts: "kernels ran besides" if facts.work.kernels else None)
 """A timeline without any kernel: of a program that only copies."""
 OPERATORS = fact("operators")
 """Operators of the framework."""
 SHAPES = table("operators.shapes")
-STEPS = _of_profile(lambda facts: None if facts.steps is not None else "no steps were recorded")
+STEPS = _of_profile(
+    lambda facts: None if facts.steps is not None else "no steps were recorded", WITH_STEPS
+)
 MEMORY = fact("memory")
 """Allocations and releases, with totals."""
 LAUNCH_SHAPES = table("kernels.registers")
 """Grid, block, registers and shared memory of each kernel."""
 COMMUNICATION = fact("communication")
+
+
+def _lacks_ranks(evidence: Evidence) -> str | None:
+    """A run of one rank that never communicates has none that it waits for."""
+    facts = evidence.known_facts
+    if evidence.together is not None:
+        return None
+    is_alone = (facts.profile.header.world_size or 1) == 1
+    return None if is_alone and not facts.communication else "there is a profile of one rank only"
+
+
 RANKS = Requirement(
-    lambda evidence: (
-        None if evidence.together is not None else "there is a profile of one rank only"
-    ),
+    _lacks_ranks,
     "gpuadvisor import FOLDER (with a trace of each rank)",
 )
 SCRIPT = Requirement(

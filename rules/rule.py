@@ -119,5 +119,5 @@ class Loaded:
         for need in self.rule.needs:
             why = need.missing(evidence)
             if why is not None:
-                return why, need.how
+                return why, need.way(evidence)
         return None

@@ -11,6 +11,7 @@ from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import Event
 from gpuadvisor.daemon.sources import window_of_store
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.domain.profile import DeviceLimits, Header, Recording
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.errors import StoreError
@@ -26,6 +27,8 @@ from gpuadvisor.storage.profiles.stored import StoredProfile
 
 MOST_RANKS = 64
 """Ranks whose profiles are read: each costs memory, and a straggler shows among so many. [own]"""
+BETWEEN_POLLS_S = 2 * SamplingInterval.NORMAL.period_s
+"""Longest time between two polls of a daemon that runs: twice the usual one."""
 _TORCH = re.compile(r"torch (\d[\w.+]*)")
 
 
@@ -42,10 +45,12 @@ def evidence_of(
     own = resolved.profile
     every = ranks if own in ranks else (*ranks, own)
     found = tuple(facts_of_ranks(every, ceilings, whole=whole))
+    telemetry, why = telemetry_of(header)
     return Evidence(
         found[every.index(own)],
         found[: len(ranks)],
-        telemetry_of(header),
+        telemetry,
+        why,
         measured,
         ceilings,
         environment(header),
@@ -91,15 +96,27 @@ def environment(header: Header) -> Mapping[str, str]:
     return found
 
 
-def telemetry_of(header: Header) -> TelemetryWindow | None:
-    """Return what telemetry was stored of the time and the GPUs of a profile."""
+def telemetry_of(header: Header) -> tuple[TelemetryWindow | None, str | None]:
+    """Return what telemetry was stored of the time and the GPUs of a profile; and why there is none
+    of it, where a daemon polled these GPUs just before."""
     if header.begin_unix_ns is None or header.duration_ns <= 0:
-        return None
-    begin_s = header.begin_unix_ns / 1e9
+        return None, None
+    begin_s, lasted_s = header.begin_unix_ns / 1e9, header.duration_ns / 1e9
     try:
-        window = window_of_store(begin_s, begin_s + header.duration_ns / 1e9)
+        window = _window_here(header, begin_s, begin_s + lasted_s)
+        if window is not None or lasted_s > BETWEEN_POLLS_S:
+            return window, None
+        before = _window_here(header, begin_s - BETWEEN_POLLS_S, begin_s)
     except StoreError:  # a trace can be looked at without a store
-        return None
+        return None, None
+    if before is None:
+        return None, None
+    return None, f"no poll of the daemon fell into the {1e3 * lasted_s:.3g} ms that were recorded"
+
+
+def _window_here(header: Header, begin_s: float, end_s: float) -> TelemetryWindow | None:
+    """Return the telemetry of a time; None where it is not of the GPUs that a profile is of."""
+    window = window_of_store(begin_s, end_s)
     if window is None:
         return None
     here = {each.gpu.uuid for each in window.gpus} | {each.gpu.name for each in window.gpus}
@@ -111,8 +128,13 @@ def of_other_rank(evidence: Evidence, place: int) -> Evidence:
     """Return what is known of another rank of the same run, by its place among them."""
     facts = evidence.ranks[place]
     header = facts.profile.header
+    telemetry, why = telemetry_of(header)
     return replace(
-        evidence, facts=facts, telemetry=telemetry_of(header), environment=environment(header)
+        evidence,
+        facts=facts,
+        telemetry=telemetry,
+        no_telemetry=why,
+        environment=environment(header),
     )
 
 

@@ -87,9 +87,9 @@ def what_to_fix(report: DiagnosisReport) -> Iterator[Block]:
         columns = (
             Column("What is missing", lambda row: row[0][:_LONGEST]),
             Column("Rules", lambda row: Code(", ".join(row[1])), left=True),
-            Column("How to measure it", lambda row: Code(wording.way(report, row[2])), left=True),
+            Column("How to measure it", lambda row: Code(row[2]), left=True),
         )
-        title = f"What {len(report.diagnosis.not_measured)} rules could not look at"
+        title = f"What {len(report.not_measured)} rules could not look at"
         yield Folded(title, [Table(missing, columns, "words")])
     for rule, why in report.diagnosis.failed:
         yield Paragraph(f"The rule {rule} failed: {why}")
@@ -215,8 +215,7 @@ def _not_measured(report: DiagnosisReport, everything: bool) -> Iterator[Line]:
     count = figures.count(len(report.diagnosis.not_measured), "rule")
     yield Line("")
     yield Line(f"Not measured, so not known ({count} could not look):", "bold")
-    for way, rules in report.ways_to_measure.items():
-        how = wording.way(report, way)
+    for how, rules in report.ways_to_measure.items():
         if everything:
             yield Line(f"{how}:", margin=_MARGIN)
             for why, names in wording.by_reason(rules).items():

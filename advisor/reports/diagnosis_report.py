@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+import numpy as np
 
 from gpuadvisor.domain.finding import Diagnosis, Finding, NotMeasured
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.requirements import WITH_COUNTERS, WITH_PROFILE, WITH_STEPS
 from gpuadvisor.rules.rule import Loaded
 
 ONLY_PYTORCH = "only of programs of PyTorch"
 """Stands for how to measure what a program that is none of PyTorch does not have."""
+_WITH_TIMELINE = (
+    "nsys profile --trace=cuda,nvtx -o timeline PROGRAM (then gpuadvisor diagnose"
+    " timeline.nsys-rep)"
+)
+WAYS_OF_PROGRAM = {
+    WITH_PROFILE: _WITH_TIMELINE,
+    WITH_STEPS: f"an NVTX range around each step, and {_WITH_TIMELINE}",
+    WITH_COUNTERS: "ncu --set full -o counted PROGRAM (then gpuadvisor diagnose counted.ncu-rep)",
+}
+"""How to measure something of a program that need be no Python script, in place of gpuadvisor's
+command for a script."""
+_OF_GPUS = re.compile(r"aten::_?(cudnn|miopen)_(?!is_acceptable)\w+")
+"""Names of PyTorch's operators that only a GPU runs. That cuDNN accepts something is asked on a CPU
+as well."""
 MOST_AT_TOP = 3
 """Findings at the top: who reads more than three does none of them."""
 
@@ -76,14 +95,43 @@ class DiagnosisReport:
             return False
         return not self.profile.facts.has_pytorchs_names
 
+    @property
+    def script_words(self) -> str:
+        """The script as one names it to gpuadvisor, `SCRIPT` where it is not known."""
+        if not self.script:
+            return "SCRIPT"
+        own, dashes, rest = script_parts(self.script)
+        return shlex.join([*own, *dashes, *rest])
+
+    @cached_property
+    def not_measured(self) -> tuple[NotMeasured, ...]:
+        """What could not be looked at, each with the command that measures it for this program."""
+        needs = {rule.name: rule.rule.needs for rule in self.rules if self.is_of_program}
+        found = []
+        for each in self.diagnosis.not_measured:
+            never = any(need.of_pytorch for need in needs.get(each.rule, ()))
+            found.append(replace(each, how=ONLY_PYTORCH if never else self._way(each.how)))
+        return tuple(found)
+
+    def _way(self, how: str) -> str:
+        if self.is_of_program:
+            return WAYS_OF_PROGRAM.get(how, how)
+        command = how.replace("SCRIPT", self.script_words)
+        profile = self.profile
+        if profile is None or profile.facts.time_breakdowns or self.source != "kineto":
+            return command
+        if operator_of_gpus(profile.facts):
+            return command
+        # Where nothing ran on a GPU the same command would tell as little again.
+        is_own = command.startswith("gpuadvisor ")
+        return f"on a machine with a GPU, {command}" if is_own else command
+
     @cached_property
     def ways_to_measure(self) -> Mapping[str, tuple[NotMeasured, ...]]:
         """How to measure something to what could be known then; what tells most first."""
         found: dict[str, list[NotMeasured]] = {}
-        needs = {rule.name: rule.rule.needs for rule in self.rules if self.is_of_program}
-        for each in self.diagnosis.not_measured:
-            never = any(need.of_pytorch for need in needs.get(each.rule, ()))
-            found.setdefault(ONLY_PYTORCH if never else each.how, []).append(each)
+        for each in self.not_measured:
+            found.setdefault(each.how, []).append(each)
         ordered = sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
         return {how: tuple(each) for how, each in ordered}
 
@@ -117,3 +165,17 @@ def of_profile(profile: ProfileReport) -> DiagnosisReport | None:
 def matters(finding: Finding) -> bool:
     """Return whether a finding is something to fix, rather than to know."""
     return finding.severity.rank >= Severity.NOTICE.rank
+
+
+def script_parts(script: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the script's name, `--` where it has arguments of its own, and these."""
+    own = 2 if script[0] == "-m" else 1
+    rest = list(script[own:])
+    return list(script[:own]), ["--"] if rest else [], rest
+
+
+def operator_of_gpus(facts: Facts) -> str:
+    """Return an operator that ran and that only a GPU runs; empty where there is none."""
+    named = np.unique(facts.profile.columns("operators", ("name",))["name"]).tolist()
+    texts = facts.profile.header.texts
+    return next((texts[name] for name in named if _OF_GPUS.fullmatch(texts[name])), "")

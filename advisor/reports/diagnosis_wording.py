@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
-
-import numpy as np
 
 from gpuadvisor.domain.finding import (
     Finding,
@@ -21,15 +18,18 @@ from gpuadvisor.reports import (
     idle_wording,
     profile_wording,
 )
-from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
+from gpuadvisor.reports.diagnosis_report import (
+    MOST_AT_TOP,
+    DiagnosisReport,
+    operator_of_gpus,
+    script_parts,
+)
 from gpuadvisor.reports.finding_wording import LEAST_GAIN, amount, sentence, worth
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.steps import StepSource
-from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import FILLED
-from gpuadvisor.rules.requirements import WITH_COUNTERS, WITH_PROFILE
 
 SOURCES = {"kineto": "the torch profiler", "nsys": "Nsight Systems", "ncu": "Nsight Compute"}
 
@@ -44,7 +44,7 @@ def subject(report: DiagnosisReport) -> str:
     header = report.profile.facts.profile.header
     parts = [_amount(report.profile)]
     if devices := profile_wording.devices(report.profile):
-        without = "" if _operator_of_gpus(report.profile.facts) else "without a GPU"
+        without = "" if operator_of_gpus(report.profile.facts) else "without a GPU"
         parts.append(f"on {devices}" if devices != "no GPU" else without)
     tool = header.tool or SOURCES.get(header.source, header.source)
     return f"{report.name}: {' '.join(filter(None, parts))}, recorded with {tool}"
@@ -175,25 +175,13 @@ def _without_work(report: DiagnosisReport) -> str:
         return f"{told}, though {made} launched some: they failed, or the recording lacks it"
     if calls := facts.profile.rows("calls"):
         return f"{told}, and none of {figures.count(calls, 'call')} of CUDA launched any"
-    if operator := _operator_of_gpus(facts):
+    if operator := operator_of_gpus(facts):
         return (
             f"{told}, though {operator} ran, which does so on a GPU only: the profiler was not"
             " asked for it (`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`), or could"
             " not"
         )
     return f"{told}, and no call that launches any"
-
-
-_OF_GPUS = re.compile(r"aten::_?(cudnn|miopen)_(?!is_acceptable)\w+")
-"""Names of PyTorch's operators that only a GPU runs. That cuDNN accepts something is asked on a CPU
-as well."""
-
-
-def _operator_of_gpus(facts: Facts) -> str:
-    """Return an operator that ran and that only a GPU runs; empty where there is none."""
-    named = np.unique(facts.profile.columns("operators", ("name",))["name"]).tolist()
-    texts = facts.profile.header.texts
-    return next((texts[name] for name in named if _OF_GPUS.fullmatch(texts[name])), "")
 
 
 def limits(report: DiagnosisReport) -> list[str]:
@@ -226,12 +214,12 @@ def account(report: DiagnosisReport) -> list[str]:
     left = account_wording.idle_without_finding(whole, report.diagnosis)
     if left is not None and facts.fitness.no_idle is None and not is_short:
         ranks_known = report.profile.ranks is not None
-        told = idle_wording.sentences(left, facts, script(report), ranks_known)
+        told = idle_wording.sentences(left, facts, report.script_words, ranks_known)
         words.append(" ".join(told))
     words += account_wording.mostly_moves(whole, report.diagnosis, lambda: facts.copies)
     kernels = account_wording.work_without_finding(whole, report.diagnosis, facts.rooflines)
     if kernels is not None:
-        of_script = script(report) if report.script or report.source == "kineto" else None
+        of_script = report.script_words if report.script or report.source == "kineto" else None
         how = "" if is_short else account_wording.counting(kernels.kernel, of_script)
         words.append(account_wording.work_sentence(kernels, how))
     return words
@@ -274,46 +262,9 @@ def trial(report: DiagnosisReport, finding: Finding) -> tuple[str, str]:
         return "", ""
     first, *others = finding.knobs
     script = report.script or ("SCRIPT",)
-    own, dashes, rest = _parted(script)
+    own, dashes, rest = script_parts(script)
     words = shlex.join(["gpuadvisor", "tune", *own, "--only", first, *dashes, *rest])
     return words, _joined(others, " or ")
-
-
-WAYS_OF_PROGRAM = {
-    WITH_PROFILE: "nsys profile --trace=cuda,nvtx -o timeline PROGRAM (then gpuadvisor diagnose"
-    " timeline.nsys-rep)",
-    WITH_COUNTERS: "ncu --set full -o counted PROGRAM (then gpuadvisor diagnose counted.ncu-rep)",
-}
-"""How to measure something of a program that need be no Python script, in place of gpuadvisor's
-command for a script."""
-
-
-def way(report: DiagnosisReport, how: str) -> str:
-    """Return how to measure something, with the script's name where it is known."""
-    if report.is_of_program:
-        return WAYS_OF_PROGRAM.get(how, how)
-    command = how.replace("SCRIPT", script(report))
-    if report.profile is None or report.profile.facts.time_breakdowns or report.source != "kineto":
-        return command
-    if _operator_of_gpus(report.profile.facts):
-        return command
-    # Where nothing ran on a GPU the same command would tell as little again.
-    return f"on a machine with a GPU, {command}" if command.startswith("gpuadvisor ") else command
-
-
-def script(report: DiagnosisReport) -> str:
-    """Return the script as one names it to gpuadvisor, `SCRIPT` where it is not known."""
-    if not report.script:
-        return "SCRIPT"
-    own, dashes, rest = _parted(report.script)
-    return shlex.join([*own, *dashes, *rest])
-
-
-def _parted(script: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """Return the script's name, and its own arguments behind `--`."""
-    own = 2 if script[0] == "-m" else 1
-    rest = list(script[own:])
-    return list(script[:own]), ["--"] if rest else [], rest
 
 
 def more(report: DiagnosisReport) -> str:

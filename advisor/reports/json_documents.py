@@ -41,6 +41,8 @@ def profile_json(report: ProfileReport) -> Json:
     facts, header = report.facts, report.facts.profile.header
     peaks = report.ceilings.by_quantity if report.ceilings else {}
     queues = () if "queues" in facts.not_measured else facts.queues
+    from gpuadvisor.reports.diagnosis_report import of_profile
+
     return document({
         "schema_version": PROFILE_VERSION,
         "kind": "profile",
@@ -85,7 +87,7 @@ def profile_json(report: ProfileReport) -> Json:
             for idle in (facts.idle if facts.time_breakdowns else ())
             for gap in idle.longest
         ],
-        "diagnosis": report.diagnosis and findings_json(report.diagnosis),
+        "diagnosis": (diagnosed := of_profile(report)) and findings_json(diagnosed),
         "not_measured": facts.not_measured,
         "warnings": [*report.problems, *header.warnings],
     })  # fmt: skip
@@ -235,7 +237,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "version": DIAGNOSIS_VERSION,
         "kind": "diagnosis",
         **fields(report, "profile=stored file? script? source"),
-        **findings_json(report.diagnosis),
+        **findings_json(report),
         "looked_at": report.profile and _looked_at(report.profile.facts),
         "excerpt": report.profile and _excerpt(report.profile.facts),
         "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
@@ -278,14 +280,15 @@ def _stalls(report: DiagnosisReport) -> list[Json]:
     ]
 
 
-def findings_json(diagnosis: Diagnosis) -> Json:
+def findings_json(report: DiagnosisReport) -> Json:
     """Return what the rules say."""
+    diagnosis = report.diagnosis
     together = diagnosis.together_pct
     return {
         "run_ms": diagnosis.run_ms,
         "together_pct": together and fields(together, "low high"),
         "findings": [finding_json(each) for each in diagnosis.findings],
-        "not_measured": rows(diagnosis.not_measured, "rule why how"),
+        "not_measured": rows(report.not_measured, "rule why how"),
         "failed": [{"rule": rule, "error": words} for rule, words in diagnosis.failed],
     }
 

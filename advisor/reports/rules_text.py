@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 KINDS = {
     requirements.WITH_PROFILE: "profile",
+    requirements.WITH_STEPS: "profile",
     requirements.WITH_COUNTERS: "counters",
     requirements.WITH_DAEMON: "telemetry",
     requirements.SCRIPT.how: "script",

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.estimates import span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import pinned
-from gpuadvisor.rules.requirements import COPIES, KERNELS, LAUNCHES, RECURRING, table
+from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, KERNELS, LAUNCHES, RECURRING
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
@@ -17,7 +17,7 @@ LEAST_HIDDEN = 0.5
 """Least share of what is exposed, that a second stream hides: the first copy and the last have
 nothing to hide behind. [own]"""
 
-RULE = Rule(Category.COPY, needs=(KERNELS, LAUNCHES, COPIES, RECURRING, table("copies.bytes")))
+RULE = Rule(Category.COPY, needs=(KERNELS, LAUNCHES, COPIES, RECURRING, COPY_SIZES))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

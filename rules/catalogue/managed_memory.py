@@ -14,7 +14,7 @@ from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
 from gpuadvisor.rules.facts.kernels import limits_of
 from gpuadvisor.rules.facts.migrations import Migrations, migrations
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.requirements import COPIES, table
+from gpuadvisor.rules.requirements import COPIES, COPY_SIZES
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
@@ -33,7 +33,7 @@ at once, and a prefetch up to 2 MiB (nvprof's tables of unified memory in NVIDIA
 for CUDA Beginners", 2017). [own]"""
 _PREFETCHES = re.compile("MemPrefetch")
 
-RULE = Rule(Category.COPY, needs=(COPIES, table("copies.bytes")))
+RULE = Rule(Category.COPY, needs=(COPIES, COPY_SIZES))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

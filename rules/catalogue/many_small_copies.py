@@ -13,7 +13,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import Transfers, small_to_device
 from gpuadvisor.rules.facts.intervals import IntArray, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.requirements import COPIES, IDLE, KERNELS, table
+from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.02
@@ -23,7 +23,7 @@ FEWEST = 50
 LEAST_SAVED = 0.5
 """Least share of the copies' time that is saved: a copy for all of them stays. [own]"""
 
-RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, table("copies.bytes")))
+RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, COPY_SIZES))
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

@@ -19,10 +19,10 @@ from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import (
     COPIES,
     COPIES_ALONE,
+    COPY_SIZES,
     LAUNCHES,
     RECURRING,
     either,
-    table,
 )
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
@@ -43,7 +43,7 @@ UNKNOWN_LINK_FACTOR = 2.0
 
 RULE = Rule(
     Category.COPY,
-    needs=(either((LAUNCHES,), (COPIES_ALONE,)), COPIES, RECURRING, table("copies.bytes")),
+    needs=(either((LAUNCHES,), (COPIES_ALONE,)), COPIES, RECURRING, COPY_SIZES),
     knobs=("pin_memory",),
 )
 

@@ -10,6 +10,7 @@ from gpuadvisor.domain.profile import CallKind, DeviceLimits, Range
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.account_wording import near_bound_ns
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines
+from gpuadvisor.reports.json_documents import diagnosis_json
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle_causes import Cause
@@ -164,14 +165,18 @@ def test_what_would_tell_fits_what_recorded():
     assert "ncu --set full -k my_kernel -c 3 -o counted PROGRAM" in text
 
 
-def advised(source, kernel, **more):
-    """How to measure what is missing in a recording of some launches of a kernel."""
+def diagnosed(source, kernel, **more):
+    """A recording of some launches of a kernel."""
     made = Made()
     for number in range(3):
         made.launched(kernel, (100.0 * number, 5), (100.0 * number + 8, 50))
     profile = made.profile(source=source, devices=(H100,))
     diagnosis = diagnose(Evidence(Facts(profile)), load_rules())
-    found = diagnosis_report(report(profile), diagnosis, rules=load_rules(), **more)
+    return diagnosis_report(report(profile), diagnosis, rules=load_rules(), **more)
+
+
+def advised(found):
+    """How to measure what is missing."""
     text = "\n".join(line.text for line in diagnosis_lines(found))
     return text[text.index("Not measured, so not known") :]
 
@@ -191,7 +196,10 @@ OF_PYTORCH = "void at::native::reduce_kernel<512, 1>(float*)"
     ],
 )
 def test_nobody_is_sent_to_profile_a_program_as_a_python_script(source, kernel, script, of_program):
-    text = advised(source, kernel, script=script)
+    found = diagnosed(source, kernel, script=script)
+    text = advised(found)
+    ways = {each["how"] for each in diagnosis_json(found)["not_measured"]}
+    assert all(f"{each}: " in text for each in ways), "in JSON as in the text"
     assert ("gpuadvisor profile " in text) is not of_program
     assert ("nsys profile --trace=cuda,nvtx -o timeline PROGRAM" in text) is of_program
     assert ("only of programs of PyTorch: " in text) is of_program
