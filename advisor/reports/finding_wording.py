@@ -7,17 +7,15 @@ from gpuadvisor.reports import figures
 from gpuadvisor.rules.engine import SEVERITIES, too_wide
 from gpuadvisor.rules.facts import roofline
 from gpuadvisor.rules.facts.kernel_families import short_name
+from gpuadvisor.rules.facts.window import FILLED
 
 UPPER_BOUND = "At most"
 """How the method of an estimate begins that is an upper bound."""
 LEAST_SAID = 0.05
 """Percent below which a gain is none."""
-LEAST_NAMED = 0.2
-"""Share of a finding from which on an operator is named beside its line: of one with less the name
-tells where a fifth is at most. [own]"""
-LEAST_OF_LINE = 0.05
-"""Share of a finding from which on its line is named: of one with less it tells nothing of the
-other 95 %. [own]"""
+LEAST_NAMED = 1 - FILLED
+"""Share of a finding from which on its line, its operator and the backward pass are named: of one
+with less all but the whole of it comes from elsewhere. Its share stands beside the name."""
 LEAST_GAIN = SEVERITIES[-1][0]
 """Percent from which on a gain is worth a notice."""
 _LONGEST = 200
@@ -46,7 +44,7 @@ def where(finding: Finding) -> str:
 def has_line(finding: Finding) -> bool:
     """Return whether a finding has a source line that tells where it comes from."""
     share = finding.place.source_share if finding.place is not None else 1.0
-    return finding.source is not None and share >= LEAST_OF_LINE
+    return finding.source is not None and share >= LEAST_NAMED
 
 
 def _line(finding: Finding) -> str:

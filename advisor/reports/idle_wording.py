@@ -51,8 +51,9 @@ SAMPLES_OF_PROGRAM = (
 """What would tell more where calls into the operating system were recorded, and take little."""
 NAMED_CALLS = 3
 """Calls into the operating system that a sentence names, at most."""
-LEAST_OF_CALLS = 0.05
-"""Share of the CPU's own time from which on a call into the operating system is named. [own]"""
+LEAST_OF_CALLS = 1 - FILLED
+"""Share of the CPU's own time from which on a call into the operating system is named: with less
+that time is as good as filled by the rest."""
 WAITS_FOR = {
     **dict.fromkeys(("poll", "ppoll", "select", "pselect", "epoll_wait", "epoll_pwait"),
                     "a file, a pipe, a socket, or a time to pass"),

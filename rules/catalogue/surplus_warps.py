@@ -9,8 +9,8 @@ from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, result_of, 
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 MOST_WITH_ACCESS = 0.5
-"""Share of the warps that may access memory, up to which most do not: a grid rounded up to whole
-blocks has a few without work, and one dimension that is twice too large has half. [own]"""
+"""Share of the warps that may access memory, up to which most do not: what "most" means. A grid
+rounded up to whole blocks has a few without work, one dimension that is twice too large half."""
 
 RULE = Rule(
     Category.LARGE_GRID,
@@ -27,7 +27,11 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if not accesses or not warps or too_small(kernel):
         return None
     if kernel.shared_bytes != 0:
-        return None  # its warps may have their results in shared memory, and one of them store
+        # Warps may have their results in shared memory, and one of them store: each such access is
+        # a wavefront or more.
+        if kernel.shared_wavefronts is None:
+            return None
+        accesses += kernel.shared_wavefronts
     share = accesses / warps
     if share > MOST_WITH_ACCESS:
         return None

@@ -17,7 +17,13 @@ def storing(requests, *changes, **shape):
     return kernel(QUIET, NONE_ELSE, {REQUESTS.format("global_op_st"): requests}, *changes, **usual)
 
 
+STATIC = "launch__shared_mem_per_block_static"
+SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+
 FIRES = {
+    "few of them use shared memory": lambda: storing(
+        WARPS / 20, {STATIC: 4096.0, SHARED: WARPS / 8}
+    ),
     "one of twenty stores": lambda: storing(WARPS / 20),
     "some store and others load": lambda: storing(
         WARPS / 8, {REQUESTS.format("global_op_ld"): WARPS / 8}
@@ -31,12 +37,11 @@ SILENT = {
     "textures were not counted": lambda: storing(
         WARPS / 20, {"l1tex__t_requests_pipe_tex_mem_texture.sum": None}
     ),
-    "they meet in shared memory": lambda: storing(
-        WARPS / 20, {"launch__shared_mem_per_block_static": 4096.0}
+    "they meet in shared memory": lambda: storing(WARPS / 20, {STATIC: 4096.0, SHARED: WARPS}),
+    "accesses to shared memory were not counted": lambda: storing(
+        WARPS / 20, {STATIC: 4096.0, SHARED: None}
     ),
-    "shared memory is not told": lambda: storing(
-        WARPS / 20, {"launch__shared_mem_per_block_static": None}
-    ),
+    "shared memory is not told": lambda: storing(WARPS / 20, {STATIC: None, SHARED: None}),
     "nothing is kept at all": lambda: storing(0.0),
     "a launch that is too small": lambda: storing(1.0, grid=4, ms=0.002),
 }

@@ -217,7 +217,7 @@ def test_where_says_how_much_of_it():
     assert finding_wording.comes_from(found) == (
         "module Net_0 (75.0 % of it); range head; aten::mm of 2x3, 3x4 (30.0 % of it)"
     )
-    small = replace(place, operator_share=0.1, module="", region="")
+    small = replace(place, operator_share=0.04, module="", region="")
     assert finding_wording.comes_from(replace(found, place=small)) == ""
 
 
