@@ -14,7 +14,12 @@ from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.render_text import Line, print_lines
 
-_PLACES = {"first": "does it run", "known": "how much its runs differ", "counted": "what it counts"}
+_PLACES = {
+    "first": "does it run",
+    "known": "how much its runs differ",
+    "counted": "what it counts",
+    "again": "does it still run",
+}
 
 
 class ConsoleGateProgress:

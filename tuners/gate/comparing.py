@@ -150,8 +150,8 @@ class Comparing:
 
     def go(self) -> Compared:
         if are_counts(self._metrics):
-            self._look_at_base()
-            return self._count(MOST_COUNTED)
+            looked = self._look_at_base()
+            return looked if isinstance(looked, Compared) else self._count(MOST_COUNTED)
         found, repeated, failures, told = Compared(), 0, 0, ""
         order = orders(self.seed)
         again: bool | None = None
@@ -159,7 +159,10 @@ class Comparing:
         most: int | None = None
         while len(self._pairs) < LOOKS[-1]:
             if most is None and not hurry:
-                most = self._look_at_base()
+                looked = self._look_at_base()
+                if isinstance(looked, Compared):
+                    return looked
+                most = looked
                 counted = self._count(CONFIRMING)
                 if counted.failed is not None or self._is_enough(counted):
                     return counted
@@ -243,13 +246,16 @@ class Comparing:
         waits = any(m.name in self._decisive and not isinstance(m, Counted) for m in self._metrics)
         return counted.verdict is GateVerdict.FAIL and not waits
 
-    def _look_at_base(self) -> int:
+    def _look_at_base(self) -> int | Compared:
         """Run the base alone a few times; return how many disturbed pairs are run again.
 
-        Where most runs are disturbed, to run a pair again would change nothing.
+        Where most runs are disturbed, to run a pair again would change nothing. Where all fail,
+        return that instead.
         """
         runs = self.known or [self.run("base", "known") for _ in range(KNOWN)]
         self.known = [run for run in runs if run.trial.state is TrialState.COMPLETE]
+        if not self.known:
+            return Compared(failed=runs[-1])
         evidence = self._evidence()
         for metric in self._metrics if evidence.base else ():
             if metric.name in self._decisive and (why := metric.lacks(evidence)):

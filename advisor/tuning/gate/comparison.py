@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 from gpuadvisor.collectors.environment import environment
@@ -26,12 +27,13 @@ from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import DependsError
 from gpuadvisor.tuning.gate.in_turns import STARTUP, InTurns
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.gate.runs import GateProgress, Runs
+from gpuadvisor.tuning.gate.runs import AGAIN, GateProgress, Runs
 from gpuadvisor.tuning.gate.setting_up import SetUp, SetUps
 from gpuadvisor.tuning.gate.sides import (
     ReadySide,
     both_places,
     differences,
+    files_in,
     ready,
     settings_of,
 )
@@ -91,6 +93,7 @@ def gates(
         setups = SetUps(above, progress.on_message, cancelled)
         own = {place.folder: str(place.root or place.folder) for place in places}
         roots = tuple(own.values()) if len(own) == 2 else ()
+        tops = [place.root or place.folder for place in places]
         for options in benchmarks:
             try:
                 refuse_contention(device)
@@ -100,7 +103,8 @@ def gates(
                 said = (*notes, *differences(base, head))
                 for note in said:
                     progress.on_message(note)
-                made = _Gate(options, device, base, head, progress, cancelled, said, roots, errors)
+                of = options, device, base, head, progress, cancelled, said, roots, errors, tops
+                made = _Gate(*of)
                 result = made.run(done)
                 yield result if explain is None else made.explained(result, explain)
             except (RefusedError, ScriptError) as error:
@@ -144,8 +148,12 @@ class _Gate:
     """Folders in which nothing is a library, but both versions have their own."""
     errors: GpuErrors
     """What the driver tells of the GPU meanwhile."""
+    tops: Sequence[Path]
+    """Top folders of both sides."""
 
     def __post_init__(self) -> None:
+        self._there = [files_in(top) for top in self.tops]
+        """What both had when they were ready."""
         self._began_s = time.monotonic()
         options, progress, cancelled = self.options, self.progress, self.cancelled
         metrics = chosen(options.metrics, options.only)
@@ -175,11 +183,11 @@ class _Gate:
             self._runs.fork_ahead(self._side("base"), self.own)
         first["head"] = self._run("head", "first")
         if problems := {side: why for side, run in first.items() if (why := run.problem)}:
-            return self._broken(problems)
+            return self._failed(problems)
         self._check_samples(first)
         compared = self._compared(first)
         if compared.failed is not None:
-            return self._broken({compared.failed.side: compared.failed.problem}, compared)
+            return self._failed({compared.failed.side: compared.failed.problem}, compared)
         return self._result(compared.verdict, "", compared)
 
     def _compared(self, first: Mapping[str, GateRun]) -> Compared:
@@ -303,6 +311,36 @@ class _Gate:
             return replace(found, broken="head", output=self._runs.outputs["head"])
         reason = f"{new}, so that there is nothing to compare it with; it runs"
         return self._result(GateVerdict.PASS, reason, Compared())
+
+    def _failed(self, why: Mapping[str, str], compared: Compared | None = None) -> GateResult:
+        """Return what follows where runs failed; RefusedError where it is not the versions' doing.
+
+        It is not where files of the failed one are gone, unless the other one lost the same, as
+        what a script removes itself. Nor where the other version fails, too, by now.
+        """
+        names = dict(zip(SIDES, (self.base.side.name, self.head.side.name), strict=True))
+        now = zip(self._there, self.tops, strict=True)
+        gone = dict(zip(SIDES, (there - files_in(top) for there, top in now), strict=True))
+        for side, other in (SIDES, SIDES[::-1]):
+            lost = sorted(gone[side] - gone[other])
+            if side in why and lost:
+                more = f" and {len(lost) - 1} more files" if lost[1:] else ""
+                raise RefusedError(
+                    f"{names[side]} fails ({why[side]}), but {lost[0]}{more} of its folder "
+                    f"{'are' if more else 'is'} gone since the gate began: whatever removed that, "
+                    "nothing can be compared so; keep it from that, and try again"
+                )
+        side, other = SIDES if "base" in why else SIDES[::-1]
+        last = self._runs.all[-1]
+        if len(why) == 1 and (last.side == side or last.problem):
+            self._runs.end_forks()
+            if problem := self._run(other, AGAIN).problem:
+                raise RefusedError(
+                    f"{names[side]} fails ({why[side]}), but by now so does {names[other]}, which "
+                    f"ran before ({problem}): something besides the versions has changed since the "
+                    "gate began; try again"
+                )
+        return self._broken(why, compared)
 
     def _broken(self, why: Mapping[str, str], compared: Compared | None = None) -> GateResult:
         """Return what follows where a version does not run; ScriptError where neither does."""

@@ -47,6 +47,8 @@ twice as many tell little more: runs differ by 0.2 to 0.8 % on a quiet GPU, and 
 as many windows their variance is a fifth larger where they differ least."""
 MIN_WINDOWS = 6
 """Windows below which how they differ is not known: of eight in 4 s, two may be too long to end."""
+AGAIN = "again"
+"""Place of a run that shows whether a version still works, after the other one failed."""
 OF_GPU = "GPU"
 """Word by which `collectors.load` tells what disturbed the GPU, not the CPU."""
 
@@ -115,7 +117,7 @@ class Runs:
         """Return how much later than usual the next run is measured."""
         if self.only_counts or self._is_in_turns:
             return 0.0
-        apart = ("first", COUNTED)  # they differ anyway
+        apart = ("first", AGAIN, COUNTED)  # they differ anyway
         return self._delay.next_s([run.trial for run in self.all if run.place not in apart])
 
     def fork_ahead(self, base: Side, own: Sequence[str]) -> None:
@@ -293,7 +295,7 @@ class Runs:
         measure_s = self.options.measure_s
         if self.only_counts:
             return COUNTS if self.same_steps else replace(_schedule(measure_s), warmup_s=0.0)
-        if place in ("first", COUNTED):
+        if place in ("first", AGAIN, COUNTED):
             return FIRST
         if place.endswith(SHORT) or self._is_steady:
             measure_s = min(measure_s, SHORT_S)

@@ -163,6 +163,87 @@ def test_the_work_tree_beside_its_commit(gated, head, status, words):
     assert Path("train.py").read_text() == head
 
 
+@pytest.fixture
+def vanishing(machine, monkeypatch):
+    """Have a run find that something was removed, from the given one on; it fails without."""
+
+    def vanishing(number, remove, needs):
+        def run(request, *meters):
+            if len(machine.requests) == number:
+                remove(Path(request.command.folder))
+            if (Path(request.command.folder) / needs).exists():
+                return machine.run(request, *meters)
+            machine.requests.append(request)
+            why = f"ModuleNotFoundError: No module named '{needs}'"
+            return RunOutcome(TrialState.CRASHED, why, None, "Traceback ...", 1.0)
+
+        monkeypatch.setattr(trial_runner, "run_script", run)
+
+    return vanishing
+
+
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_a_file_that_vanished_from_one_version_is_not_that_versions_doing(gated, vanishing, number):
+    commit("", "helper.py")
+    commit("100 1000")
+    write("101 1000")
+    vanishing(number, lambda folder: (folder / "helper.py").unlink(), "helper.py")
+    status, out, err = gated("--base", "HEAD", "--no-turns")
+    assert status == 7, (out, err)
+    assert "but helper.py of its folder is gone since the gate began" in " ".join(err.split())
+    assert git("worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize("number", [1, 7])
+def test_what_vanished_for_both_is_neither_versions_doing(gated, vanishing, tmp_path, number):
+    shared = tmp_path / "shared.py"
+    shared.touch()
+    commit("100 1000")
+    write("101 1000")
+    vanishing(number, lambda folder: shared.unlink(missing_ok=True), shared)
+    status, out, err = gated("--base", "HEAD", "--no-turns")
+    assert status in (3, 7), (out, err)
+    told = " ".join(err.split())
+    assert "something besides the versions has changed" in told or "fails in both" in told
+    assert "broken" not in told
+
+
+def test_a_base_that_fails_from_its_second_run_on(machine, gated, monkeypatch):
+    commit("100 1000")
+    write("101 1000")
+    run = machine.run
+
+    def failing(request, *meters):
+        outcome = run(request, *meters)
+        is_broken = Path(request.command.folder).name == "base" and len(machine.requests) > 2
+        crashed = RunOutcome(TrialState.CRASHED, "it raised OSError", None, "", 1.0)
+        return crashed if is_broken else outcome
+
+    monkeypatch.setattr(trial_runner, "run_script", failing)
+    status, out, _ = gated("--base", "HEAD")
+    assert status == 6
+    assert "HEAD is broken, so there is nothing to compare with" in " ".join(out.split())
+    assert len(machine.requests) == 5  # both once, the base twice, and the head still runs
+
+
+def test_what_a_script_removes_itself_is_no_excuse(machine, gated, monkeypatch):
+    commit("", "scratch.txt")
+    commit("100 1000")
+    write("fails crashed")
+    run = machine.run
+
+    def removing(request, *meters):
+        (Path(request.command.folder) / "scratch.txt").unlink(missing_ok=True)
+        return run(request, *meters)
+
+    monkeypatch.setattr(trial_runner, "run_script", removing)
+    status, out, _ = gated("--base", "HEAD")
+    assert status == 4
+    assert "the work tree is broken where HEAD runs" in " ".join(out.split())
+    sides = [Path(each.command.folder).name for each in machine.requests]
+    assert sides == ["base", "head", "base"]  # it still runs where it ran
+
+
 def test_it_takes_twelve_runs_where_that_is_enough(machine, gated):
     commit("100 1000")
     write("101 1000")
