@@ -15,9 +15,9 @@ from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.account_wording import MOST, IdleWithoutFinding, place
 from gpuadvisor.reports.profile_wording import PARTS
+from gpuadvisor.rules.facts.host_idle import SystemCalls
 from gpuadvisor.rules.facts.idle import Alike
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.system_calls import SystemCalls
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 

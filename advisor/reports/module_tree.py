@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis_report import DiagnosisReport
-from gpuadvisor.rules.facts.module_times import ModuleTime
+from gpuadvisor.rules.facts.modules import ModuleTime
 
 LEAST_SHARE = 0.01
 """Share of the time of all modules below which one is left out. [own]"""

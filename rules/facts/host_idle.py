@@ -3,16 +3,21 @@
 Of a gap that began in a wait, `idle` blames the launching in it on the wait. Here each moment is
 what the host did then: a script that waits for a value and then computes for long on the CPU is
 slow for what it computes, not for the wait.
+
+Nsight Systems sees calls of the operating system (`--trace=osrt`) where they take longer than its
+threshold, 1 us as it comes. They explain idle time that else has no cause in the recording: a
+thread that waits in `poll` for another process does not compute.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.domain.profile import NO_TEXT, Direction, Profile, Range
+from gpuadvisor.domain.profile import NO_TEXT, SYSTEM_CALLS, Direction, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.idle import AGAIN, REACH_NS, launching_at
 from gpuadvisor.rules.facts.intervals import (
@@ -158,3 +163,37 @@ def _named(
     number = int(inner[by_name[inner].argmin()])
     share = min(float(by_name[number]) / times.total_ns, 1.0)
     return Doing(profile.header.texts[number], share)
+
+
+@dataclass(frozen=True)
+class SystemCalls:
+    """The calls of the thread that launches into the operating system, within some time."""
+
+    share: float
+    """Share of the time (0 to 1) that all of them take."""
+    named: Sequence[tuple[str, float]]
+    """Their names with the share of each, the largest first."""
+
+
+def system_calls(
+    profile: Profile, host: Calls, launched: LaunchingCalls, times: Intervals
+) -> SystemCalls | None:
+    """Return what the thread that launches called of the operating system in some time.
+
+    None where such calls were not recorded, and where several threads launch: which of them was
+    waited for is not known then.
+    """
+    if SYSTEM_CALLS not in profile.header.facts:
+        return None
+    if len(np.unique(launched.thread_key[launched.known])) != 1 or not times.total_ns:
+        return None
+    call = launched.call[launched.known][0]
+    columns = profile.columns("ranges")
+    rows = (columns["kind"] == Range.SYSTEM) & (columns["process"] == host.process[call])
+    rows &= columns["thread"] == host.thread[call]
+    name = columns["name"][rows]
+    spent = covered_ns(times, *ends(columns["begin_ns"][rows], columns["duration_ns"][rows]))
+    by_name = np.bincount(name, spent, 1) / times.total_ns
+    order = np.argsort(-by_name, kind="stable")
+    named = [(profile.header.texts[each], float(by_name[each])) for each in order.tolist()]
+    return SystemCalls(min(float(by_name.sum()), 1.0), [each for each in named if each[1] > 0])

@@ -24,7 +24,15 @@ from gpuadvisor.rules.facts.backward import Backward, backward
 from gpuadvisor.rules.facts.communication import Communication, communication
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
-from gpuadvisor.rules.facts.host_idle import NOTHING, Doing, HostIdle, doing, host_idle
+from gpuadvisor.rules.facts.host_idle import (
+    NOTHING,
+    Doing,
+    HostIdle,
+    SystemCalls,
+    doing,
+    host_idle,
+    system_calls,
+)
 from gpuadvisor.rules.facts.idle import IdleTime, idle, launching_times, reach_ns
 from gpuadvisor.rules.facts.idle_causes import Threads
 from gpuadvisor.rules.facts.kernels import (
@@ -45,8 +53,7 @@ from gpuadvisor.rules.facts.memory import (
     memory_use,
 )
 from gpuadvisor.rules.facts.memory_holders import HeldMemory, Holder, held_for, held_memory
-from gpuadvisor.rules.facts.module_times import ModuleTime, module_times
-from gpuadvisor.rules.facts.modules import Modules, modules
+from gpuadvisor.rules.facts.modules import Modules, ModuleTime, module_times, modules
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.places import Places
@@ -63,7 +70,6 @@ from gpuadvisor.rules.facts.steps import (
     optimizer_steps,
     repetition,
 )
-from gpuadvisor.rules.facts.system_calls import SystemCalls, system_calls
 from gpuadvisor.rules.facts.time_breakdown import (
     BusyTime,
     Concurrency,
