@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gpuadvisor.domain.kernel_records import KernelResult
+from gpuadvisor.domain.kernel_rules import shown
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import Objective, TrialState, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.kernel_outcome import shown
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """What a `triton.Config` takes beside the kernel's own constants."""

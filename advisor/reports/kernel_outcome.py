@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuadvisor.domain.kernel_records import KernelResult
-from gpuadvisor.domain.knobs import Value
 from gpuadvisor.reports import figures, kernels_document
 from gpuadvisor.reports.json_fields import fields
 from gpuadvisor.rules.facts.ceilings import OF_DTYPE, Ceilings, Peak
@@ -163,8 +162,3 @@ def _roofline(found: KernelOutcome) -> dict[str, Any] | None:
         "default": found.default and fields(found.default, _POSITION),
         "best": found.best and fields(found.best, _POSITION),
     }
-
-
-def shown(values: Mapping[str, Value]) -> str:
-    """Return sizes or parameters on one line, as one would write them: `block_x=16, padding=1`."""
-    return ", ".join(f"{name}={value}" for name, value in values.items())

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.kernel_records import Evaluation, KernelResult
+from gpuadvisor.domain.kernel_rules import shown
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.reports import figures, study_plots, svg
@@ -25,7 +26,7 @@ from gpuadvisor.reports.document import (
     Terms,
 )
 from gpuadvisor.reports.kernel_exports import configuration, header, verdict
-from gpuadvisor.reports.kernel_outcome import KernelOutcome, roofline_sentence, shown
+from gpuadvisor.reports.kernel_outcome import KernelOutcome, roofline_sentence
 from gpuadvisor.reports.kernels_document import failures
 from gpuadvisor.reports.markup import Markup
 from gpuadvisor.reports.render_html import html

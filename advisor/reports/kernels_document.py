@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpuadvisor.domain.kernel_records import WITHIN, KernelResult, Replay, Replayed
-from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.kernel_rules import shown
 from gpuadvisor.domain.study import Speedup, TrialState, Verdict
 from gpuadvisor.reports import figures
 from gpuadvisor.tuners.point_search import BRUTE_FORCE
@@ -27,12 +27,12 @@ _SHOWN_REASONS = 3
 
 def lines(result: KernelResult) -> Iterator[str]:
     """Yield the text of a kernel's result."""
-    problem = f" ({_values(result.problem)})" if result.problem else ""
+    problem = f" ({shown(result.problem)})" if result.problem else ""
     yield f"{result.kernel}{problem} on {result.device}: {_verdict(result)}"
     if result.speedup is not None:
-        yield f"  default  {_values(result.default)}: {_time(result, result.default_ms)}"
+        yield f"  default  {shown(result.default)}: {_time(result, result.default_ms)}"
     if result.best is not None:
-        yield f"  best     {_values(result.best)}: {_time(result, result.best_ms)}"
+        yield f"  best     {shown(result.best)}: {_time(result, result.best_ms)}"
     of = f"{len(result.evaluations):,} of {result.points:,} points evaluated"
     yield f"  {of} in {figures.duration(result.wall_s)}"
     yield from (f"  {each}" for each in failures(result))
@@ -77,7 +77,7 @@ def replay_lines(replay: Replay) -> Iterator[str]:
             "small a one the score says little, as a search's first few points decide it"
         )
     for each in replay.replayed:
-        found = f"{_values(each.best.point)}: {figures.milliseconds(each.best.time_ms)}"
+        found = f"{shown(each.best.point)}: {figures.milliseconds(each.best.time_ms)}"
         yield f"best of {each.strategy}: {found}"
 
 
@@ -200,7 +200,3 @@ def _cells(each: Replayed) -> str:
     pairs = zip(each.evaluations, each.reached, strict=True)
     said = [f"{'-' if count is None else f'{count:,.0f}'} ({share:.0%})" for count, share in pairs]
     return "".join(f"{text:>18}" for text in said)
-
-
-def _values(values: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())

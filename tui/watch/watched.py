@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.daemon.sources import Source
 from gpuadvisor.domain.telemetry import Gpu
+from gpuadvisor.errors import StoreError
 from gpuadvisor.tui.watch.state import WatchState
 
 if TYPE_CHECKING:
+    from gpuadvisor.daemon.past import Past
     from gpuadvisor.daemon.remote import Remote
+
+START = "gpuadvisor daemon start"
 
 
 @dataclass
@@ -52,3 +56,25 @@ class Watched:
         """The GPU that was chosen, the first one where none was or it has gone."""
         gpus = self.state.gpus
         return next((gpu for gpu in gpus if gpu.uuid == self.gpu), gpus[0] if gpus else None)
+
+    def past(self) -> Past:
+        """Open what was: of the recording, the other machine, or the store and the last minutes.
+
+        A recording takes its time. StoreError where nothing that was is kept.
+        """
+        from gpuadvisor.daemon.past import StoreAndMemory, of_recording
+        from gpuadvisor.storage.telemetry.reader import TelemetryReader
+
+        if self.recording is not None:
+            return of_recording(self.recording)
+        if self.remote is not None:
+            from gpuadvisor.daemon.remote_past import RemotePast
+
+            return RemotePast(self.remote.host)
+        memory = self.state.memory
+        if self.store is None:
+            if memory is None:
+                raise StoreError(f"Nothing that was is kept here: `{START}` keeps 90 days.")
+            return memory
+        reader = TelemetryReader(self.store)
+        return reader if memory is None else StoreAndMemory(reader, memory)

@@ -61,11 +61,11 @@ def library_origin(name: str, module: ModuleType) -> str:
     # Some modules stand in `sys.modules` under a second name, as `os.path`.
     if spec is None or spec.name != name or not isinstance(spec.origin, str):
         return ""
-    return spec.origin if is_library(spec.origin) else ""
+    return spec.origin if is_installed(spec.origin) else ""
 
 
-def is_library(path: str) -> bool:
-    """Say whether a file belongs to an installed package or to Python itself."""
+def is_installed(path: str) -> bool:
+    """Say whether a file is Python's own or of a package, also where `pip --target` put it."""
     installed = "site-packages" in path or "dist-packages" in path
     return installed or path.startswith(library_folders())
 

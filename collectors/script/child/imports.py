@@ -1,4 +1,4 @@
-"""Run something right after a module was imported, without importing it."""
+"""Run something right after a module was imported, without importing it; and whose modules are."""
 
 from __future__ import annotations
 
@@ -97,3 +97,13 @@ def after_import(name: str, callback: Callable[[], None]) -> None:
     _finder.waiting.setdefault(name, []).append(callback)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+
+
+def is_library(file: str) -> bool:
+    """Say whether a source file is not the user's own but of a package or of Python itself."""
+    harness = __file__.partition("collectors")[0]
+    return (
+        "site-packages" in file
+        or "dist-packages" in file
+        or file.startswith(("<frozen", harness, sys.base_prefix + "/lib/"))
+    )

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
-from gpuadvisor.collectors.script.child.imports import after_import
+from gpuadvisor.collectors.script.child.imports import after_import, is_library
 from gpuadvisor.collectors.script.specification import VARIABLE, Specification
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _report(channel: Channel, error: BaseException, traceback: TracebackType | N
     if len(message) > HEAD + TAIL:
         message = f"{message[:HEAD]}\n...\n{message[-TAIL:]}"
     file, line = _place(traceback)
-    if isinstance(error, SyntaxError) and error.filename and not _is_library(error.filename):
+    if isinstance(error, SyntaxError) and error.filename and _is_the_users(error.filename):
         file, line = error.filename, error.lineno or 0
     channel.send("exception", type=name, message=message, file=file, line=line)
 
@@ -229,16 +229,12 @@ def _place(traceback: TracebackType | None) -> tuple[str, int]:
     place = ("", 0)
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
-        if not _is_library(file):
+        if _is_the_users(file):
             place = (file, traceback.tb_lineno)
         traceback = traceback.tb_next
     return place
 
 
-def _is_library(file: str) -> bool:
-    harness = __file__.partition("collectors")[0]
-    return (
-        "site-packages" in file
-        or "dist-packages" in file
-        or file.startswith(("<", harness, sys.base_prefix + "/lib/"))
-    )
+def _is_the_users(file: str) -> bool:
+    """Say whether a file can be shown as the place of an error: text that was run is in none."""
+    return not file.startswith("<") and not is_library(file)

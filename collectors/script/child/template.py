@@ -27,7 +27,7 @@ from gpuadvisor.collectors.script.child.channel import leave
 from gpuadvisor.collectors.script.child.imported import (
     changed_since,
     conditions,
-    is_library,
+    is_installed,
     library_origin,
 )
 from gpuadvisor.collectors.script.child.loop_imports import main_script, run_instead
@@ -193,7 +193,7 @@ def _import(modules: list[tuple[str, str]], never: Collection[str]) -> None:
         file = getattr(module, "__file__", None)
         if module is sys.modules["__main__"]:  # multiprocessing gives it a second name
             continue
-        if isinstance(file, str) and os.path.isabs(file) and not is_library(file):
+        if isinstance(file, str) and os.path.isabs(file) and not is_installed(file):
             raise UnfitError(f"what it imports loads {name}, which is the script's own")
         if name in never:
             raise UnfitError(f"what it imports loads {name}, of which versions have their own")

@@ -16,7 +16,6 @@ from textual.message import Message
 
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.telemetry import HOST, Event
-from gpuadvisor.errors import StoreError
 from gpuadvisor.printable import duration
 from gpuadvisor.tui.watch import charting, plot, then
 from gpuadvisor.tui.watch.asking import Asker
@@ -25,6 +24,7 @@ from gpuadvisor.tui.watch.charting import Chart, Drawing, Question, Series
 from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.table import text_of
+from gpuadvisor.tui.watch.watched import START
 from gpuadvisor.tui.watch.window import DAY_S, HOUR_S, MINUTE_S, Window, shortest
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ RETRY_S = 5.0
 EARLIER = (("an hour before", HOUR_S), ("a day before", DAY_S), ("a week before", 7 * DAY_S))
 AN_HOUR = re.compile(r"[01]?\d|2[0-3]", re.ASCII)
 """A number that one types as a time: 14 is 14:00."""
-START = "gpuadvisor daemon start"
 
 
 class Answered(Message):
@@ -144,24 +143,7 @@ class Charts(Page):
     def _past(self) -> Past:
         """Return where the past is; called in a thread, as a recording takes its time."""
         if self._kept is None:
-            from gpuadvisor.daemon.past import StoreAndMemory, of_recording
-            from gpuadvisor.storage.telemetry.reader import TelemetryReader
-
-            watched, memory = self.watched, self.watched.state.memory
-            if watched.recording is not None:
-                self._kept = of_recording(watched.recording)
-            elif watched.remote is not None:
-                from gpuadvisor.daemon.remote_past import RemotePast
-
-                self._kept = RemotePast(watched.remote.host)
-            elif watched.store is None:
-                if memory is None:
-                    raise StoreError(f"Nothing that was is kept here: `{START}` keeps 90 days.")
-                self._kept = memory
-            elif memory is None:
-                self._kept = TelemetryReader(watched.store)
-            else:
-                self._kept = StoreAndMemory(TelemetryReader(watched.store), memory)
+            self._kept = self.watched.past()
         return self._kept
 
     def _read_chart(self, question: Question) -> Chart:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from gpuadvisor.collectors.script.child.imports import is_library
 from gpuadvisor.collectors.script.child.rehearsal.inspection import (
     attributes_of,
     class_dict,
-    is_library,
     module_dict,
     module_of,
     mro_of,

@@ -141,16 +141,6 @@ def _slots(cls: type) -> tuple[str, ...]:
     return tuple(prefix + n if n.startswith("__") and not n.endswith("__") else n for n in names)
 
 
-def is_library(file: str) -> bool:
-    """Say whether a source file is not the user's own but of a package or of Python itself."""
-    harness = __file__.partition("collectors")[0]
-    return (
-        "site-packages" in file
-        or "dist-packages" in file
-        or file.startswith(("<frozen", harness, sys.base_prefix + "/lib/"))
-    )
-
-
 def bytes_of(array: Any) -> tuple[memoryview, Any]:
     """Return the content of a dense array in the CPU's memory, and what keeps that memory alive.
 
