@@ -60,6 +60,8 @@ class ConsoleProgress:
         self._first_look: FirstLook | None = FirstLook()
         """What is told of the script's first steps; None once a run of it was measured."""
         self._standing: Settings = {}
+        self._untimed: dict[tuple[str, str], list[str]] = {}
+        """Values that nothing is known of, by their knob and the reason, and not told yet."""
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -68,17 +70,19 @@ class ConsoleProgress:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._tell_untimed()
         if self._status is not None:
             self._status.stop()
 
     def on_message(self, sentence: str) -> None:
         with self._lock:
+            self._tell_untimed()
             print_lines(self._console, [Line(sentence, "dim", margin=2)])
 
     def on_phase(self, name: str, detail: str = "") -> None:
         with self._lock:
             text = Text(_TITLES.get(name, name), style="bold")
-            self._console.print(text.append(f"  {detail}", style="dim") if detail else text)
+            self._print_row(text.append(f"  {detail}", style="dim") if detail else text)
 
     def on_trial_start(self, number: int, settings: Settings, phase: str) -> None:
         with self._lock:
@@ -140,7 +144,11 @@ class ConsoleProgress:
 
     def on_screened(self, screened: Screened) -> None:
         with self._lock:
-            label = f"{screened.knob}={shown_value(screened.value)}"
+            value = shown_value(screened.value)
+            if screened.ratio is None and screened.state is ScreenedAs.UNRESOLVED:
+                self._untimed.setdefault((screened.knob, screened.why), []).append(value)
+                return
+            label = f"{screened.knob}={value}"
             if screened.beside:
                 label += f" beside {', '.join(screened.beside)}"
             line = Text(f"      {label:<42.60} ")
@@ -194,8 +202,17 @@ class ConsoleProgress:
                 line.append(f"{figures.ratio(trial.gain):>6}", style=style)
         self._print_row(line)
 
+    def _tell_untimed(self) -> None:
+        """Print a line for each knob of which values were not timed, for one reason."""
+        untimed, self._untimed = self._untimed, {}
+        for (knob, why), values in untimed.items():
+            label = f"{knob}={', '.join(values)}"
+            line = Text(f"      {label:<42} ")
+            self._print_row(line.append(printable(why), "yellow"))
+
     def _print_row(self, row: Text) -> None:
         """Print a row of one line on a pipe; a terminal breaks it between words."""
+        self._tell_untimed()
         row.rstrip()
         self._console.print(row, soft_wrap=not self._console.is_terminal)
 

@@ -29,6 +29,9 @@ MOST_PAIRS = 8
 LEAST_WAITING = MIN_GAIN / 2
 """Share of the time spent waiting for batches below which the ceiling is no matter, also where the
 rest of a step becomes twice as fast."""
+TOO_WIDE = 2.0
+"""Upper end of a ceiling over the ceiling from which it says nothing. Six blocks of a quiet script
+end at 1.1 to 1.7 times; where an evaluation or other work fell into some of them, at hundreds."""
 MUCH = 1.05
 """Worth of no waiting in a few blocks from which it is timed no more: beside computing that is
 faster, it is worth more still, so no knob of the loaders will be ruled out."""
@@ -125,6 +128,16 @@ def worthless(ceiling: Ratio, space: Space, beside: Settings) -> list[Screened]:
         for value in each.values
         if each.name in CURES and beside.get(each.name) != value
     ]
+
+
+def in_words(ceiling: Ratio) -> str:
+    """Return a sentence that tells a ceiling; empty where its blocks differed too much to say."""
+    if ceiling.high > TOO_WIDE * ceiling.ratio:
+        return ""
+    return (
+        f"the script's loaders are worth about {ceiling.ratio:.2f}x here, at most "
+        f"{ceiling.high:.2f}x: so much faster it is with the batch that it has"
+    )
 
 
 def is_too_little(ceiling: Ratio) -> bool:

@@ -20,7 +20,14 @@ from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners import batch_growth
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.loader_ceiling import CACHED, first_ceiling_s, may_wait, waits, worthless
+from gpuadvisor.tuners.loader_ceiling import (
+    CACHED,
+    first_ceiling_s,
+    in_words,
+    may_wait,
+    waits,
+    worthless,
+)
 from gpuadvisor.tuners.loader_supply import rechosen
 from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Parameter, Space
@@ -93,11 +100,8 @@ class Screener(InOneScript):
             return begins
         if found.why:
             note(f"the screening in one running script ended early: {found.why}")
-        if found.loaders is not None:
-            note(
-                f"the script's loaders are worth about {found.loaders.ratio:.2f}x here, at most "
-                f"{found.loaders.high:.2f}x: so much faster it is with the batch that it has"
-            )
+        if found.loaders is not None and (sentence := in_words(found.loaders)):
+            note(sentence)
         if supply is not None and found.of_computing and found.step_ms:
             ratio = found.ratio.ratio if found.ratio else 1.0
             supply = rechosen(supply, found.step_ms / ratio, self.baseline)

@@ -67,3 +67,35 @@ def test_a_forked_run_computes_what_a_fresh_one_does_and_begins_sooner(tmp_path:
     assert forked.torch_s < fresh.torch_s
     if fresh.measurement and forked.measurement:
         assert repr(forked.measurement.trace) == repr(fresh.measurement.trace)  # NaN, too
+
+
+def test_a_library_that_imports_torch_itself_is_imported_ahead(tmp_path: Path) -> None:
+    """When torch is there, that library is not yet; what it changes then, it changes later."""
+    packages = tmp_path / "site-packages"
+    (packages / "wrapping").mkdir(parents=True)
+    (packages / "wrapping" / "__init__.py").write_text(
+        "import os, torch\nos.environ['CHOSEN_BY_IT'] = 'here'\nprint(os.getpid())\n"
+    )
+    (tmp_path / "train.py").write_text(
+        "import os, wrapping\n"
+        "model = wrapping.torch.nn.Linear(2, 1)\n"
+        "for _ in range(8): model(wrapping.torch.ones(1, 2)).sum().backward()\n"
+        "print(os.getpid(), os.environ['CHOSEN_BY_IT'])\n"
+    )
+    command = Command(sys.executable, "train.py", folder=str(tmp_path))
+    wanted = runs.request(command, PYTHONPATH=str(packages))
+    notes = tmp_path / "notes.json"
+    fresh = run_script(
+        replace(wanted, specification=replace(wanted.specification, notes=str(notes)))
+    )
+    template = start_template(wanted, notes)
+    try:
+        forked = run_script(replace(wanted, template=template))
+    finally:
+        template.close()
+    imported, *rest = fresh.output.split()
+    assert rest == [imported, "here"]
+    imported, *rest = forked.output.split()
+    assert forked.forked
+    assert rest[0] != imported == str(template.process.pid)
+    assert rest[1:] == ["here"]

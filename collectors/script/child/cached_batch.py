@@ -96,8 +96,9 @@ class _Turn:
         self.spent_s = 0.0
         """Time that giving batches again has taken: no loader's knob would save it."""
         self._held: weakref.WeakKeyDictionary[Any, _Held] = weakref.WeakKeyDictionary()
-        self._sizes: dict[int, int] = {}
-        """Elements of the largest batch of each data set, by its identity."""
+        self._sizes: dict[tuple[int, int | None], int] = {}
+        """Elements of the largest batch that a data set gave to loaders of one batch size, by its
+        identity and that: an evaluation may read the data of the training in larger ones."""
         self._backlog: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """Batches of each iterator that were ready when it was waited for again."""
 
@@ -170,7 +171,7 @@ class _Turn:
         except Exception as error:
             self._refused = _told(error)
             return
-        data = id(getattr(iterator, "_dataset", iterator))
+        data = id(getattr(iterator, "_dataset", iterator)), loaded
         size = held.size // self._times
         if size < self._sizes.get(data, 0):  # the last of an epoch
             return

@@ -28,8 +28,10 @@ class ImportNotes:
         self._phases: list[dict[str, Any]] = []
 
     def note(self) -> None:
-        """Write down what was imported since the last note."""
-        modules = list(sys.modules.items())
+        """Write down what was imported since the last note, to its end: a library that imports
+        torch is not there yet when torch is.
+        """
+        modules = [(name, m) for name, m in list(sys.modules.items()) if not _is_begun(name, m)]
         self._phases.append(
             {
                 "modules": [
@@ -47,6 +49,14 @@ class ImportNotes:
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(self._phases, file)
         os.replace(draft, self._path)
+
+
+def _is_begun(name: str, module: ModuleType) -> bool:
+    """Say whether a module's code still runs, in the import that began it. That of torch has ended
+    when it is noted, but to the import system it has not.
+    """
+    spec = getattr(module, "__spec__", None)
+    return name != "torch" and bool(getattr(spec, "_initializing", False))
 
 
 def library_origin(name: str, module: ModuleType) -> str:

@@ -106,6 +106,23 @@ def test_a_screened_value_shows_what_it_brings_and_how_long_that_took(progress, 
     assert second.split()[:4] == ["channels_last=True", "beside", "compile", "0.83x"]
 
 
+def test_values_that_were_not_timed_are_told_in_a_line_for_each_knob(progress, shown):
+    why = "no time was left for it"
+    for knob, value in [("compile", "default"), ("threads", 1), ("compile", "dynamic")]:
+        progress.on_screened(Screened(knob, value, ScreenedAs.UNRESOLVED, why=why))
+    progress.on_phase("search", "2 knobs")
+    lines = [" ".join(line.split()) for line in shown.getvalue().splitlines()]
+    assert lines == [f"compile=default, dynamic {why}", f"threads=1 {why}", "Search 2 knobs"]
+    progress.on_phase("proof")
+    assert shown.getvalue().count(why) == 2
+
+
+def test_such_values_are_told_though_nothing_follows(shown):
+    with ConsoleProgress(Console(file=shown, width=100)) as progress:
+        progress.on_screened(Screened("compile", "default", ScreenedAs.UNRESOLVED, why="no time"))
+    assert shown.getvalue().split() == ["compile=default", "no", "time"]
+
+
 def test_one_that_failed_says_why_and_cannot_command_the_terminal(progress, shown):
     why = "RuntimeError: \x1b[31m"
     progress.on_screened(Screened("fused", True, ScreenedAs.FAILED, why=why))

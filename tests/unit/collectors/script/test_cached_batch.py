@@ -178,3 +178,16 @@ def test_the_last_batch_of_an_epoch_is_not_given_again(turn):
         next(iterator)
     iterator = iter(loader)
     assert [int(next(iterator)[0]) for _ in range(3)] == [0, 0, 0]
+
+
+def test_an_evaluation_of_the_same_data_in_larger_batches_changes_nothing(turn):
+    data = torch.arange(100.0)
+    iterator = iter(DataLoader(data, batch_size=4))
+    turn(True)
+    next(iterator)
+    next(iter(DataLoader(data, batch_size=25)))
+    turn(None)
+    turn(True)
+    turn.begin_block()
+    assert [int(next(iterator)[0]) for _ in range(3)] == [4, 4, 4]
+    assert turn.failure() == ""
