@@ -23,6 +23,8 @@ class JobCause:
     phrase: str
     """What a job does, as a clause. `{lost}` is the time lost at most and `{held}` the time for
     which it held, in percent; `{time}` is a duration, `{memory}` the memory held."""
+    label: str = ""
+    """What a job does in a few words of a table; empty where its name says it."""
     advice: str = ""
     """What to do, as a clause; `{script}` is the script."""
     method: str = ""

@@ -20,6 +20,7 @@ from gpuadvisor.reports.document import (
 )
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
+from gpuadvisor.rules.job_causes import load_causes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -221,7 +222,9 @@ def main_cause(job: Job) -> str:
     if not causes:
         return ABSENT
     seconds, name = max(causes)
-    words = "cannot tell" if name == UNTOLD else name.replace("_", " ")
+    cause = load_causes().get(name)
+    label = cause.label if cause else ""
+    words = "cannot tell" if name == UNTOLD else label or name.replace("_", " ")
     return f"{words} {100 * seconds / sum(each[0] for each in causes):.0f} %"
 
 

@@ -13,8 +13,11 @@ LEAST_POWER_SHARE = 0.5
 """Share of the power limit, where the GPU does not count what its SMs do: the same. [own]"""
 
 CAUSE = JobCause(
-    rank=70, phrase="uses its GPU {held} of the time", is_waste=False,
-)  # fmt: skip
+    rank=70,
+    phrase="uses its GPU {held} of the time",
+    label="uses its GPU",  # a profile may find what is to be gained all the same
+    is_waste=False,
+)
 
 
 def lost(seen: Slice) -> float | None:
