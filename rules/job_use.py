@@ -148,14 +148,19 @@ class JobFold:
             if name in values:
                 device.limits[name] = values[name]
         last_s, device.last_s = device.last_s, time_s
-        if last_s is None or not 0 < time_s - last_s <= LONGEST_S or time_s < self._since_s:
+        if last_s is None or not 0 < time_s - last_s <= LONGEST_S:
             return
         owner = self._owner(uuid, time_s, values)
+        poll = Poll(time_s, time_s - last_s, values)
+        if time_s < self._since_s:
+            if not isinstance(owner, Unclaimed):
+                _look_back(device, owner, poll)
+            return
         if owner is not device.owner:
             self._flush(uuid)
             device.owner = owner
         device.sums.add(values, time_s - last_s)
-        device.polls.append(Poll(time_s, time_s - last_s, values))
+        device.polls.append(poll)
 
     def _owner(
         self, uuid: str, time_s: float, values: Mapping[str, Number]
@@ -185,7 +190,7 @@ class JobFold:
             _share_out(use, sums, 1.0)
             return
         for launch, share in zip(owner, _shares(owner), strict=True):
-            key = min((each.started_s or 0.0, each.pid) for each in launch)
+            key = _key(launch)
             held = self._held(launch, polls, alone=len(owner) == 1)
             device.seen.setdefault(key, []).append(held)
             self._to_launch(uuid, launch, share, sums, held)
@@ -266,6 +271,20 @@ class JobFold:
         if begin_s is None or begin_s + MINUTE_S <= self._since_s:
             return []
         return [Folded(end_s, uses)]
+
+
+def _look_back(device: _Device, owner: _Launches, poll: Poll) -> None:
+    """Note what jobs did in a poll that does not count, so that they do not seem to start."""
+    for launch in owner:
+        key = _key(launch)
+        before = device.before.get(key, Before())
+        empty_s = before.empty_s + poll.seconds if poll.is_empty else 0.0
+        device.before[key] = Before(before.has_worked or not poll.is_empty, empty_s)
+
+
+def _key(launch: Sequence[GpuProcess]) -> tuple[float, int]:
+    """Return what tells a job on a GPU apart from others there."""
+    return min((each.started_s or 0.0, each.pid) for each in launch)
 
 
 def _shares(owner: _Launches) -> list[float]:

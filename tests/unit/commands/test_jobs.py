@@ -80,7 +80,7 @@ def test_what_is_wasted_comes_first(jobs):
     assert "-m ipykernel_launcher, 0.67 GPU-hours: idle for 39 min" in lines
     assert "with 70 GiB held, end it, or free its memory." in lines
     assert (
-        "train.py, 0.67 GPU-hours: waits for input 46 % of the time: about 0.31 GPU-hours to gain"
+        "train.py, 0.67 GPU-hours: waits for input 46 % of the time: about 0.30 GPU-hours to gain"
         " (estimate), `gpuadvisor tune train.py`."
     ) in lines
     assert lines.index("ipykernel") < lines.index("train.py")

@@ -96,6 +96,16 @@ def test_a_shared_gpu_is_divided_by_the_sms_that_each_used_and_equally_where_tha
     assert [job.amounts.seconds for job in equal] == pytest.approx([total_s / 2] * 2)
 
 
+def test_a_job_does_not_seem_to_start_where_another_fold_goes_on():
+    """Every few minutes one does, as a daemon that begins anew, with the minute before."""
+    played = Night((Simulated(1, 0, 700, (0,), 95),), 1, 600)
+    for restarts in ((), (130, 250, 370, 490)):
+        (job,) = ledger(folded(played.frames(), restarts), 0, 0).jobs
+        assert {name: round(loss.seconds) for name, loss in job.causes.items()} == {
+            "healthy": 580, "untold": 19
+        }  # fmt: skip
+
+
 def test_a_gap_is_unknown_and_neither_idle_nor_used():
     job = Simulated(1, 0, 4000, (0,), 0)
     played = Night((job,), 1, 3600, gaps=((600, 3000),))
