@@ -12,6 +12,8 @@ from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.05
 """Least share of the run that a rank waits in the mean: that of exposed communication. [own]"""
+MOSTLY = 0.5
+"""Share of what even work would save, from which on one late rank is most of it."""
 
 RULE = Rule(
     Category.COMMUNICATION,
@@ -23,8 +25,11 @@ RULE = Rule(
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find that the ranks wait for each other, whoever comes last."""
     ranks = evidence.together
-    if ranks is None or not ranks.late or not ranks.own_work or ranks.straggler is not None:
+    if ranks is None or not ranks.late or not ranks.own_work:
         return
+    alone = ranks.straggler
+    if alone is not None and alone.surplus_ns >= MOSTLY * alone.group.beyond_mean_ns:
+        return  # `straggler_rank` says for whom they wait
     told = [each for each in ranks.ranks if each.waiting_ns is not None]
     waiting = [each.share(each.waiting_ns or 0) for each in told]
     mean = sum(waiting) / len(waiting) if waiting else 0.0

@@ -93,8 +93,8 @@ class Lateness:
 class OwnWork:
     """What the ranks of one process group did besides waiting and sending.
 
-    It is counted from the end of the first of their common collectives to that of the last: all
-    reach these ends together, so that it is the same time on every rank and no clock matters.
+    It is counted from when the first of them came to the first of their common collectives to the
+    end of the last one, which all reach together: the same time on every rank.
     """
 
     places: tuple[int, ...]
@@ -105,8 +105,8 @@ class OwnWork:
     idle_ns: tuple[int, ...]
     exposed_ns: tuple[int, ...]
     beyond_mean_ns: int
-    """How much more of the time between two collectives than the mean of the ranks the one took
-    that had most to do, added up: nobody would wait so long if the work were spread evenly."""
+    """How much more of the time from one collective's end to the next one's than the mean of the
+    ranks the one took that had most to do, added up: it is saved if work is spread evenly."""
     beyond_next_ns: int
     """How much more than the next one, added up."""
 
@@ -141,7 +141,7 @@ class Ranks:
     waited_ns: int
     """The first one to come waited so long for the last, in all of them together."""
     own_work: tuple[OwnWork, ...]
-    """Of each process group with at least two such collectives; the one with most waiting first."""
+    """Of each process group with such collectives; the one with most waiting first."""
     late: tuple[Lateness, ...]
     """The ranks that came last at least once, the one that others waited for longest first."""
     unmatched: str | None
@@ -334,23 +334,25 @@ def _lateness(groups: Sequence[Matched], members: int) -> tuple[tuple[Lateness, 
 def _own_work(group: Matched, members: Sequence[_Member]) -> tuple[int, OwnWork] | None:
     """Return how long a group's ranks waited for each other, and what they did besides."""
     columns = np.flatnonzero(group.is_together)
-    if len(columns) < 2:
+    if not len(columns):
         return None
+    begin = group.begin_ns[:, columns]
     exposed, spans, idle = [], [], []
     for row, rank in enumerate(group.ranks):
         member = members[rank]
         work = member.facts.work
         end_ns = np.maximum.accumulate(work.end_ns[group.rows[row, columns]])
+        lasted = int(group.end_ns[row, columns[0]] - begin[:, 0].min())
+        edges = np.concatenate(([end_ns[0] - lasted], end_ns))
         alone = without(member.talking, member.compute)
-        exposed.append(covered_ns(alone, end_ns[:-1], end_ns[1:]))
-        first, last = int(end_ns[0]), int(end_ns[-1])
+        exposed.append(covered_ns(alone, edges[:-1], edges[1:]))
+        first, last = int(edges[0]), int(edges[-1])
         spans.append(last - first)
         idle.append(gaps(work.intervals(work.device == member.device), first, last).total_ns)
     if min(spans) <= 0:
         return None
     ordered = np.sort(np.array(exposed), axis=0)
     least = ordered[0]
-    begin = group.begin_ns[:, columns]
     waited_ns = int((begin.max(axis=0) - begin.min(axis=0)).sum())
     exposed_ns = tuple(int(each.sum()) for each in exposed)
     return waited_ns, OwnWork(

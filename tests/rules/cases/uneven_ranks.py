@@ -10,6 +10,9 @@ def in_turns(step, us=250):
 FIRES = {
     "each in its turn": lambda: ranks(in_turns),
     "two that are equally late": lambda: ranks(lambda step: [0, 250, 250, 20]),
+    "one is always last, by less than the others differ": lambda: ranks(
+        lambda step: [0, 200, 230, 0]
+    ),
     "without numbers": lambda: ranks(in_turns, told=False),
 }
 SILENT = {
