@@ -48,6 +48,8 @@ _HOST = re.compile(r"(?:://(?:[^/@]*@)?|^[^/@]*@)([^/:]+)")
 """The host in the URL of a remote, `https://host/a/b` or `git@host:a/b`."""
 _SSH = re.compile(r"(?:ssh://)?(?:[^/@:]+@)(?P<host>[^/:]+)(?::\d+)?[:/]/?(?P<path>.+)")
 """The URL of a remote over SSH."""
+_TORCH = re.compile(r"\s*torch\b(?!-)")
+"""A requirement that is torch itself."""
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY(_|$)", re.IGNORECASE)
 """Names of variables whose values belong into no file of a repository."""
@@ -337,18 +339,25 @@ def _left_out(job: Job, paths: _Paths) -> Iterator[str]:
 
 
 def _requirements(root: Path) -> str:
-    """Return pip's arguments for what the script needs, as far as the repository says it."""
+    """Return pip's arguments for what the script needs, as far as the repository says it.
+
+    Torch is needed in any case, and not every library that is used with it depends on it.
+    """
     import tomllib
 
-    found = ["-r requirements.txt"] if (root / "requirements.txt").is_file() else []
+    listed = _text(root / "requirements.txt")
     try:
         parsed = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
     except (OSError, ValueError):
         parsed = {}
+    project = parsed.get("project", {})
+    needs = project.get("dependencies", []) if isinstance(project, dict) else []
+    has_torch = any(_TORCH.match(each) for each in (*listed.splitlines(), *map(str, needs)))
+    found = ["-r requirements.txt"] if listed else []
     # Editable: else both versions would import the one that is installed.
     if "project" in parsed or (root / "setup.py").is_file():
         found.append("-e .")
-    return " ".join(found) or "torch"
+    return " ".join([*found, *([] if has_torch else ["torch"])])
 
 
 def _told(script: str, tried: Tried) -> str:

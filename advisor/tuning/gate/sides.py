@@ -7,7 +7,8 @@ interpreters, plans and command lines are ways to have two that differ.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -131,16 +132,19 @@ def _work_trees(
             check_script(two[1])  # a name that is wrong anywhere is what the user has to mend first
         raise
     versions, notes = _versions(options, repository)
+    links = dict.fromkeys(link for each in benchmarks for link in each.links)
+    given = {_real(here / link) for link in links}
     lacking = []
     for two in commands:
         scripts = [_script_in(repository, command, here) for command in two]
-        lacking += _lacking(repository, scripts, *versions, two[1])
+        if not given.issuperset(_real(here / command.script) for command in two):
+            lacking += _lacking(repository, scripts, *versions, two[1])
     renamed = repository.renamed(*versions) if lacking else {}
     renames = ({new: old for old, new in renamed.items()}, renamed)
-    links = dict.fromkeys(link for each in benchmarks for link in each.links)
+    all_scripts = {_real(here / each.script) for two in commands for each in two}
     with repository.checked_out(base=versions[0], head=versions[1]) as roots:
         base, head = (
-            _place(repository, version, root, links, names)
+            _place(repository, version, root, links, all_scripts, names)
             for version, root, names in zip(versions, roots.values(), renames, strict=True)
         )
         yield (base, head), (*notes, *_told(repository.lfs_pointers(roots["head"])))
@@ -151,13 +155,14 @@ def _place(
     version: Version,
     root: Path,
     links: Iterable[str],
+    scripts: Collection[Path],
     renames: Mapping[Path, Path],
 ) -> Place:
     """Return where a version runs in its work tree, with what git does not hold."""
     folder = root / repository.inside
     folder.mkdir(parents=True, exist_ok=True)
     for link in links:
-        _link(repository.root / repository.inside / link, folder / link)
+        _link(repository.root / repository.inside / link, folder / link, scripts)
     commit = version.commit if version.is_committed else None
     return Place(folder, version.name, commit, root, repository.root, renames)
 
@@ -302,9 +307,9 @@ def _lacking(
             )
     elif len(lacking) == 2:
         check_script(command)
-        way = "commit it first, or leave out --head"
+        way = f"leave out --head, or give it to both with --link {command.script}"
         if not head.is_committed:
-            way = f"git ignores it, which `git add --force {scripts[0]}` ends"
+            way = f"git ignores it, which `git add --force {scripts[0]}` ends, or so does --link"
         raise UsageError(f"{scripts[0]} is neither in {base.name} nor in {head.name}: {way}")
     return lacking
 
@@ -320,12 +325,20 @@ def _told(pointers: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _link(source: Path, link: Path) -> None:
-    """Give a version what git does not hold, unless it holds it all the same."""
+def _link(source: Path, link: Path, scripts: Collection[Path]) -> None:
+    """Give a version what git does not hold, unless it holds it all the same.
+
+    A script is copied: of a link Python would look for modules where it leads, in the user's own
+    folder.
+    """
     if not source.exists():
         raise UsageError(f"--link {source.name}: there is no {source}")
-    if not link.exists() and not link.is_symlink():
-        link.parent.mkdir(parents=True, exist_ok=True)
+    if link.exists() or link.is_symlink():
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if _real(source) in scripts:
+        shutil.copy2(source, link)
+    else:
         link.symlink_to(source.resolve())
 
 

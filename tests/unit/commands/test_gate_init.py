@@ -85,6 +85,28 @@ def test_the_workflow_gates_what_was_measured(machine, init):
     assert job["steps"][0]["with"]["fetch-depth"] == 0
 
 
+@pytest.mark.parametrize(
+    ("requirements", "project", "installs"),
+    [
+        (None, None, "torch"),
+        ("torch>=2\n", None, "-r requirements.txt"),
+        ("torch-geometric\n", None, "-r requirements.txt torch"),
+        (None, '[project]\nname = "x"\ndependencies = ["numpy"]\n', "-e . torch"),
+        (None, '[project]\nname = "x"\ndependencies = ["torch>=2"]\n', "-e ."),
+        ("numpy\n", '[project]\nname = "x"\n', "-r requirements.txt -e . torch"),
+    ],
+)
+def test_the_job_installs_torch_whatever_the_project_lists(init, requirements, project, installs):
+    if requirements is not None:
+        Path("requirements.txt").write_text(requirements)
+    if project is not None:
+        Path("pyproject.toml").write_text(project)
+    init("train.py")
+    steps = yaml.safe_load(WORKFLOW.read_text())["jobs"]["gate"]["steps"]
+    (line,) = (each["run"] for each in steps if "pip install" in each.get("run", ""))
+    assert line == f'python -m pip install "$GPUADVISOR" {installs}'
+
+
 @pytest.fixture
 def installed(tmp_path_factory, monkeypatch):
     """Have gpuadvisor be installed from somewhere else, as pip notes it (PEP 610)."""

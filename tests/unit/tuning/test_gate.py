@@ -208,6 +208,31 @@ def test_what_vanished_for_both_is_neither_versions_doing(gated, vanishing, tmp_
     assert "broken" not in told
 
 
+def test_a_benchmark_that_is_younger_than_both_versions(machine, gated):
+    commit("old", "module.py")
+    commit("new", "module.py")
+    write("100 1000", "bench.py")
+    words = ("--base", "HEAD~1", "--head", "HEAD")
+    status, _, err = gated(*words, script="bench.py")
+    assert status == 2
+    assert "give it to both with --link bench.py" in " ".join(err.split())
+    seen = {}
+    run = machine.run
+
+    def looking(request, *meters):
+        folder = Path(request.command.folder)
+        # Of a link Python would look for `module` where it leads.
+        seen[folder.name] = (folder / "bench.py").resolve().with_name("module.py").read_text()
+        return run(request, *meters)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial_runner, "run_script", looking)
+        status, out, _ = gated(*words, "--link", "bench.py", script="bench.py")
+    assert status == 0
+    assert seen == {"base": "old", "head": "new"}
+    assert "Pass: compared with HEAD~1" in out
+
+
 def test_a_base_that_fails_from_its_second_run_on(machine, gated, monkeypatch):
     commit("100 1000")
     write("101 1000")
