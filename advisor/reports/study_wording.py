@@ -26,10 +26,14 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 
 CONFIDENCE = "99 % interval"
+SAYS_NOTHING = 100.0
+"""Upper end of a gain's interval over its lower end from which neither says anything: three pairs
+of runs of which one was held up by another job end there."""
 MOST_LONGER_PCT = 100
 """Percent of the run's time: an interval that does not exclude that a cure makes the run take more
 than twice as long says nothing of it."""
 IN_TURNS = "both sides in turns within each"
+DIFFER = "differ too much"
 _MOST_FILES = 10
 """Files that are named; of more, their number is said."""
 
@@ -120,6 +124,14 @@ def _results(equivalence: Equivalence | None) -> str:
     return f"results {word} by {equivalence.metric}"
 
 
+def _compared_with_unchanged(speedup: Speedup) -> str:
+    """Return `measured 1.04x (99 % interval ...)`, or that this says nothing."""
+    if speedup.ci99_high < SAYS_NOTHING * speedup.ci99_low:
+        return f"measured {speedup_ratio(speedup)} ({evidence(speedup)})"
+    pairs = figures.count(speedup.pairs, "pair of runs", "pairs of runs")
+    return f"cannot be compared with the unchanged script: {pairs} {DIFFER}"
+
+
 def reason(result: StudyResult) -> str:
     """Return what a verdict other than a gain rests on, as a clause without its full stop."""
     if result.verifies is not None:
@@ -138,7 +150,7 @@ def reason(result: StudyResult) -> str:
             return f"what was best of {tried} does something else in a rehearsal: {names}"
         return f"none of {tried} was better beyond the noise, and the best of them was not proven"
     best = f"the best of {tried}, {figures.settings(result.settings)},"
-    measured = f"{best} measured {speedup_ratio(result.speedup)} ({evidence(result.speedup)})"
+    measured = f"{best} {_compared_with_unchanged(result.speedup)}"
     if verdict(result) is Verdict.NO_GAIN:
         most = result.speedup.ci99_high - 1
         gains = f", so it gains {figures.short(100 * most)} % at most" if most > 0 else ""
@@ -146,7 +158,8 @@ def reason(result: StudyResult) -> str:
         return f"{measured}{gains}" + (f"; {spared} {TOO_LITTLE}" if result.spared else "")
     if knobs := _untried_knobs(result):
         return f"{measured}, and {figures.count(len(knobs), 'knob was', 'knobs were')} not tried"
-    return f"{measured}, which shows neither a gain nor that there is none"
+    neither = ", which shows neither a gain nor that there is none"
+    return measured if measured.endswith(DIFFER) else f"{measured}{neither}"
 
 
 def _not_tried(result: StudyResult) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from gpuadvisor.collectors.script.live import run_live
 from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Specification
+from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
@@ -53,8 +54,12 @@ CEILING_TIMES = 3
 CACHED_PLACE = "gpuadvisor.collectors.script.child.cached_batch:CACHED"
 
 
+@dataclass(frozen=True)
 class Screener(InOneScript):
     """Screens the knobs of one study, on its first device."""
+
+    template: Template | None = None
+    """What the script is forked from, where its settings allow that; None for a fresh process."""
 
     def screening(
         self,
@@ -238,6 +243,7 @@ class Screener(InOneScript):
         limits = limits_for(every, self.knobs, self.baseline, options.timeout_s)
         total_s = limits.startup_s + allowed_s
         applications, environment = applied(throughout, self.knobs)
+        may_fork = all(self.knobs[name].forkable for name in throughout)
         return RunRequest(
             options.command,
             Specification(
@@ -251,6 +257,7 @@ class Screener(InOneScript):
             Limits(limits.startup_s, limits.idle_s, total_s),
             environment,
             scratch=options.scratch,
+            template=self.template if may_fork else None,
             cancelled=self.cancelled,
         )
 

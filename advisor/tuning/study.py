@@ -169,10 +169,10 @@ class _Study:
             try:
                 baselines = self._measure_baselines()
                 self._diagnose()
-                self._prepare_search(store)
-                assert self._search is not None
                 side = self._evaluator.side({}, self.devices[0])
                 self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
+                self._prepare_search(store)
+                assert self._search is not None
                 result = self._decide(self._search)
                 if is_faster(result.speedup):
                     result = self._improve(self._search, result)
@@ -247,8 +247,9 @@ class _Study:
             options, device, self.knobs, baseline, cores, self.cancelled, self.progress
         )
         chosen = finder.found(chosen, self._evaluator.trials, self._budget, self._enter, self._note)
+        template = self._evaluator.runner.template
         screener = Screener(
-            options, device, self.knobs, baseline, cores, self.cancelled, self.progress
+            options, device, self.knobs, baseline, cores, self.cancelled, self.progress, template
         )
         self._search = KnobSearch(
             chosen,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gpuadvisor.domain.study import Aspect, Equivalence, Objective, Verdict
+from gpuadvisor.domain.study import Aspect, Equivalence, Objective, Speedup, Verdict
 from gpuadvisor.reports import strict_json
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.json_studies import study_json
@@ -165,6 +165,14 @@ class TestTheSentences:
         assert "1.03x (99 % interval 0.97-1.09, 8 interleaved pairs)" in text
         assert "which shows neither a gain nor that there is none" in text
         assert "it would probably take 25 min 00 s more" in text
+
+    def test_runs_that_differ_too_much_have_no_interval(self, show):
+        text = said(PROSE[show], inconclusive_study(speedup=Speedup(0.27, 1e-9, 66_609_559.0, 3)))
+        assert (
+            "he best of 18 settings, num_workers=8, cannot be compared with the unchanged script: "
+            "3 pairs of runs differ too much." in text
+        )
+        assert "0.27" not in text and "66,609" not in text
 
     def test_inconclusive_as_a_rehearsal_refuted_the_best(self, show):
         gone = {"settings": {}, "speedup": None, "best": None, "dropped": study().dropped}
