@@ -17,7 +17,7 @@ from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.space import Parameter, Space
-from gpuadvisor.tuning import screening, study
+from gpuadvisor.tuning import forking, screening, study, trial_runner
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.results import with_measured
 from gpuadvisor.tuning.trial_runner import Silent
@@ -97,6 +97,28 @@ def test_the_first_trial_is_the_screened_best_and_the_worthless_are_not_tried(li
         assert store.load_study("train-1").screened == result.screened
     later = {each.knob: each.later and str(each.later) for each in result.screened}
     assert set(later.values()) == {None}  # of each alone, fresh processes said nothing
+
+
+class Imported:
+    """Stands for a process that has imported what the script does, of which runs are forked."""
+
+    import_s = 60.0
+
+    def close(self):
+        pass
+
+
+def test_the_script_is_forked_where_trials_are(live, monkeypatch):
+    run, process = trial_runner.run_script, Imported()
+
+    def run_script(request, *meters):
+        forked = request.template is process
+        return replace(run(request, *meters), forked=forked, torch_s=process.import_s)
+
+    monkeypatch.setattr(trial_runner, "run_script", run_script)
+    monkeypatch.setattr(forking, "start_template", lambda request, imports: process)
+    assert tune(budget=TEN_MINUTES).settings == BEST
+    assert [request.template for request in live.requests] == [process]
 
 
 def test_what_was_measured_live_beside_all_else_is_not_ablated_and_labelled(live):
