@@ -23,6 +23,12 @@ def parse(line: bytes) -> Event | None:
     return event if isinstance(event, dict) and "event" in event else None
 
 
+def told_by(knob: str, event: Event) -> Any:
+    """Return what a knob tells in an event, None for any other event."""
+    is_told = event["event"] == "knob" and event["knob"] == knob and event["state"] == "told"
+    return json.loads(event["detail"]) if is_told else None
+
+
 @dataclass
 class RunRecorder:
     """Follows one process: the first that reports a step, or one with a better kind of steps.

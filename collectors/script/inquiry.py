@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Self
 
+from gpuadvisor.collectors.script.events import told_by
 from gpuadvisor.collectors.script.request import Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import run_script
@@ -132,8 +133,8 @@ class ScriptWitness:
         return self._ending or (cancelled is not None and cancelled())
 
     def _hear(self, event: Event) -> None:
-        if event["event"] == "knob" and event["knob"] == NAME and event["state"] == "told":
-            self._answers.put(json.loads(event["detail"]))
+        if (answer := told_by(NAME, event)) is not None:
+            self._answers.put(answer)
         if self._request.on_event is not None:
             self._request.on_event(event)
 

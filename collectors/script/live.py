@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.child.live_blocks import LEAST_STEPS, NAME, SETTLING_STEPS
+from gpuadvisor.collectors.script.events import told_by
 from gpuadvisor.collectors.script.request import Event, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import run_script
@@ -68,8 +69,8 @@ def run_in_turns(
 
     def hear(event: Event) -> None:
         nonlocal begun
-        if event["event"] == "knob" and event["knob"] == NAME and event["state"] == "told":
-            detail, begun = json.loads(event["detail"]), True
+        if (detail := told_by(NAME, event)) is not None:
+            begun = True
             if "ready" in detail:
                 told.clear()
             else:
@@ -199,8 +200,8 @@ class _Live(Generic[Concluded]):
         return self._is_late or self._is_cancelled()
 
     def _hear(self, event: Event) -> None:
-        if event["event"] == "knob" and event["knob"] == NAME and event["state"] == "told":
-            self._take(json.loads(event["detail"]))
+        if (told := told_by(NAME, event)) is not None:
+            self._take(told)
         if self._request.on_event is not None:
             self._request.on_event(event)
 

@@ -114,12 +114,6 @@ class Concurrency:
     time_ns: Mapping[int, int]
     """Number of streams active at the same time to how long they were; without 0."""
 
-    @property
-    def mean_streams(self) -> float:
-        """Active ones, over the time in which any was."""
-        busy = sum(self.time_ns.values())
-        return sum(n * ns for n, ns in self.time_ns.items()) / busy if busy else 0.0
-
 
 def concurrency(work: DeviceWork) -> tuple[Concurrency, ...]:
     """Return how many streams of each device worked at the same time."""

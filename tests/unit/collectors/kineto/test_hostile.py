@@ -288,7 +288,7 @@ def test_a_nested_bomb_unpacks_once(tmp_path: Path) -> None:
 
 
 def test_more_texts_than_fit_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuadvisor.collectors.kineto.texts.MAX_BYTES", 100_000)
+    monkeypatch.setattr("gpuadvisor.collectors.kineto.batch.MAX_BYTES", 100_000)
     many = events(*(kernel(f"unique {number}") for number in range(2_000)))
     profile = profile_of(written(tmp_path, many))
     assert profile.rows("kernels") == 2_000

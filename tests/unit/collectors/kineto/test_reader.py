@@ -13,8 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.collectors.kineto.metadata import TraceMetadata
-from gpuadvisor.collectors.kineto.reader import read, read_blocks, recognises
+from gpuadvisor.collectors.kineto.reader import TraceMetadata, read, read_blocks, recognises
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import (
     GROUP_RANKS,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.collectors.nsight import compute_csv, csv_files
+from gpuadvisor.collectors.nsight import compute_csv
+from gpuadvisor.collectors.nsight.compute_csv import decimal_mark, number
 from gpuadvisor.collectors.nsight.compute_metrics import base_unit
-from gpuadvisor.collectors.nsight.csv_files import decimal_mark, number
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.errors import UsageError
@@ -352,7 +352,7 @@ class TestHostile:
                 read(path)
 
     def test_a_line_without_end(self, profile_of):
-        line = b"x" * (csv_files.LONGEST_LINE * 25)  # 100 MB
+        line = b"x" * (compute_csv.LONGEST_LINE * 25)  # 100 MB
         with pytest.raises(UsageError, match="characters"):
             profile_of(line)
         profile = profile_of((RAW_HEADER + RAW_UNITS + RAW_ROW).encode() + line)
@@ -365,7 +365,7 @@ class TestHostile:
         assert "left out" in profile.header.warnings[0]
 
     def test_a_record_without_end(self, profile_of, monkeypatch):
-        monkeypatch.setattr(csv_files, "LONGEST_RECORD", 10_000)
+        monkeypatch.setattr(compute_csv, "LONGEST_RECORD", 10_000)
         profile = profile_of(RAW_HEADER + RAW_UNITS + RAW_ROW + '"' + 'x","\n' * 5000)
         assert profile.rows("kernels") == 1
         assert "record" in profile.header.warnings[0]

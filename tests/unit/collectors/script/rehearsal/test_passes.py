@@ -18,13 +18,14 @@ from torch.utils.data import (
 )
 
 from gpuadvisor.collectors.script.child.progress import Progress
-from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
-from gpuadvisor.collectors.script.child.rehearsal.record import Record, record_file
-from gpuadvisor.collectors.script.child.rehearsal.samplers import (
+from gpuadvisor.collectors.script.child.rehearsal.passes import (
+    Part,
+    Passes,
     ShortSampler,
     short_batches,
     whole_batches,
 )
+from gpuadvisor.collectors.script.child.rehearsal.record import Record, record_file
 
 
 def sampler(count, size, drop_last=False, shuffle=False):
