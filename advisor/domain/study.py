@@ -212,6 +212,13 @@ class Expectation:
     why: str = ""
     """Why nothing was measured; empty where something was."""
 
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the measured improvement lies in the estimated range; None if one is missing."""
+        if self.low_pct is None or self.high_pct is None or self.measured_pct is None:
+            return None
+        return self.low_pct <= self.measured_pct <= self.high_pct
+
 
 class Aspect(str, Enum):
     """A part of a script's life that a rehearsal compares."""
