@@ -49,6 +49,8 @@ THEIRS = frozenset(
 LANGUAGES = frozenset(("CUDA", "CUPY", "NVCUDA"))
 FIRST_TRIED = 8
 """Points that are tried as the one that others are compared with, until one can be run."""
+READ_BY_KERNELS = ("cmem_args", "texmem_args")
+"""What Kernel Tuner copies into memory that a kernel reads: without it, results are others."""
 
 
 def tune_kernel(
@@ -254,9 +256,10 @@ def _refuse(
     """Raise UsageError for what is not taken over."""
     for name, value in others.items():
         if value is not None and value is not False and (name, value) != ("platform", 0):
+            without = "" if name in READ_BY_KERNELS else "leave it out, or "
             raise UsageError(
-                f"tune_kernel: {name}= is not taken over by gpuadvisor: leave it out, or keep "
-                "Kernel Tuner for this kernel"
+                f"tune_kernel: {name}= is not taken over by gpuadvisor: {without}keep Kernel Tuner "
+                "for this kernel"
             )
     if lang is not None and lang.upper() not in LANGUAGES:
         raise UsageError(f"tune_kernel: lang={lang!r} is not taken over: gpuadvisor takes CUDA C++")

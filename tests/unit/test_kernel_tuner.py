@@ -112,8 +112,8 @@ def test_the_process_that_runs_the_kernel_finds_the_call(tmp_path):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"verify": lambda *given: True}, "verify= is not taken over"),
-        ({"cmem_args": {"a": 1}}, "cmem_args= is not taken over"),
+        ({"verify": lambda *given: True}, "verify= is not taken over by gpuadvisor: leave it out"),
+        ({"cmem_args": {"a": 1}}, "cmem_args= is not taken over by gpuadvisor: keep Kernel Tuner"),
         ({"lang": "OpenCL"}, "lang='OpenCL' is not taken over"),
         ({"objective": "GFLOP/s"}, "objective='GFLOP/s' is not taken over"),
         ({"strategy": "magic"}, "'magic' is none of Kernel Tuner's"),
