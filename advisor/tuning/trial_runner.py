@@ -305,16 +305,31 @@ class TrialRunner:
         return all(self.knobs[name].forkable for name in settings if name in self.knobs)
 
     def _tell(self, number: int, event: Event) -> None:
-        if event["event"] == "waiting" and self.validator.baseline is None:
+        if self.validator.baseline is None and (sentence := _shows_little(event)):
+            self.progress.on_message(sentence)
+        self.progress.on_event(number, event)
+
+
+def _shows_little(event: Event) -> str:
+    """Return what to say of a script whose first run has shown little yet; empty for other events.
+
+    Ten minutes are long for what may never come.
+    """
+    match event["event"]:
+        case "waiting":
             seconds, limit_s = round(event["seconds"]), round(event["limit_s"])
             what = "though torch is imported:" if event["torch"] else "nor torch imported: without,"
-            # Ten minutes are long for what may never come.
             help_ = "; `gpuadvisor.step()` marks steps of its own kind" if event["torch"] else ""
-            self.progress.on_message(
+            return (
                 f"no step was seen in {seconds} s, {what} the run is given up after {limit_s} s"
                 f"{help_}"
             )
-        self.progress.on_event(number, event)
+        case "few_steps":
+            return (
+                f"its steps have begun, and after {round(event['seconds'])} s there are too few to "
+                "tell what one takes: they are long, or it compiles or evaluates between them"
+            )
+    return ""
 
 
 def limits_for(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.bundle import bundle_folder
@@ -44,8 +44,10 @@ CHUNK_BYTES = 16 * 1024
 POLL_S = 0.2
 """How often time-outs and cancellation are looked at."""
 WAITING_S = 20.0
-"""Time without a step after which that is said. To import torch and build a model
-takes 5 to 15 s."""
+"""Time without a step, or with fewer than FEW_STEPS that were timed, after which that is said. To
+import torch and build a model takes 5 to 15 s."""
+FEW_STEPS = 5
+"""Steps from which on what one takes can be told."""
 EXIT_S = 10.0
 """How long a script that ended by itself may take for its exit handlers."""
 DEFAULTS = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
@@ -352,6 +354,8 @@ class _Run:
             return Ending.IDLE_KNOBS
         if self._recorder.owner is None:
             return self._without_step(now - self._began_s)
+        if sum(window.steps for window in self._recorder.windows) < FEW_STEPS:
+            self._tell_once("few_steps", now - self._began_s)
         if self._recorder.released:
             return None
         if self._since_heard_s() > request.limits.idle_s:
@@ -365,18 +369,15 @@ class _Run:
             return Ending.NO_STEP
         if not has_torch and since_s > limits.import_s:
             return Ending.NO_TORCH
+        limit_s = limits.startup_s if has_torch else min(limits.startup_s, limits.import_s)
+        self._tell_once("waiting", since_s, torch=self._recorder.torch, limit_s=limit_s)
+        return None
+
+    def _tell_once(self, event: str, since_s: float, **more: Any) -> None:
+        """Tell who listens of a run that has shown little for long, the first time only."""
         if since_s > WAITING_S and not self._told and self._request.on_event is not None:
             self._told = True
-            limit_s = limits.startup_s if has_torch else min(limits.startup_s, limits.import_s)
-            self._request.on_event(
-                {
-                    "event": "waiting",
-                    "seconds": since_s,
-                    "torch": self._recorder.torch,
-                    "limit_s": limit_s,
-                }
-            )
-        return None
+            self._request.on_event({"event": event, "seconds": since_s, **more})
 
     def _has_effect(self) -> bool:
         applied = self._recorder.applied.values()
