@@ -47,7 +47,7 @@ class Sums:
 
     seconds: float = 0.0
     means: dict[str, Mean] = field(default_factory=dict)
-    """By the metric's name, of those that are known of some poll."""
+    """Mean of each metric that some poll told, by the metric's name."""
     flags_s: float = 0.0
     """Seconds in which FLAGS were known."""
     held_down_s: dict[str, float] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Held:
     cpu_since_s: float
     """Unix time from which on the CPU time of the two below was used."""
     cpu_pct: float | None
-    """Of its busiest process, in percent of a core."""
+    """CPU time of the job's busiest process, in percent of a core."""
     children_cpu_pct: float | None
     own_sm_pct: float | None
     parts: list[tuple[Use, float, float]] = field(default_factory=list)

@@ -141,7 +141,8 @@ class Ranks:
     waited_ns: int
     """The first one to come waited so long for the last, in all of them together."""
     own_work: tuple[OwnWork, ...]
-    """Of each process group with such collectives; the one with most waiting first."""
+    """What each rank worked between collectives, a process group each; the one whose ranks waited
+    longest first."""
     late: tuple[Lateness, ...]
     """The ranks that came last at least once, the one that others waited for longest first."""
     unmatched: str | None

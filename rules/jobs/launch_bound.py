@@ -14,14 +14,15 @@ MOST_SM_ACTIVE_PCT = 35.0
 MOST_SM_OF_BUSY = 0.45
 """Active SMs over utilization. Kernels that are large fill the SMs while they run. [own]"""
 ONE_THREAD_PCT = (80.0, 160.0)
-"""CPU time of a process of which one thread never rests, beside some that do little. [own]"""
+"""CPU time, in percent of a core, of a process that one thread keeps busy, beside some that do
+little; which threads took it is not known. [own]"""
 
 CAUSE = JobCause(
     rank=40,
     phrase="waits {lost} of the time for one CPU thread that launches its kernels",
     advice="`gpuadvisor tune {script}`",
     method="At most the share of the time in which SMs had no work, while utilization was high, few"
-    " SMs were active and one CPU thread never rested.",
+    " SMs were active and the process kept about one CPU core busy.",
     is_bound=True,
     is_tunable=True,
 )

@@ -1,4 +1,4 @@
-"""A job's GPU waits for one CPU thread: whether for its batches or for launches cannot be told."""
+"""A job's GPU waits for its process: whether for batches or for launches cannot be told."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT
 
 CAUSE = JobCause(
     rank=55,
-    phrase="waits for data or its host {lost} of the time, while one CPU thread, which makes its"
-    " batches or launches its kernels, never rests",
+    phrase="waits for data or its host {lost} of the time, while its process, which makes the"
+    " batches or launches the kernels, keeps about one CPU core busy",
     advice="`gpuadvisor tune {script}`",
-    method="At most the share of the time in which no kernel ran while one CPU thread never rested;"
-    " a thread that waits for the GPU may look as busy.",
+    method="At most the share of the time in which no kernel ran while the process kept about one"
+    " CPU core busy; one that waits for the GPU may look as busy.",
     is_bound=True,
     is_tunable=True,
 )

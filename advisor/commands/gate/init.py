@@ -299,7 +299,7 @@ class _Paths:
     """The folders of $PYTHONPATH."""
 
     inside: tuple[str, ...] = ()
-    """Those of the repository, from its root."""
+    """Folders of the repository, as paths from its root."""
     outside: tuple[str, ...] = ()
 
 
