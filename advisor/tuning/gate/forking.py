@@ -18,7 +18,7 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import begin_template, start_common_template
 from gpuadvisor.collectors.script.templates import NoTemplateError, Template, in_common, noted
-from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.measurement import Measurement, Trace
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.gate.comparing import SHORT
 from gpuadvisor.tuning.forking import computed, difference
@@ -49,6 +49,11 @@ class Forks:
         self._disturbed = ""
         """What used the machine beside the base's runs, so that costs were not compared."""
         self._retries = 0
+        self._firsts_serve = False
+        """Whether the first runs of both versions are the two fresh ones that forked runs are
+        compared with."""
+        self.retried = ""
+        """Why the last run does not count, as a sentence."""
         runner.proofs_fork = True
 
     @property
@@ -88,13 +93,26 @@ class Forks:
         phases = in_common([noted(self._notes(side)) for side in versions], own)
         begun, self._begun = self._begun, None
         self._template = start_common_template(requests, phases, begun)
+        self._firsts_serve = self._computed_alike()
+
+    def _computed_alike(self) -> bool:
+        """Say whether the first runs of both versions computed exactly the same, as far as both
+        went: then they are two fresh runs, of which the base's was measured."""
+        firsts = [self._fresh.get(side, [])[:1] for side in ("base", "head")]
+        if any(run.disturbance for run in firsts[0]):
+            return False  # so that its cost would not be compared
+        traces = [m.trace for runs in firsts for run in runs if (m := run.measurement) is not None]
+        if len(traces) < 2:
+            return False
+        kinds = [(one, two) for one, two in zip(*map(_parts, traces), strict=True) if one and two]
+        return bool(kinds) and all(_agreed(*each) == min(map(len, each)) for each in kinds)
 
     def before(self, side: str, place: str) -> None:
         """Decide how the next run begins."""
         is_first = place == "first"
         self._runner.notes = str(self._notes(side)) if is_first else None
-        # Of the base one fresh run is measured as the forked ones are.
-        known = len(self._fresh.get("base", ())) > 1
+        # Of the base one fresh run is measured, and two are compared.
+        known = self._firsts_serve or len(self._fresh.get("base", ())) > 1
         self._runner.template = self._template if known or place != "known" else None
 
     def after(self, side: str, place: str, outcome: RunOutcome) -> bool:
@@ -114,28 +132,55 @@ class Forks:
             return True
         if place.endswith(SHORT) or side in self._alike:
             return True  # what a fork may do is no factor of two, which fresh runs showed
-        fresh = self._fresh["base"][:2]
-        if len(fresh) < 2:
-            raise DependsError("there are no fresh runs to compare with, as they failed")
-        costs = [each.measurement for each in fresh[1:] if each.measurement is not None]
-        disturbed = next(filter(None, (each.disturbance for each in (outcome, *fresh[1:]))), "")
-        if side == "head":
-            why = computed(self._as_base(self._fresh["head"][0]), run)
-        else:
-            why = difference(fresh, (), outcome, Objective.THROUGHPUT)
-            self._disturbed = disturbed
-            alone = not (why or disturbed)
-            slower = alone and difference(fresh, costs, outcome, Objective.THROUGHPUT)
-            if slower and self._retries < RETRIES:
-                self._retries += 1
-                return False
-            why = why or slower or ""
+        why = self._differs(side, outcome)
+        if why is None:
+            return False
         if why:
             raise DependsError(why)
         self._alike.add(side)
-        if side == "base" and costs:
-            self._tell(costs[0].startup_s, run.startup_s)
+        if side == "base":
+            self._tell(self._measured_fresh().startup_s, run.startup_s)
         return True
+
+    def _differs(self, side: str, outcome: RunOutcome) -> str | None:
+        """Return what a forked run did otherwise; empty for nothing, None where it is run again."""
+        assert outcome.measurement is not None  # the caller has looked
+        fresh = self._pair()
+        if len(fresh) < 2:
+            raise DependsError("there are no fresh runs to compare with, as they failed")
+        if side == "head":
+            return computed(self._as_base(self._fresh["head"][0]), outcome.measurement)
+        of_costs = fresh[0] if self._firsts_serve else fresh[1]
+        disturbances = [each.disturbance for each in (outcome, of_costs)]
+        self._disturbed = next(filter(None, disturbances), "")
+        why = difference(fresh, (), outcome, Objective.THROUGHPUT)
+        slower = ""
+        if not (why or self._disturbed):
+            slower = difference(fresh, [self._measured_fresh()], outcome, Objective.THROUGHPUT)
+        if slower and self._retries < RETRIES:
+            self._retries += 1
+            self.retried = "a step of a forked run cost something else: it is run again"
+            return None
+        if (why or slower) and self._firsts_serve:
+            self._firsts_serve = False
+            self.retried = (
+                f"compared with the first runs, which found caches empty, {why or slower} in a "
+                "forked one: the base is run afresh once more"
+            )
+            return None
+        return why or slower
+
+    def _pair(self) -> list[RunOutcome]:
+        """Return the two fresh runs that forked ones are compared with; fewer where they failed."""
+        if self._firsts_serve:
+            return [self._fresh["base"][0], self._fresh["head"][0]]
+        return self._fresh["base"][:2]
+
+    def _measured_fresh(self) -> Measurement:
+        """Return the fresh run of the base with whose cost those of forked ones are compared."""
+        fresh = self._pair()[0 if self._firsts_serve else 1].measurement
+        assert fresh is not None  # none without is kept
+        return fresh
 
     def _tell(self, fresh_s: float, forked_s: float) -> None:
         self._runner.start_saved_s = fresh_s - forked_s
@@ -145,9 +190,9 @@ class Forks:
         )
 
     def _as_base(self, fresh: RunOutcome) -> list[Measurement]:
-        """Return the head's only fresh run twice, with what two fresh runs of the base agree on."""
+        """Return the head's only fresh run twice, with what the two fresh runs agree on."""
         assert fresh.measurement is not None  # none without is kept
-        traces = [each.measurement.trace for each in self._fresh["base"][:2] if each.measurement]
+        traces = [each.measurement.trace for each in self._pair() if each.measurement]
         trace = replace(
             fresh.measurement.trace,
             losses=fresh.measurement.trace.losses[: _agreed(*(t.losses for t in traces))],
@@ -165,6 +210,10 @@ class Forks:
 
     def _notes(self, side: str) -> Path:
         return self._folder / f"{side}.json"
+
+
+def _parts(trace: Trace) -> tuple[Sequence[object], Sequence[object]]:
+    return trace.losses, trace.outputs
 
 
 def _agreed(one: Sequence[object], two: Sequence[object]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Protocol
 
 from gpuadvisor.collectors.clocks import ClockSampler
@@ -39,16 +40,28 @@ COUNTS = Schedule(warmup_s=0.0, queue_limit=0, window_s=0.0, max_measure_s=0.0)
 """A run that is counted and not timed: its steps are the same ones in every run, however fast the
 machine is. Three follow the first four, or the last compilation; those after them are counted."""
 SHORT_S = 2.0
-"""Time for which a run is measured that only shows a difference of a factor, or of a script whose
-windows hardly differ: four windows."""
-STEADY = 0.001
-"""Relative standard error of the mean of so short a run, from how its windows differ, below which
-twice as many tell little more: runs differ by 0.2 to 0.8 % on a quiet GPU, and with medians of half
-as many windows their variance is a fifth larger where they differ least."""
+"""Time for which a run is measured of a script whose windows hardly differ: four windows."""
+BRIEF = Schedule(warmup_s=0.5, measure_s=1.0, window_s=0.125)
+"""A run of a script whose windows differ so little that a second is enough, and 20 steps. On an
+H200 half a second that began 0.2 s after the first step was 0.5 % slower than later ones, on both
+sides alike, and its ratio less than 0.1 % off (`benchmarks/gates_cuda.jsonl`)."""
+OBVIOUS_RUN = replace(BRIEF, min_steps=8)
+"""A run that only shows a difference of a factor: a step of 125 ms, 2.5 times one of 50, has eight
+windows of its own within a second."""
+BASE_FIRST = replace(BRIEF, warmup_s=Schedule().warmup_s)
+"""The base's first run, where those after it may be brief: how its windows differ decides that, and
+what a step of it costs is what forked runs are compared with."""
+STEADY = 0.1
+"""Relative standard error of the mean of so short a run, from how its windows differ, as a part of
+the tolerance, below which longer ones tell little more: runs differ by 0.2 to 0.8 % on a quiet GPU,
+and with 0.1 % four pairs show less than the tolerance of 1 % even at the strictest look, whose
+interval has 11 standard errors of a pair on each side."""
 MIN_WINDOWS = 6
-"""Windows below which how they differ is not known: of eight in 4 s, two may be too long to end."""
+"""Windows below which how they differ is not known: of eight, two may be too long to end."""
 AGAIN = "again"
 """Place of a run that shows whether a version still works, after the other one failed."""
+BEFORE = ("first", AGAIN, COUNTED)
+"""Places of runs that are not compared by their times."""
 OF_GPU = "GPU"
 """Word by which `collectors.load` tells what disturbed the GPU, not the CPU."""
 
@@ -95,7 +108,7 @@ class Runs:
         self._validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, self._knobs)
         listen: Callable[[GateProgress, ClockSampler], _Ears] = _Ears
         self._ears = listen(self.progress, self._clock)
-        self._is_steady = False
+        self._is_steady = self._is_brief = False
         self._is_in_turns = False
         """Whether the runs that begin now take turns: they have no delay, as nothing can be in step
         with one of them."""
@@ -117,8 +130,8 @@ class Runs:
         """Return how much later than usual the next run is measured."""
         if self.only_counts or self._is_in_turns:
             return 0.0
-        apart = ("first", AGAIN, COUNTED)  # they differ anyway
-        return self._delay.next_s([run.trial for run in self.all if run.place not in apart])
+        # The others differ anyway.
+        return self._delay.next_s([run.trial for run in self.all if run.place not in BEFORE])
 
     def fork_ahead(self, base: Side, own: Sequence[str]) -> None:
         """Begin with what `fork` will need, once the base has had its first run."""
@@ -163,7 +176,7 @@ class Runs:
         """
         self.progress.on_run_start(side, place)
         self._clock.end()
-        self._runner.schedule = self._schedule(place)
+        self._runner.schedule = self._schedule(side, place)
         self._ears.measured_steps = None
         if self._forks is not None:
             self._forks.before(side, place)
@@ -172,10 +185,9 @@ class Runs:
         self._take_errors()
         run = self._kept(side, place, trial, outcome, self._clock.end())
         if self._forks is not None and not self._forks.after(side, place, outcome):
-            self.progress.on_message("a step of a forked run cost something else: it is run again")
+            self.progress.on_message(self._forks.retried)
             return self.run(version, side, place)
-        if place == "known" and trial.measurement is not None:
-            self._is_steady |= self.saves and self._is_enough(trial.measurement)
+        self._learn(run)
         return run
 
     def run_both(
@@ -188,7 +200,7 @@ class Runs:
         for side in sides:
             self.progress.on_run_start(side, place)
         self._clock.end()
-        self._runner.schedule = self._schedule(place)
+        self._runner.schedule = self._schedule("", place, in_turns=True)
         if self._forks is not None:
             self._forks.before(sides[0], place)  # of pairs, both sides begin alike
         self._is_in_turns = True
@@ -270,18 +282,33 @@ class Runs:
             return None
         return self.counting.steps(trial.measurement, measured)
 
-    def _is_enough(self, measurement: Measurement) -> bool:
-        """Say whether runs that are measured for `SHORT_S` tell as much as longer ones."""
-        options, count = self.options, len(measurement.window_step_ms)
+    def _learn(self, run: GateRun) -> None:
+        """Measure further runs for as long as this one's windows, and those before it, ask for.
+
+        One whose windows differ more ends brief runs: something else has come.
+        """
+        measurement = run.trial.measurement
+        if not self.saves or measurement is None or run.place.endswith(SHORT):
+            return
+        if run.place == "first" and run.side == "base":
+            self._is_brief = self._is_enough(measurement, BRIEF.measure_s)
+        elif run.place not in BEFORE:
+            self._is_brief = self._is_brief and self._is_enough(measurement, BRIEF.measure_s)
+            if run.place == "known":
+                self._is_steady |= self._is_enough(measurement, SHORT_S)
+
+    def _is_enough(self, measurement: Measurement, measure_s: float) -> bool:
+        """Say whether runs that are measured for so long tell as much as longer ones."""
+        options, windows = self.options, measurement.windows
         says_more = options.metrics or options.only
-        if options.measure_s != MEASURE_S or says_more or count < MIN_WINDOWS:
+        if options.measure_s != MEASURE_S or says_more or len(windows) < MIN_WINDOWS:
             return False
-        steps = len(measurement.step_ms)
-        loses_p95 = steps >= LEAST_STEPS > steps * SHORT_S / options.measure_s
+        rate = len(measurement.step_ms) / measurement.seconds
+        loses_p95 = rate * MEASURE_S >= LEAST_STEPS > rate * measure_s
         if loses_p95 or measurement.data_wait_share > WAITS:
             return False
-        windows = SHORT_S / Schedule().window_s
-        return measurement.noise / math.sqrt(windows) < STEADY
+        error = measurement.noise * math.sqrt(fmean(w.seconds for w in windows) / measure_s)
+        return error < STEADY * options.tolerance
 
     def resizes(self, settings: Settings) -> bool:
         """Say whether settings of a plan may change how much work a step is."""
@@ -291,13 +318,17 @@ class Runs:
         """Return the knobs among a plan's settings that had no effect in any run."""
         return self._validator.untried(settings)
 
-    def _schedule(self, place: str) -> Schedule:
+    def _schedule(self, side: str, place: str, in_turns: bool = False) -> Schedule:
         measure_s = self.options.measure_s
         if self.only_counts:
             return COUNTS if self.same_steps else replace(_schedule(measure_s), warmup_s=0.0)
-        if place in ("first", AGAIN, COUNTED):
-            return FIRST
-        if place.endswith(SHORT) or self._is_steady:
+        if place in BEFORE:
+            decides = self.saves and (side, place) == ("base", "first")
+            return BASE_FIRST if decides else FIRST
+        if not in_turns and (place.endswith(SHORT) or self._is_brief):
+            brief = BRIEF if not place.endswith(SHORT) else OBVIOUS_RUN
+            return replace(brief, measure_s=min(measure_s, brief.measure_s))
+        if place.endswith(SHORT) or self._is_steady or self._is_brief:
             measure_s = min(measure_s, SHORT_S)
         return _schedule(measure_s)
 

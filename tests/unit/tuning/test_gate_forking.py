@@ -44,8 +44,9 @@ class Forking(Machine):
     def __init__(self):
         super().__init__()
         self.forked, self.measured_s = [], []
-        self.made = None
-        """What each run measures, where its text does not say it."""
+        self.first = self.made = None
+        """What the first run measures, and each, where its text does not say it."""
+        self.losses = {"base": (1.0, 0.5), "head": (1.0, 0.5)}
         self.imports = {"base": ["torch"], "head": ["torch"]}
         self.does = lambda number, side, outcome: outcome
         """What becomes of a forked run, by its number and side."""
@@ -64,7 +65,9 @@ class Forking(Machine):
         self.measured_s.append(request.specification.schedule.measure_s)
         if outcome.measurement is None:
             return outcome
-        changed = replace(self.made or outcome.measurement, trace=Trace((1.0, 0.5)))
+        made = self.first if len(self.forked) == 1 else None
+        made = made or self.made or outcome.measurement
+        changed = replace(made, trace=Trace(self.losses[side]))
         outcome = replace(outcome, measurement=changed, forked=self.forked[-1])
         return self.does(sum(self.forked), side, outcome) if outcome.forked else outcome
 
@@ -107,8 +110,7 @@ def gated(machine, capsys):
 def test_all_but_the_runs_they_are_compared_with_are_forked(machine, gated, head, status, count):
     found, document = gated(head=head)
     assert (found, len(machine.forked)) == (status, count)
-    fresh = 3 if count == 12 else 2  # a factor of two is no matter of how a process began
-    assert machine.forked == [False] * fresh + [True] * (count - fresh)
+    assert machine.forked == [False] * 2 + [True] * (count - 2)
     assert Process.closed == 1
     (note,) = [note for note in document["notes"] if "forked" in note]
     assert ("compared with fresh ones" in note) is (count == 12)
@@ -144,7 +146,7 @@ def crash(number, side, outcome):
 @pytest.mark.parametrize(
     ("does", "why", "forks"),
     [
-        (slower(1.1), "a step cost 1.10 times as much", 2),
+        (slower(1.1), "a step cost 1.10 times as much", 3),
         (other_losses, "loss 2 was another", None),
         (crash, "it could not be measured (CUDA)", 1),
         (lambda *each: replace(each[2], forked=False), "the process from which runs were", 1),
@@ -164,7 +166,21 @@ def test_where_it_matters_all_pairs_are_fresh(machine, gated, does, why, forks):
 def test_one_slow_run_is_no_difference(machine, gated):
     machine.does = slower(1.1, until=1)
     status, _ = gated("--no-turns")
-    assert (status, machine.forked) == (0, [False] * 3 + [True] * 10)
+    assert (status, machine.forked) == (0, [False] * 2 + [True] * 11)
+
+
+def test_first_runs_that_found_caches_empty_are_no_measure_of_forked_ones(machine, gated):
+    machine.first = measurement([130.0] * 8, trace=Trace((1.0, 0.5)))
+    status, document = gated("--no-turns")
+    assert (status, machine.forked[:6]) == (0, [False] * 2 + [True] * 2 + [False, True])
+    assert [note for note in document["notes"] if "compared with fresh ones" in note]
+
+
+def test_where_versions_compute_something_else_the_base_is_run_afresh_twice(machine, gated):
+    machine.losses = {"base": (1.0, 0.5), "head": (1.0, 0.25)}
+    status, document = gated()
+    assert (status, machine.forked) == (0, [False] * 3 + [True] * 9)
+    assert [note for note in document["notes"] if "compared with fresh ones" in note]
 
 
 def test_costs_are_not_compared_beside_other_work(machine, gated):
@@ -200,9 +216,10 @@ def test_versions_that_import_other_libraries(machine, gated):
     assert "each run imports anew: both versions do not import the same" in document["notes"][-1]
 
 
-def windowed(*ms):
-    """A run of these windows of half a second."""
-    return replace(measurement([50] * 80), windows=tuple(StepWindow(10, each / 100) for each in ms))
+def windowed(*ms, steps=10):
+    """A run of these windows, by the times of their steps."""
+    windows = tuple(StepWindow(steps, steps * each / 1e3) for each in ms)
+    return replace(measurement([50] * 80), windows=windows, step_ms=(50.0,) * steps * len(ms))
 
 
 STEADY = [50, 50.1, 49.9, 50, 50.1, 49.9, 50, 50]
@@ -225,8 +242,29 @@ def test_runs_whose_windows_hardly_differ_are_measured_for_less(
 ):
     machine.made = run
     assert gated(*words)[0] == 0
+    assert machine.measured_s[:2] == [1.0, 0.2]
     assert set(machine.measured_s[3:]) == measured
-    assert machine.measured_s[2] in (3.0, 4.0)
+
+
+CALM, RESTLESS = (50, 50.03, 49.98, 50, 50.02, 49.97, 50), (50, 50, 51, 50, 49, 50, 50)
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "words", "measured"),
+    [
+        (CALM, CALM, (), [1.0] * 10),
+        (CALM, CALM, ("--tolerance", "0.1"), [4.0] * 10),
+        (RESTLESS, CALM, (), [4.0, *[2.0] * 9]),
+        (CALM, RESTLESS, (), [1.0, *[4.0] * 9]),
+        (CALM[:5], CALM, (), [4.0, *[2.0] * 9]),
+    ],
+)
+def test_the_bases_first_run_says_whether_a_second_is_enough(
+    machine, gated, first, others, words, measured
+):
+    machine.first, machine.made = windowed(*first, steps=3), windowed(*others, steps=3)
+    assert gated("--no-turns", *words)[0] == 0
+    assert machine.measured_s[2:12] == measured
 
 
 def noted(*modules, changed=None):
