@@ -1,4 +1,4 @@
-"""Why a version is slower than another: both are profiled twice, and the profiles compared.
+"""Why a version is slower than another: both are profiled, and the profiles compared.
 
 It explains what a gate has found, and decides nothing: what goes wrong is said, and no more.
 """
@@ -90,9 +90,10 @@ def explain(
 ) -> Explanation:
     """Profile both sides of a gate that failed, and return why the head is slower.
 
-    The order is base, head, head, base, and only what both pairs show is named. Nothing that is
-    recorded remains. Whatever keeps it from being explained is said in `note`, also that it was
-    cancelled: the verdict stands without.
+    The order is base, head, head, base, and only what both pairs show is named; the second pair is
+    left out where kernels and copies explain it (`is_plain`). Nothing that is recorded remains.
+    Whatever keeps it from being explained is said in `note`, also that it was cancelled: the
+    verdict stands without.
     """
     bare = Explanation(slower_ms=slower_ms(found))
     why = "it was not profiled: "
@@ -100,7 +101,7 @@ def explain(
     if samples and max(samples) > SAME_SIZE * min(samples):
         sizes = " and ".join(f"{each:.3g}" for each in samples)
         return replace(bare, note=f"{why}steps of both versions are of {sizes} samples")
-    progress.on_message("it failed: both versions are profiled twice, to say why")
+    progress.on_message("it failed: both versions are profiled, to say why")
     try:
         with run_folder() as folder:
 
@@ -109,13 +110,24 @@ def explain(
                 before, after = made if sides[0] is base else reversed(made)
                 return explanation_of(before, after, slower_ms(found))
 
-            return agreed(pair(base, head), pair(head, base))
+            one = pair(base, head)
+            return one if is_plain(one) else agreed(one, pair(head, base))
     except Interrupted:
         return replace(bare, note=f"{why}interrupted")
     except AdvisorError as error:
         return replace(bare, note=f"{why}{str(error).rstrip('.')}")
     except Exception as error:  # the gate's verdict stands without
         return replace(bare, note=f"{why}{type(error).__name__}: {error}: report this bug")
+
+
+def is_plain(found: Explanation) -> bool:
+    """Say whether one profile of each version is enough: a second one would hardly say otherwise.
+
+    That is where kernels and copies explain the slow-down and nothing was noted: another program
+    makes functions of the CPU slower for a moment, and of what a GPU does it would be told.
+    """
+    on_gpu = all(each.kind in (CauseKind.KERNEL, CauseKind.COPY) for each in found.causes)
+    return on_gpu and not found.note and 0 < GPU_EXPLAINS * found.of_ms <= found.explained_ms
 
 
 def slower_ms(found: GateResult) -> float | None:

@@ -14,7 +14,7 @@ from gpuadvisor.domain.profile import Range
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.profiling import explaining
-from gpuadvisor.profiling.explaining import Profiled, agreed, explain, explanation_of
+from gpuadvisor.profiling.explaining import Profiled, agreed, explain, explanation_of, is_plain
 from gpuadvisor.profiling.project_files import project_files
 from gpuadvisor.reports.gate.explanation import cause_sentence, lead
 from gpuadvisor.rules.facts.functions import function_times
@@ -252,3 +252,14 @@ def test_what_got_slower_in_one_pair_and_faster_in_the_other_is_nothing():
     base, slow = profiled(BASE), profiled(SLOW)
     there, back = explanation_of(base, slow, 0.4), explanation_of(slow, base, 0.4)
     assert agreed(there, back).causes == ()
+
+
+def test_one_pair_is_enough_where_kernels_explain_it_and_nothing_else_was_there():
+    base, slow = (profiled(BASE, kernels=[("aten::mm_kernel", runs)]) for runs in (100, 900))
+    found = explanation_of(base, slow, 0.8)
+    assert {each.kind for each in found.causes} == {CauseKind.KERNEL}
+    assert is_plain(found)
+    assert not is_plain(explanation_of(base, slow, 4.0))  # a fifth of it
+    assert not is_plain(explanation_of(base, replace(slow, disturbance="others used a core"), 0.8))
+    assert not is_plain(explanation_of(profiled(BASE), profiled(SLOW), 0.5))
+    assert not is_plain(explanation_of(base, base, 0.8))
