@@ -100,7 +100,7 @@ class TrialValidator:
         """
         references = self._newest(device)
         decides = self._objective in (Objective.THROUGHPUT, Objective.LATENCY)
-        if slower_than is None or not references or not decides or self._resizes(settings):
+        if slower_than is None or not references or not decides or self.resizes(settings):
             return None
         slowest = max(reference.mean_step_ms for reference in references)
         return slowest / (slower_than * PRUNE_BELOW)
@@ -121,7 +121,7 @@ class TrialValidator:
         cost = cost_of(measurement)
         return median(costs) / cost if cost and costs else None
 
-    def _resizes(self, settings: Settings) -> bool:
+    def resizes(self, settings: Settings) -> bool:
         """Say whether a step under these settings may be more or less work than the baseline's."""
         return any(n.startswith(ARGUMENT_PREFIX) or self._knobs[n].progressive for n in settings)
 
@@ -132,7 +132,7 @@ class TrialValidator:
         costs a step cannot be compared.
         """
         known = self.baseline
-        if known is None or self._resizes(settings):
+        if known is None or self.resizes(settings):
             return measurement
         if measurement.samples_source == known.samples_source:
             return measurement
@@ -198,7 +198,7 @@ class TrialValidator:
     def _samples(self, settings: Settings, measurement: Measurement) -> Judgement | None:
         """Return the state of a run whose steps are of another size than the baseline's."""
         known = self.baseline
-        if self._objective not in BY_SAMPLE or known is None or not self._resizes(settings):
+        if self._objective not in BY_SAMPLE or known is None or not self.resizes(settings):
             return None
         source = measurement.samples_source
         # What the user gives with --samples-per-step is the unchanged script's.

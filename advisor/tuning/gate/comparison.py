@@ -26,8 +26,9 @@ from gpuadvisor.tuners.gate.obstacle import left_open
 from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import DependsError
 from gpuadvisor.tuning.gate.in_turns import STARTUP, InTurns
+from gpuadvisor.tuning.gate.lengths import AGAIN
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.gate.runs import AGAIN, GateProgress, Runs
+from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.setting_up import SetUp, SetUps
 from gpuadvisor.tuning.gate.sides import (
     ReadySide,

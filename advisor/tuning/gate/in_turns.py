@@ -19,8 +19,9 @@ from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.gate.comparing import RunBoth
 from gpuadvisor.tuners.gate.metric import measured
 from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning.gate.lengths import SHORT_S
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.gate.runs import OF_GPU, SHORT_S, Runs
+from gpuadvisor.tuning.gate.runs import OF_GPU, Runs
 from gpuadvisor.tuning.in_turns import READS_AHEAD, TOOK_TURNS, have_workers, lacks_room
 from gpuadvisor.tuning.turning import turning_of, unable_to_turn
 

@@ -2,66 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Protocol
 
 from gpuadvisor.collectors.clocks import ClockSampler
 from gpuadvisor.collectors.gpu_errors import GpuErrors
 from gpuadvisor.collectors.script.request import Event, RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
-from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
-from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Settings
-from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.knobs import Level, Settings
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.errors import RefusedError
-from gpuadvisor.tuners.gate.comparing import COUNTED, SHORT
-from gpuadvisor.tuners.gate.metrics import are_counts, chosen
-from gpuadvisor.tuners.gate.metrics.p95 import LEAST_STEPS
-from gpuadvisor.tuners.gate.metrics.step_time import WAITS
+from gpuadvisor.tuners.gate.comparing import SHORT
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import Forks
-from gpuadvisor.tuning.gate.options import MEASURE_S, GateOptions
+from gpuadvisor.tuning.gate.lengths import BEFORE, FIRST, Lengths
+from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.in_turns import run_in_turns
 from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
 from gpuadvisor.tuning.turning import Turning
 from gpuadvisor.tuning.validator import TrialValidator
 
-FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2, window_s=0.125)
-"""The first run of a version only shows whether it works. It is not compared: it finds caches of
-files, byte code and compiled kernels empty. A run has four windows at least, half a second here."""
-COUNTS = Schedule(warmup_s=0.0, queue_limit=0, window_s=0.0, max_measure_s=0.0)
-"""A run that is counted and not timed: its steps are the same ones in every run, however fast the
-machine is. Three follow the first four, or the last compilation; those after them are counted."""
-SHORT_S = 2.0
-"""Time for which a run is measured of a script whose windows hardly differ: four windows."""
-BRIEF = Schedule(warmup_s=0.5, measure_s=1.0, window_s=0.125)
-"""A run of a script whose windows differ so little that a second is enough, and 20 steps. On an
-H200 half a second that began 0.2 s after the first step was 0.5 % slower than later ones, on both
-sides alike, and its ratio less than 0.1 % off (`benchmarks/gates_cuda.jsonl`)."""
-OBVIOUS_RUN = replace(BRIEF, min_steps=8)
-"""A run that only shows a difference of a factor: a step of 125 ms, 2.5 times one of 50, has eight
-windows of its own within a second."""
-BASE_FIRST = replace(BRIEF, warmup_s=Schedule().warmup_s)
-"""The base's first run, where those after it may be brief: how its windows differ decides that, and
-what a step of it costs is what forked runs are compared with."""
-STEADY = 0.1
-"""Relative standard error of the mean of so short a run, from how its windows differ, as a part of
-the tolerance, below which longer ones tell little more: runs differ by 0.2 to 0.8 % on a quiet GPU,
-and with 0.1 % four pairs show less than the tolerance of 1 % even at the strictest look, whose
-interval has 11 standard errors of a pair on each side."""
-MIN_WINDOWS = 6
-"""Windows below which how they differ is not known: of eight, two may be too long to end."""
-AGAIN = "again"
-"""Place of a run that shows whether a version still works, after the other one failed."""
-BEFORE = ("first", AGAIN, COUNTED)
-"""Places of runs that are not compared by their times."""
 OF_GPU = "GPU"
 """Word by which `collectors.load` tells what disturbed the GPU, not the CPU."""
 
@@ -108,11 +73,10 @@ class Runs:
         self._validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, self._knobs)
         listen: Callable[[GateProgress, ClockSampler], _Ears] = _Ears
         self._ears = listen(self.progress, self._clock)
-        self._is_steady = self._is_brief = False
         self._is_in_turns = False
         """Whether the runs that begin now take turns: they have no delay, as nothing can be in step
         with one of them."""
-        self.only_counts = are_counts(chosen(self.options.metrics, self.options.only))
+        self._lengths = Lengths(self.options, self.saves)
         self._runner = TrialRunner(
             self._knobs,
             self._validator,
@@ -148,9 +112,14 @@ class Runs:
             self._forks.begin(versions, own)
 
     @property
+    def only_counts(self) -> bool:
+        """Whether runs are counted and not timed."""
+        return self._lengths.only_counts
+
+    @property
     def same_steps(self) -> bool:
         """Whether runs are counted in the same steps of the script."""
-        return self.only_counts and self.options.measure_s == MEASURE_S
+        return self._lengths.same_steps
 
     @property
     def counts_pairs(self) -> bool:
@@ -176,7 +145,7 @@ class Runs:
         """
         self.progress.on_run_start(side, place)
         self._clock.end()
-        self._runner.schedule = self._schedule(side, place)
+        self._runner.schedule = self._lengths.schedule(side, place)
         self._ears.measured_steps = None
         if self._forks is not None:
             self._forks.before(side, place)
@@ -187,7 +156,7 @@ class Runs:
         if self._forks is not None and not self._forks.after(side, place, outcome):
             self.progress.on_message(self._forks.retried)
             return self.run(version, side, place)
-        self._learn(run)
+        self._lengths.learn(run)
         return run
 
     def run_both(
@@ -200,7 +169,7 @@ class Runs:
         for side in sides:
             self.progress.on_run_start(side, place)
         self._clock.end()
-        self._runner.schedule = self._schedule("", place, in_turns=True)
+        self._runner.schedule = self._lengths.schedule("", place, in_turns=True)
         if self._forks is not None:
             self._forks.before(sides[0], place)  # of pairs, both sides begin alike
         self._is_in_turns = True
@@ -282,55 +251,13 @@ class Runs:
             return None
         return self.counting.steps(trial.measurement, measured)
 
-    def _learn(self, run: GateRun) -> None:
-        """Measure further runs for as long as this one's windows, and those before it, ask for.
-
-        One whose windows differ more ends brief runs: something else has come.
-        """
-        measurement = run.trial.measurement
-        if not self.saves or measurement is None or run.place.endswith(SHORT):
-            return
-        if run.place == "first" and run.side == "base":
-            self._is_brief = self._is_enough(measurement, BRIEF.measure_s)
-        elif run.place not in BEFORE:
-            self._is_brief = self._is_brief and self._is_enough(measurement, BRIEF.measure_s)
-            if run.place == "known":
-                self._is_steady |= self._is_enough(measurement, SHORT_S)
-
-    def _is_enough(self, measurement: Measurement, measure_s: float) -> bool:
-        """Say whether runs that are measured for so long tell as much as longer ones."""
-        options, windows = self.options, measurement.windows
-        says_more = options.metrics or options.only
-        if options.measure_s != MEASURE_S or says_more or len(windows) < MIN_WINDOWS:
-            return False
-        rate = len(measurement.step_ms) / measurement.seconds
-        loses_p95 = rate * MEASURE_S >= LEAST_STEPS > rate * measure_s
-        if loses_p95 or measurement.data_wait_share > WAITS:
-            return False
-        error = measurement.noise * math.sqrt(fmean(w.seconds for w in windows) / measure_s)
-        return error < STEADY * options.tolerance
-
     def resizes(self, settings: Settings) -> bool:
         """Say whether settings of a plan may change how much work a step is."""
-        return any(n.startswith(ARGUMENT_PREFIX) or self._knobs[n].progressive for n in settings)
+        return self._validator.resizes(settings)
 
     def untried(self, settings: Settings) -> frozenset[str]:
         """Return the knobs among a plan's settings that had no effect in any run."""
         return self._validator.untried(settings)
-
-    def _schedule(self, side: str, place: str, in_turns: bool = False) -> Schedule:
-        measure_s = self.options.measure_s
-        if self.only_counts:
-            return COUNTS if self.same_steps else replace(_schedule(measure_s), warmup_s=0.0)
-        if place in BEFORE:
-            decides = self.saves and (side, place) == ("base", "first")
-            return BASE_FIRST if decides else FIRST
-        if not in_turns and (place.endswith(SHORT) or self._is_brief):
-            brief = BRIEF if not place.endswith(SHORT) else OBVIOUS_RUN
-            return replace(brief, measure_s=min(measure_s, brief.measure_s))
-        if place.endswith(SHORT) or self._is_steady or self._is_brief:
-            measure_s = min(measure_s, SHORT_S)
-        return _schedule(measure_s)
 
     def disturbed(self, disturbance: str, repeated: bool, what: str = "this pair is") -> None:
         """Raise RefusedError where something else has the GPU or holds it down; else say it."""
@@ -341,11 +268,6 @@ class Runs:
                 f"{disturbance}, also when runs were repeated: versions cannot be compared so; "
                 "wait until the GPU is free and cool, or choose another one"
             )
-
-
-def _schedule(measure_s: float) -> Schedule:
-    usual = Schedule(measure_s=measure_s)
-    return replace(usual, max_measure_s=max(usual.max_measure_s, measure_s))
 
 
 class _Ears(Silent):

@@ -21,7 +21,7 @@ from gpuadvisor.profiling import recording
 from gpuadvisor.tuners.gate.metric import PROFILER
 from gpuadvisor.tuning import preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, setting_up
-from gpuadvisor.tuning.gate.runs import COUNTS
+from gpuadvisor.tuning.gate.lengths import COUNTS
 from tests.json_page import documented, leaves
 from tests.simulation import measurement
 
