@@ -28,15 +28,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.false_claims import PERIODS_S, neighbour
 from gpuadvisor.collectors.script.child.live_blocks import SETTLING_STEPS
+from gpuadvisor.collectors.script.child.windows import MIN_WINDOWS
+from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.collectors.script.turns import MOST_LONGER
 from gpuadvisor.domain.gate import GateRun, GateVerdict
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import InTurns, Trial, TrialState
-from gpuadvisor.tuners.gate.comparing import KNOWN, SHORT, Comparing
+from gpuadvisor.tuners.gate.comparing import KNOWN, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuners.proof import MAX_REPEATED, Delay
 from gpuadvisor.tuners.turns import is_precise
+from gpuadvisor.tuning.gate.lengths import Lengths
+from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.turning import MOST_PAIRS, Turning
 from tests import simulation
 
@@ -60,8 +65,7 @@ TURNED_STEPS = SETTLING_STEPS + 10
 TURNED_NOISE = BLOCK_NOISE / 2
 """Relative standard deviation of such blocks, beside a neighbour that does not change."""
 PAIRS = [f"pair {number}" for number in range(1, LOOKS[-1] + 1)]
-PARTS = {"first": 1, "short": WINDOWS // 2}
-"""Windows of runs that are measured for a short time."""
+STEP_MS = 50.0
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,16 @@ NOISES = {
     "typical": Noise(0.005, 0.2, 0.015, 0.7, 0.010, 0.025, 0.004, 0.01, 0.01, 0.010),
     "hard": Noise(0.010, 0.3, 0.050, 0.8, 0.015, 0.050, 0.01, 0.01, 0.02, 0.020),
 }
+STILL = {
+    "still": Noise(0.0005, 0.0, 0.0, 0.6, 0.001, 0.0, 0.0, 1.0, 0.0, 0.0005),
+    "still steps of hard processes": Noise(0.010, 0.3, 0.050, 0.6, 0.001, 0.0, 0.0, 1.0, 0.0, 0.0),
+}
+"""Noise in which runs are measured for a second: of steps as on a quiet H200, where runs of one
+version differed by 0.03 to 0.06 %; and the same, with processes that no step tells of."""
 CROWDED = "crowded"
 """As beside the work of eight others on two cores, where pairs in turns of 4 s a side differed by
 3.9 %, of which 3.5 % was how blocks differed."""
-IN_TURNS = {**NOISES, CROWDED: Noise(0.012, 0.0, 0.0, 0.0, 0.22, 0.0, 0.0, 1.0, 0.0, 0.0)}
+IN_TURNS = {**NOISES, **STILL, CROWDED: Noise(0.012, 0.0, 0.0, 0.0, 0.22, 0.0, 0.0, 1.0, 0.0, 0.0)}
 
 
 def runs(
@@ -138,15 +148,21 @@ class Session:
     turned: random.Random | None = None
     """Order of the blocks in which the processes of pairs time both sides; None where they do
     not."""
+    lengths: Lengths | None = field(default_factory=lambda: lengths_of_a_gate())
+    """For how long each run is measured; None for all of its steps in eight windows."""
 
     def run(self, side: str, place: str) -> GateRun:
-        times_ms = 50 * next(self.steps) * (1 + self.slower if side == "head" else 1.0)
+        own = 1 + self.slower if side == "head" else 1.0
+        times_ms = STEP_MS * next(self.steps) * own
         within = None
         if self.turned is not None:
             times_ms, after = times_ms[:STEPS], times_ms[STEPS:].reshape(TURNED_BLOCKS, -1)
             blocks_ms = after[:, SETTLING_STEPS:].mean(axis=1)
             within = _within(side, place, blocks_ms, self.slower, self.turned)
-        windows = times_ms.reshape(WINDOWS, -1)[: _windows(place)]
+        count, each = WINDOWS, len(times_ms) // WINDOWS
+        if self.lengths is not None:
+            count, each = _windows(self.lengths.schedule(side, place), STEP_MS * own)
+        windows = times_ms[: count * each].reshape(-1, each)
         seconds = windows.sum(axis=1) / 1e3
         watts = None if self.powers is None else next(self.powers)
         measured = replace(
@@ -158,7 +174,10 @@ class Session:
             ),
         )
         trial = Trial(0, {}, "proof", TrialState.COMPLETE, measurement=measured, in_turns=within)
-        return GateRun(side, trial, next(self.clocks), place)
+        run = GateRun(side, trial, next(self.clocks), place)
+        if self.lengths is not None:
+            self.lengths.learn(run)
+        return run
 
 
 @dataclass
@@ -173,26 +192,33 @@ class Beside:
     turned: random.Random | None = None
     """As of a `Session`."""
     trials: list[Trial] = field(default_factory=list)
+    lengths: Lengths | None = field(default_factory=lambda: lengths_of_a_gate())
+    """As of a `Session`."""
 
     def run(self, side: str, place: str) -> GateRun:
         settings = {"version": "head"} if side == "head" else {}
-        count, within = _windows(place), None
+        own = 1 + self.slower if settings else 1.0
+        count, each, within, window_s = WINDOWS, GUARDED_STEPS // WINDOWS, None, None
+        if self.lengths is not None and not self.guarded:
+            count, each = _windows(self.lengths.schedule(side, place), STEP_MS * own)
+            window_s = each * STEP_MS * own / 1e3
         more = TURNED_BLOCKS if self.turned is not None and place in PAIRS else 0
-        factors = self.noise.run(settings, self.delay.next_s(self.trials), count + more)
-        cost_ms = 50 * (1 + self.slower if settings else 1.0)
+        delay_s = self.delay.next_s(self.trials)
+        factors = self.noise.run(settings, delay_s, count, more, window_s)
+        cost_ms = STEP_MS * own
         windows_ms = [cost_ms * factor for factor in factors[:count]]
         if self.turned is not None and more:
             noises = [self.turned.gauss(0, TURNED_NOISE) for _ in range(more)]
             blocks_ms = cost_ms * np.array(factors[count:]) * np.exp(noises)
             within = _within(side, place, blocks_ms, self.slower, self.turned)
-        measured = simulation.measurement(windows_ms)
-        if self.guarded:
-            each = GUARDED_STEPS // WINDOWS
-            measured = replace(
-                measured,
-                step_ms=tuple(ms for ms in windows_ms for _ in range(each)),
-                windows=tuple(StepWindow(each, each * ms / 1e3, energy_j=ms) for ms in windows_ms),
-            )
+        measured = replace(
+            simulation.measurement([1.0]),
+            step_ms=tuple(ms for ms in windows_ms for _ in range(each)),
+            windows=tuple(
+                StepWindow(each, each * ms / 1e3, energy_j=ms if self.guarded else None)
+                for ms in windows_ms
+            ),
+        )
         trial = Trial(
             len(self.trials),
             settings,
@@ -205,7 +231,10 @@ class Beside:
         )
         if place != "first":  # of which a gate's delays know nothing
             self.trials.append(trial)
-        return GateRun(side, trial, None, place)
+        run = GateRun(side, trial, None, place)
+        if self.lengths is not None:
+            self.lengths.learn(run)
+        return run
 
 
 # Pairs that take turns. -----------------------------------------------------------------------
@@ -227,7 +256,7 @@ class SessionInTurns:
         return self.alone.run(side, place)
 
     def both(self, sides: Sequence[str], place: str) -> dict[str, GateRun]:
-        blocks = round(MEASURED_S / BLOCK_S * _windows(place) / WINDOWS)
+        blocks = _blocks(self.alone, place)
         each = 1 + STEPS * round(BLOCK_S * 1e3) // round(MEASURED_S * 1e3)  # one settles
         shared = replace(self.noise, process=0.0, mode_share=0.0, drift=0.0)
         own = replace(self.noise, step=0.0, cap=0.0, stalls=0.0, drift=0.0)
@@ -257,7 +286,7 @@ class BesideInTurns:
 
     def both(self, sides: Sequence[str], place: str) -> dict[str, GateRun]:
         noise = self.alone.noise
-        blocks = max(8, round(noise.measure_s / BLOCK_S * _windows(place) / WINDOWS))
+        blocks = _blocks(self.alone, place)
         levels = 50 * np.exp(self.generator.normal(0, noise.between, 2))
         noise.blocks(0, BLOCK_S, SETTLED_S)  # both start
 
@@ -319,9 +348,23 @@ def _within(
     return turning.told(blocks, times)
 
 
-def _windows(place: str) -> int:
-    """Return how many windows a run is measured for."""
-    return PARTS.get("short" if place.endswith(SHORT) else place, WINDOWS)
+def lengths_of_a_gate() -> Lengths:
+    """Return what decides how long the runs of a usual gate are measured."""
+    return Lengths(GateOptions(Command("python", "train.py")), saves=True)
+
+
+def _windows(schedule: Schedule, step_ms: float) -> tuple[int, int]:
+    """Return the windows of a run of steps that take so long, and the steps of each."""
+    each = max(1, math.ceil(1e3 * schedule.window_s / step_ms))
+    steps = max(1e3 * schedule.measure_s / step_ms, schedule.min_steps)
+    return max(MIN_WINDOWS, math.ceil(steps / each - 1e-9)), each
+
+
+def _blocks(alone: Session | Beside, place: str) -> int:
+    """Return the blocks of each side in a pair that takes turns, as long as blocks agree."""
+    if alone.lengths is None:
+        return round(MEASURED_S / BLOCK_S)
+    return round(alone.lengths.schedule("", place, in_turns=True).measure_s / BLOCK_S)
 
 
 @dataclass(frozen=True)
@@ -412,7 +455,9 @@ def session(
     count = 2 + KNOWN + 2 * (LOOKS[-1] + MAX_REPEATED)
     steps, clocks = runs(IN_TURNS[name], generator, count, GUARDED_STEPS if guarded else STEPS)
     powers = iter(300 * np.exp(generator.normal(0, POWER, count))) if guarded else None
-    return Session(iter(steps), iter(clocks if has_clocks else [None] * count), slower, powers)
+    lengths = None if guarded else lengths_of_a_gate()
+    clocks_of = iter(clocks if has_clocks else [None] * count)
+    return Session(iter(steps), clocks_of, slower, powers, lengths=lengths)
 
 
 def beside(period_s: float, slower: float, number: int, guarded: bool = False) -> Beside:
@@ -598,8 +643,8 @@ TABLES: Mapping[str, tuple[str, Row, Iterable[Any]]] = {
         _noise_row,
         [
             (name, has_clocks, slower)
-            for name in NOISES
-            for has_clocks in ((True,) if name == "quiet" else (True, False))
+            for name in (*NOISES, *STILL)
+            for has_clocks in ((True, False) if name in ("typical", "hard") else (True,))
             for slower in SLOWER
         ],
     ),

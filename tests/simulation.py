@@ -148,20 +148,27 @@ class Neighbour:
         return self.run({})
 
     def run(
-        self, settings: Settings, delay_s: float = 0.0, windows: int = WINDOWS
+        self,
+        settings: Settings,
+        delay_s: float = 0.0,
+        windows: int = WINDOWS,
+        blocks: int = 0,
+        window_s: float | None = None,
     ) -> Sequence[float]:
         """Return the factors of a run that starts now and is measured later by a delay.
 
-        What is measured beyond the usual windows are blocks, before each of which steps settle.
+        So many windows are measured, of `window_s` where that is not the usual time, and then
+        blocks of the usual one, before each of which steps settle.
         """
         started_s = self._now_s
         self._start_up(self.startup_s + (self.head_startup_s if settings else 0.0))
         self._now_s += delay_s
         began_s, factors = self._now_s, []
         own = math.exp(self.generator.gauss(0, self.between))
-        window_s = self.measure_s / WINDOWS
-        for place in range(windows):
-            if place >= WINDOWS:
+        usual_s = self.measure_s / WINDOWS
+        for place in range(windows + blocks):
+            window_s = usual_s if place >= windows else window_s or usual_s
+            if place >= windows:
                 self._now_s += SETTLING * window_s
             busy_s = self._busy_s(self._now_s, self._now_s + window_s)
             self._now_s += window_s
@@ -283,7 +290,7 @@ class SimulatedEvaluator:
         blocks = self.blocks if turned is not None else 0
         if isinstance(noise, Neighbour):
             delay_s = self._delay.next_s(self.trials) if phase == "proof" else 0.0
-            factors = noise.run(settings, delay_s, WINDOWS + blocks)
+            factors = noise.run(settings, delay_s, WINDOWS, blocks)
         else:
             factors = next(noise)
         if blocks and turned is not None:
