@@ -75,6 +75,9 @@ class Knob(ABC):
     concerns_loading: ClassVar[bool] = False
     """Whether it acts on how batches are made or moved, or on cores that the loaders' workers need:
     steps that have their batch already say nothing of it."""
+    saves_gpu_time_only: ClassVar[bool] = False
+    """Whether all that it can bring is less time on the GPU: where the host decides how long a step
+    takes, little is to be expected of it."""
     finds: ClassVar[bool] = False
     """Whether the running script shows its value, which nobody can list: `find` asks it, and what
     that returns is tried and proven as the value of any other knob."""

@@ -8,9 +8,18 @@ from functools import partial
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, ScriptFacts, Value
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.space import Parameter, Space
+
+HOST_DECIDES = 0.5
+"""Share of the script's own work in which the GPU works, below which the host decides how long that
+takes: what only saves the GPU time comes after what saves the host some, too. Well-fed GPUs work
+for 90 % of it and more, launch-bound ones for 10 to 40 %. [own]"""
+LOADER_DECIDES = 0.5
+"""Share of the time spent waiting for workers from which they alone decide how long a step takes:
+they load while it computes, so a step that computes faster waits for so much longer. [own]"""
 
 
 @dataclass(frozen=True)
@@ -53,8 +62,15 @@ def select_knobs(
     device: Device,
     facts: ScriptFacts,
     first: Sequence[str] = (),
+    gpu_share: float | None = None,
 ) -> KnobSpace:
-    """Return the knobs worth trying; those named in `first` (what findings point to) lead."""
+    """Return the knobs worth trying; those named in `first` (what findings point to) lead.
+
+    `gpu_share` is the share of the time not spent waiting for loaders in which the GPU works; None
+    where it is not known. Where the host decides, what only saves the GPU time comes last.
+    """
+    host_decides = gpu_share is not None and gpu_share < HOST_DECIDES
+    saves_time = selection.objective in (Objective.THROUGHPUT, Objective.LATENCY)
     chosen, unavailable, unfound = [], {}, []
     for name, knob in knobs.items():
         if (selection.only and name not in selection.only) or name in selection.without:
@@ -68,11 +84,15 @@ def select_knobs(
             continue
         values = () if reason else tuple(knob.choices(device, facts))
         if values:
-            chosen.append(knob_parameter(knob, values, facts))
+            parameter = knob_parameter(knob, values, facts)
+            if saves_time and not knob.concerns_loading:
+                parameter = replace(parameter, pointless=partial(_pointless, knob))
+            unlikely = saves_time and host_decides and knob.saves_gpu_time_only
+            chosen.append(replace(parameter, unlikely=unlikely))
         else:
             unavailable[name] = reason or "the script already has what it could be set to"
     rank = {name: place for place, name in enumerate(dict.fromkeys(first))}
-    chosen.sort(key=lambda parameter: rank.get(parameter.name, len(rank)))
+    chosen.sort(key=lambda each: (each.unlikely, rank.get(each.name, len(rank))))
     return KnobSpace(Space(tuple(chosen)), unavailable, tuple(unfound))
 
 
@@ -88,6 +108,18 @@ def knob_parameter(knob: Knob, values: Sequence[Value], facts: ScriptFacts) -> P
         missing=partial(knob.missing, facts=facts),
         pointless=knob.pointless,
     )
+
+
+def _pointless(knob: Knob, best: Measurement) -> str | None:
+    """Return why a knob of the computing cannot make the best run so far any faster, or None.
+
+    On a CPU it might, as the workers have the cores that it saves.
+    """
+    facts, waiting = best.facts, best.data_wait_share
+    workers = facts.loaders[0].num_workers if facts.loaders else 0
+    if facts.device == "cuda" and workers and waiting >= LOADER_DECIDES:
+        return f"the script waits for its workers in {waiting:.0%} of the time, however it computes"
+    return knob.pointless(best)
 
 
 def _not_asked_for(knob: Knob, selection: Selection, facts: ScriptFacts) -> str | None:

@@ -39,6 +39,8 @@ class Parameter:
     refines: str | None = None
     """Cheaper parameter of which it is a costly form: where that one did harm or could not run,
     this one is spared."""
+    unlikely: bool = False
+    """Whether little is to be expected of it, so that it comes after the others."""
     missing: Callable[[Point], str | None] = lambda point: None
     """Returns which other setting of a point it needs and does not have, or None."""
     pointless: Callable[[Measurement], str | None] = lambda best: None

@@ -31,6 +31,7 @@ class Bf16Autocast(Knob):
     effect = Effect.NUMERICS
     changes_model = True
     order = 70
+    saves_gpu_time_only = True
     excludes = frozenset({"fp16_autocast"})
     lines = (
         "with torch.autocast(device_type=batch.device.type, dtype=torch.bfloat16):\n"

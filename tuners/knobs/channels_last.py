@@ -27,6 +27,7 @@ class ChannelsLast(Knob):
     effect = Effect.NUMERICS
     changes_model = True
     order = 90
+    saves_gpu_time_only = True
     obstacles = (no_root, no_convolution)
     lines = (
         "model = model.to(memory_format=torch.channels_last)\n"

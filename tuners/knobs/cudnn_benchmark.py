@@ -30,6 +30,7 @@ class CudnnBenchmark(Knob):
     level = Level.CONSERVATIVE
     effect = Effect.NONE
     order = 100
+    saves_gpu_time_only = True
     extra_startup_s = 30.0
     first_start_s = 8.0
     obstacles = (not_on_gpu, no_convolution, _varying_shapes)

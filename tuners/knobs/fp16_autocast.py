@@ -34,6 +34,7 @@ class Fp16Autocast(Knob):
     effect = Effect.NUMERICS
     changes_model = True
     order = 80
+    saves_gpu_time_only = True
     excludes = frozenset({"bf16_autocast"})
     lines = (
         'scaler = torch.amp.GradScaler("cuda")\n'

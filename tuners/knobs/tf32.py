@@ -23,6 +23,7 @@ class Tf32(FlagKnob):
     level = Level.BALANCED
     effect = Effect.NUMERICS
     order = 60
+    saves_gpu_time_only = True
     lines = 'torch.set_float32_matmul_precision("high")'
 
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:

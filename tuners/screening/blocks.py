@@ -38,6 +38,9 @@ take the time and tell nothing."""
 LEAST_PATIENCE_S = 20.0
 """Time that each block may take: a kernel that is looked for or built at the first step, the end of
 an epoch."""
+LIKE_OTHERS = 1.25
+"""Times what the first start took with another costly knob that usually takes as long, that this
+one may take: Inductor compiles the same model for both."""
 REMEMBERED = 8
 """Latest blocks of the same settings in other pairs that tell how much such blocks differ."""
 
@@ -175,9 +178,15 @@ class Blocks:
         """Return how long it may take until these points can be timed: nothing where they were
         before, or compile nothing."""
         new = [self._costly_part(p) for p in points if keys_of(p) not in self._started]
-        return sum(
-            self._starts_s.get(part, FIRST_STARTS * self._costly_s(part)) for part in new if part
-        )
+        return sum(self._start_s(part) for part in new if part)
+
+    def _start_s(self, part: frozenset[Key]) -> float:
+        """Return how long the first start with some costly knobs may take."""
+        if part in self._starts_s:
+            return self._starts_s[part]
+        usual_s = self._costly_s(part)
+        alike = [s for known, s in self._starts_s.items() if self._costly_s(known) == usual_s]
+        return LIKE_OTHERS * max(alike) if alike else FIRST_STARTS * usual_s
 
     def _costly_s(self, part: frozenset[Key]) -> float:
         """Return what the costliest of some knobs usually adds to a first block."""

@@ -1,7 +1,9 @@
 """What a screening decides: what is compared on top of what, in which order, and for how long.
 
 What a few steps show plainly is compared first, and what pays is added to the best combination; the
-rest is compared on top of that in the same pairs of blocks, what compiles comes last.
+rest is compared on top of that in the same pairs of blocks, what compiles comes after it. Of what
+is unlikely to bring anything only a few steps are looked at before that, and no value is compared a
+second time, as the first did not decide, before each had its first.
 """
 
 from __future__ import annotations
@@ -95,19 +97,24 @@ class _Course:
     def run(self) -> Screening[ScreeningResult]:
         """Screen, and return what follows."""
         values = [(each.name, value) for each in self.space.parameters for value in each.values]
+        late = {each.name for each in self.space.parameters if each.unlikely}
         cheap = [key for key in values if key[0] not in self.costly]
         costly = [key for key in values if key[0] in self.costly]
         costly.sort(key=lambda key: self.costly[key[0]])
         try:
             yield from self._begin()
-            yield from self._cheap(cheap)
+            yield from self._cheap([key for key in cheap if key[0] not in late])
             self.blocks.granted_s = self.more_s if costly else 0.0
             yield from self._add(costly)
             yield from self._thin()
             thinned = dict(self.known.best)
-            yield from self._add([key for key in cheap if self.known.is_due(key)])
+            due = [key for key in cheap if self.known.is_due(key)]
+            yield from self._add([k for k in due if k[0] not in late or not self._compiles(k)])
             if self.known.best != thinned:
                 yield from self._thin()
+            granted_s, self.blocks.granted_s = self.blocks.granted_s, 0.0
+            yield from self._add([key for key in cheap if self.known.is_open(key, MOST_PAIRS)])
+            self.blocks.granted_s = granted_s
             if self.known.best:
                 yield from self.comparing.compare({}, self.known.best)
         except EndedError as end:
@@ -119,6 +126,10 @@ class _Course:
             self.loaders = (yield from last) if timed else None
         result = self.known.result(values, base_ms, self.blocks.seconds)
         return replace(result, loaders=self.loaders)
+
+    def _compiles(self, key: Key) -> bool:
+        """Say whether the best so far would have to be compiled anew with a value."""
+        return self.blocks.starting_s(self.space.combined(self.known.best, *key)) > 0
 
     def _begin(self) -> Steps[None]:
         failed = yield from self.blocks.begin()
@@ -141,9 +152,11 @@ class _Course:
         close = [key for key, ratio in glances.items() if ratio > 1 / PLAIN]
         yield from self._together([key for key in close if not known.is_settled(key)])
         few = [key for key in values if known.is_due(key)]
+        few.sort(key=lambda key: glances.get(key, 1.0), reverse=True)
         yield from self._add(few, FIRST_PAIRS, self._later_s())
         few = [key for key in few if known.is_due(key) or not known.is_settled(key)]
-        yield from self._add(few, MOST_PAIRS, self._later_s())
+        if all(known.has_pairs(key) for key in few):
+            yield from self._add(few, MOST_PAIRS, self._later_s())
 
     def _together(self, values: Sequence[Key]) -> Steps[None]:
         """Compare values in the same pairs, and anew where the best has grown by much."""

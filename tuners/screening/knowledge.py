@@ -127,6 +127,15 @@ class Knowledge:
             return False
         return not tried or self.pays(tried[-1]) or self.has_grown_since(key)
 
+    def has_pairs(self, key: Key) -> bool:
+        """Say whether a value was compared with anything, or need not be."""
+        return any(each.ratio or each.ended for each in self._tried[key])
+
+    def is_open(self, key: Key, pairs: int) -> bool:
+        """Say whether a value was compared last in fewer pairs than these, which did not decide."""
+        ratio = self._tried[key][-1].ratio if self._tried[key] else None
+        return ratio is not None and ratio.pairs < pairs and not self.is_settled(key)
+
     def has_grown_since(self, key: Key) -> bool:
         """Say whether the best grew so much since a value was tried that it may pay now.
 
