@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch._dynamo  # optimizers would import it in the first step, and so while others wait
 from pairs import pair_named
 from programs import steps
 from recipes import Recipe

@@ -27,13 +27,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
 from catalogue import DEFECTS
 from pairs import HEALTHY, Pair, all_pairs
 from recipes import Recipe
 from timing import FailedError, Gain, in_turns, living
-from turns import TOKEN, Gpu, share_cores
+from turns import TOKEN, WAITED, Gpu, share_cores, usual_lanes
 
 from gpuadvisor.collectors.devices import inventory
 from gpuadvisor.version import __version__
@@ -64,8 +65,9 @@ class Case(Protocol):
         """Return the script with the defect, and its arguments."""
         ...
 
-    def gain(self, gpu: Gpu) -> tuple[Gain | None, Row]:
-        """Return what the cure saves, None of a healthy program, and on what it ran."""
+    def gain(self, gpu: Gpu) -> tuple[Gain | None, Row, Row]:
+        """Return what the cure saves, None of a healthy program; on what it ran; and for how many
+        seconds it did what."""
         ...
 
 
@@ -86,9 +88,9 @@ class Generated:
     def words(self) -> list[str]:
         return [PROGRAM, self.name, "--device", self._device]
 
-    def gain(self, gpu: Gpu) -> tuple[Gain | None, Row]:
+    def gain(self, gpu: Gpu) -> tuple[Gain | None, Row, Row]:
         if self._pair.defect == HEALTHY:
-            return None, {}
+            return None, {}, {}
         return in_turns(self.words(), gpu.turn)
 
 
@@ -162,17 +164,20 @@ class Recorder:
         row: Row = {"version": VERSION, "pair": case.name, **case.described()}
         row |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), **self._versions}
         try:
-            gain, device = case.gain(self._gpu)
+            gain, device, seconds = case.gain(self._gpu)
             timed = time.monotonic()
             row |= {"device": device, "gain_pct": None if gain is None else rounded(asdict(gain))}
-            row["diagnosis"] = thin(self._diagnosed(case))
-            row["seconds"] = rounded({"timed": timed - began, "all": time.monotonic() - began})
+            diagnosis, waited_s = self._diagnosed(case)
+            row["diagnosis"] = thin(diagnosis)
+            seconds |= {"timed": timed - began, "diagnosis_waited": waited_s}
+            row["seconds"] = rounded(seconds | {"all": time.monotonic() - began})
         except FailedError as error:
             row["error"] = str(error)[:500]
         return row
 
-    def _diagnosed(self, case: Case) -> Row:
-        """Return what `gpuadvisor diagnose` says as JSON."""
+    def _diagnosed(self, case: Case) -> tuple[Row, float | None]:
+        """Return what `gpuadvisor diagnose` says as JSON, and how many seconds of it the program
+        waited for its turn; None of one that waits for none."""
         script, *words = case.words()
         name = f"{case.name}-{uuid.uuid4().hex[:6]}"  # a killed recording may have stored it, too
         line = [
@@ -181,6 +186,8 @@ class Recorder:
         ]  # fmt: skip
         more = {"GPUADVISOR_HOME": str(self._home), TOKEN: str(self._gpu.token)}
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as said:
+            waited = Path(folder, "waited")
+            more[WAITED] = str(waited)
             process = subprocess.Popen(
                 line, stdout=subprocess.PIPE, stderr=said, text=True, cwd=folder,
                 env={**os.environ, **more}, start_new_session=True,
@@ -197,7 +204,8 @@ class Recorder:
             said.seek(0)
             if process.returncode:
                 raise FailedError(f"diagnose ended with {process.returncode}: {said.read()[-400:]}")
-        return dict(json.loads(answer))
+            waited_s = float(waited.read_text("ascii")) if waited.exists() else None
+        return dict(json.loads(answer)), waited_s
 
 
 def versions() -> Row:
@@ -291,7 +299,9 @@ def main() -> int:
     """Record until all is done or time is up."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     arguments(parser)
-    parser.add_argument("--lanes", type=int, default=4, help="programs that start at a time")
+    parser.add_argument(
+        "--lanes", type=int, default=usual_lanes(), help="programs that start at a time"
+    )
     parser.add_argument("--only", default="", help="a regular expression that names match")
     parser.add_argument("--rounds", type=int, default=99, help="seeds of each defect, at most")
     chosen = parser.parse_args()
@@ -318,19 +328,33 @@ def go(chosen: argparse.Namespace, cases: list[Case]) -> int:
     ):
         home = (chosen.home or Path(folder)).absolute()
         recorder = Recorder(results, gpu, home, began + chosen.seconds)
+        status = 0
         try:
             record(cases, results, recorder, chosen.lanes)
         except KeyboardInterrupt:
             print("interrupted; what was written stays", file=sys.stderr)
-            return 130
+            status = 130
     new = results.rows[before:]
     failed = sum("error" in row for row in new)
     took = time.monotonic() - began
     print(
-        f"{len(new)} recorded in {took:.0f} s, {failed} of them failed, {gpu.held_s:.0f} s of it in"
-        f" timing; {len(results.rows)} of {len(cases)} are there"
+        f"{len(new)} recorded in {took:.0f} s by {chosen.lanes} at a time, {failed} of them failed;"
+        f" the GPU was held {gpu.held_s:.0f} s for timing;"
+        f" {len(results.rows)} of {len(cases)} are there"
     )
-    return 0
+    print(parts_of_pairs(new), flush=True)
+    return status
+
+
+def parts_of_pairs(rows: Iterable[Row]) -> str:
+    """Return a line that says how many seconds pairs took for what, each the median."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for part, seconds in row.get("seconds", {}).items():
+            if seconds is not None:
+                found.setdefault(part, []).append(seconds)
+    told = ", ".join(f"{part} {median(each):.1f}" for part, each in found.items())
+    return f"medians in seconds: {told}" if told else "no pair was recorded whole"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ ROUND_S = 0.12
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 12
 PRECISE_POINTS = 0.5
 """Half of the interval's width, in points of percent, from which on no more rounds are needed."""
+PRECISE_SHARE = 0.02
+"""The same as a share of the gain: what is 60 % need not be known to half a point. [own]"""
 CONFIDENCE = 0.95
 LONGEST_S = 90.0
 """Of both forms, from their start to their last round, compilers included."""
@@ -61,7 +64,7 @@ class Gain:
 
     @property
     def is_precise(self) -> bool:
-        return self.high - self.low <= 2 * PRECISE_POINTS
+        return self.high - self.low <= 2 * max(PRECISE_POINTS, PRECISE_SHARE * abs(self.value))
 
 
 def _middle(times_ms: Sequence[float]) -> float:
@@ -69,24 +72,30 @@ def _middle(times_ms: Sequence[float]) -> float:
 
 
 def in_turns(
-    words: Sequence[str], turn: Callable[[], AbstractContextManager[object]]
-) -> tuple[Gain, dict[str, Any]]:
-    """Return what the cure of `program.py` with these words saves, and on what it ran.
+    words: Sequence[str], turn: Callable[[], AbstractContextManager[float]]
+) -> tuple[Gain, dict[str, Any], dict[str, float]]:
+    """Return what the cure of `program.py` with these words saves, on what it ran, and for how
+    many seconds it started, waited for its turn, warmed up and was timed.
 
     Both forms start at once, and compute only within `turn`. FailedError where one of them ends.
     """
+    began = time.monotonic()
     with ExitStack() as stack:
         forms = [
             stack.enter_context(Form([*words, *more, "--serve"])) for more in ((), ("--cured",))
         ]
         for each in forms:
             each.told()
-        with turn(), watched(forms):
+        parts = {"started": time.monotonic() - began}
+        with turn() as parts["waited"], watched(forms):
+            began = time.monotonic()
             for each in forms:
                 each.say("go")
             found = [each.told() for each in forms]
+            warm = time.monotonic()
             gain = _compared(*forms)
-    return gain, {**found[1], "peak_bytes": [each.get("peak_bytes") for each in found]}
+            parts |= {"warmed": warm - began, "rounds": time.monotonic() - warm}
+    return gain, {**found[1], "peak_bytes": [each.get("peak_bytes") for each in found]}, parts
 
 
 def _compared(planted: Form, cured: Form) -> Gain:

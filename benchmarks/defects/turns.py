@@ -15,8 +15,13 @@ TOKEN = "DEFECTS_TOKEN"
 """Environment variable with the file whose lock gives the right to use the GPU."""
 CORES = "DEFECTS_CORES"
 """Environment variable with the cores, `0,1,2`, of who uses the GPU; the others start elsewhere."""
+WAITED = "DEFECTS_WAITED"
+"""Environment variable with a file for the seconds that a program has waited for its turn."""
 FEWEST_CORES = 9
 """For a program and the eight workers of its loader."""
+MOST_LANES = 6
+"""Programs that start at a time, where there are cores for them: what starts takes some three
+times as long as what computes, so that few more would only wait. [own]"""
 
 
 def take_turn() -> Any:
@@ -24,7 +29,10 @@ def take_turn() -> Any:
     if TOKEN not in os.environ:
         return None
     token = open(os.environ[TOKEN], "w")  # noqa: PTH123, SIM115
+    began = time.monotonic()
     fcntl.lockf(token, fcntl.LOCK_EX)  # which workers of a loader do not inherit
+    if WAITED in os.environ:
+        Path(os.environ[WAITED]).write_text(f"{time.monotonic() - began:.4f}", "ascii")
     keep_to_cores()
     return token
 
@@ -33,6 +41,11 @@ def keep_to_cores() -> None:
     """Leave the cores on which others start."""
     if os.environ.get(CORES):
         os.sched_setaffinity(0, {int(each) for each in os.environ[CORES].split(",")})
+
+
+def usual_lanes() -> int:
+    """Return how many programs may start at a time, so that one can compute undisturbed."""
+    return max(1, min(MOST_LANES, len(os.sched_getaffinity(0)) - FEWEST_CORES))
 
 
 def share_cores(lanes: int) -> None:
@@ -60,13 +73,14 @@ class Gpu:
         self._file.close()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until nobody else uses it."""
+    def turn(self) -> Iterator[float]:
+        """Wait until nobody else uses it, and say for how many seconds that was."""
+        asked = time.monotonic()
         with self._threads:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
             began = time.monotonic()
             try:
-                yield
+                yield began - asked
             finally:
                 self.held_s += time.monotonic() - began
                 fcntl.lockf(self._file, fcntl.LOCK_UN)

@@ -50,15 +50,15 @@ class Written:
     def words(self) -> list[str]:
         return self._words("program")
 
-    def gain(self, gpu: Gpu) -> tuple[Gain | None, dict[str, Any]]:
+    def gain(self, gpu: Gpu) -> tuple[Gain | None, dict[str, Any], dict[str, Any]]:
         where = {"gpu": "" if self._device.kind == "cpu" else self._device.name}
         if "cured" not in self._answer:
-            return None, where
+            return None, where, {}
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(TURNS):
             for form, found in zip(("program", "cured"), times, strict=True):
                 found.append(self._step_ms(form))
-        return Gain.of(*times), where
+        return Gain.of(*times), where, {}
 
     def _words(self, form: str) -> list[str]:
         script = str((self._folder / self._answer[form]).absolute())
