@@ -61,7 +61,8 @@ def serve(recipe: Recipe, device: str) -> None:
         os._exit(0)
     keep_to_cores()
     taken = steps(recipe, device)
-    ready = max(2 * recipe.workers, 1) if recipe.data == "loader" else 1
+    workers = max(recipe.workers, 1) if recipe.data == "loader" else 1
+    ready = 2 * workers if recipe.data == "loader" and recipe.workers else 1
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     began = time.perf_counter()
     for _ in range(WARM_UP_STEPS):
@@ -72,7 +73,9 @@ def serve(recipe: Recipe, device: str) -> None:
     print(json.dumps(described(device)), file=told, flush=True)
     for line in sys.stdin:
         timed(taken, max(ready, int(UNTIMED_S / step_s)), wait)
-        step_s = timed(taken, max(2, int(float(line) / step_s)), wait)
+        # Workers started alike deliver alike, several batches at once: whole turns of them count.
+        turns = max(-(-2 // workers), int(float(line) / step_s / workers))
+        step_s = timed(taken, turns * workers, wait)
         print(json.dumps(1e3 * step_s * recipe.batch_divisor), file=told, flush=True)
     os._exit(0)  # at once: workers and contexts need not be taken down one by one
 
