@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import HOME_VARIABLE, PRIVATE_FILE, home, writable_folder
@@ -26,6 +26,8 @@ BACKLOG = 4096
 ATTEMPTS, PAUSE_S = 20, 0.01
 """A holder that is not listening yet, or not any more, gets 0.2 s: between its `bind` and its
 `listen` are microseconds. What does not listen after that never will."""
+_CREDENTIALS = struct.Struct("iII")
+"""struct ucred of unix(7): process, user, group."""
 
 
 class Held(Exception):  # noqa: N818 - an answer, which the caller turns into words
@@ -190,6 +192,32 @@ def _bound(address: str) -> socket.socket | None:
     raise Held("")
 
 
+class Peer(NamedTuple):
+    """The other end of a Unix socket."""
+
+    process: int
+    """0 for one in another process namespace: a container of this network."""
+    user: int
+    group: int
+
+
+def peer_of(channel: socket.socket) -> Peer:
+    """Return who is at the other end, as the kernel tells it (SO_PEERCRED)."""
+    return Peer(
+        *_CREDENTIALS.unpack(
+            channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+    )
+
+
+def user_name(user: int) -> str:
+    """Return the name of a user, the number where it has none; as processes are stored with."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
 def _holder(address: str) -> Held | None:
     """Return who listens there; None where nobody does. It waits for nothing."""
     with socket.socket(socket.AF_UNIX) as asking:
@@ -200,15 +228,5 @@ def _holder(address: str) -> Held | None:
             return None
         except OSError:  # its backlog is full
             return Held("")
-        size = struct.calcsize("iII")  # struct ucred: the process that listens, its user and group
-        seen = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    process, user, _ = struct.unpack("iII", seen)
-    # 0 stands for a process in another process namespace: a container of this network.
-    return Held(str(process or ""), "" if user == os.getuid() else _user_name(user))
-
-
-def _user_name(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)
+        seen = peer_of(asking)
+    return Held(str(seen.process or ""), "" if seen.user == os.getuid() else user_name(seen.user))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import DATABASE, readable_folder
+from gpuadvisor.storage.locks import user_name
 from gpuadvisor.storage.sqlite_file import connect, explained, open_read_only, sentence
 from gpuadvisor.storage.telemetry.files import PROCESSES, day_paths, has_processes
 from gpuadvisor.storage.telemetry.jobs import JOBS
-from gpuadvisor.storage.telemetry.processes import user_name
 from gpuadvisor.storage.telemetry.schema import INDEX, is_prepared
 
 TELEMETRY = "telemetry"

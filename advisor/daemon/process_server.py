@@ -20,6 +20,7 @@ import msgspec
 from gpuadvisor.daemon.bounded_server import REQUEST_S, BoundedServer
 from gpuadvisor.daemon.configured_values import Group
 from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.locks import peer_of, user_name
 from gpuadvisor.storage.telemetry.files import DAY_S, day_begin
 from gpuadvisor.storage.telemetry.jobs import JobsAnswer, hidden_use, stored_uses
 from gpuadvisor.storage.telemetry.processes import (
@@ -27,9 +28,7 @@ from gpuadvisor.storage.telemetry.processes import (
     Answer,
     Question,
     listed,
-    peer_of,
     short_address,
-    user_name,
 )
 from gpuadvisor.storage.telemetry.schema import PROCESS_COLUMNS, PROGRAM_COLUMNS
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-import pwd
 import socket
 import sqlite3
-import struct
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from gpuadvisor.storage.locks import peer_of, user_name
 from gpuadvisor.storage.telemetry.files import PROCESSES, day_path, reading
 from gpuadvisor.storage.telemetry.schema import PROCESS_COLUMNS, PROGRAM_COLUMNS, columns_in
 
@@ -35,8 +34,6 @@ PATIENCE_S = 10.0
 """Seconds to wait for an answer: twice what the daemon gives a client."""
 RETRY_S = 0.2
 """Pause before a daemon is asked again that has too many clients."""
-_CREDENTIALS = struct.Struct("iII")
-"""struct ucred of unix(7): process, user, group."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -63,28 +60,6 @@ class Answer(msgspec.Struct, frozen=True):
     """One sentence on why there is no answer."""
     is_busy: bool = False
     """Whether others are being served, and it may be asked again."""
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """The other end of a Unix socket."""
-
-    process: int
-    user: int
-    group: int
-
-
-def peer_of(channel: socket.socket) -> Peer:
-    """Return who is at the other end, as the kernel tells it (SO_PEERCRED)."""
-    told = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return Peer(*_CREDENTIALS.unpack(told))
-
-
-def user_name(user: int) -> str:
-    """Return the name of a user, the number where it has none; as processes are stored with."""
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)
 
 
 @contextmanager

@@ -223,6 +223,15 @@ class Counted(Metric):
         )
 
 
+class OfCompiler(Counted):
+    """What Dynamo did, compared where both versions compile: to begin to is no regression."""
+
+    def lacks(self, evidence: Evidence) -> str:
+        base, head = self.runs(evidence)
+        compile_all = all(run.compiles for run in (*base, *head))
+        return "" if compile_all else "a version compiles nothing"
+
+
 class Traced(Counted):
     """A number that is counted in some steps after those that are measured.
 

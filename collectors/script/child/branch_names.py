@@ -104,9 +104,13 @@ class Names:
         roots = {next((name for name in owner[:-1] if name != "self"), "") for owner in owners}
         self._models = roots
         self._data = self._data_names()
-        self._read = self._read_data_sets(trees)
+        every = [each for functions in self._functions.values() for each in functions]
+        self._reading = [each for each in every if self._reads_samples(each)]
+        """Functions that run for each sample."""
+        self._read = self._read_by_samples(trees)
         """Global names that the reading of samples uses, and attributes of them and of data sets:
         `LEVEL`, `config.level`, `self.level`."""
+        self._read_locals(every)
         for _ in range(_MOST_ROUNDS):
             found = {
                 name: set().union(*(self.touched(each.body) for each in members))
@@ -402,38 +406,35 @@ class Names:
             found |= more
         return found
 
-    def _read_data_sets(self, trees: Iterable[ast.Module]) -> set[str]:
-        """Return what the reading of samples uses; note what is a data set's `self` elsewhere."""
-        every = [each for functions in self._functions.values() for each in functions]
-        reading = [each for each in every if self._reads_samples(each)]
+    def _read_by_samples(self, trees: Iterable[ast.Module]) -> set[str]:
+        """Return what the reading of samples uses; add to it the functions that it calls."""
         stored = (pair for tree in trees for node in own_nodes(tree.body)
                   for pair in assigned(node))  # fmt: skip
         shared = {name for target, _ in stored for name in stored_names(target)}
         shared |= self._classes.keys() | self._own_modules | {"self"}
         used: set[str] = set()
-        for function in reading:  # which grows by what these call
-            nodes = list(ast.walk(function.node))
-            own = {
-                n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
-            }
-            own |= {n.arg for n in nodes if isinstance(n, ast.arg)} - {"self"}
-            for node in nodes:
+        for function in self._reading:  # which grows by what these call
+            own = function.own_names
+            for node in ast.walk(function.node):
                 names = chain(node) if isinstance(node, (ast.Name, ast.Attribute)) else []
                 if names[:1] and names[0] in shared - own:
                     used |= {".".join(names[:1]), ".".join(names[:2])}
                 is_own = isinstance(node, ast.Name) or names[:-1] == ["self"]
                 more = self._functions.get(self._key(node), ()) if is_own else ()
-                reading += [each for each in more if each not in reading]
-        for function in every:
+                self._reading += [each for each in more if each not in self._reading]
+        return used
+
+    def _read_locals(self, functions: Iterable[Function]) -> None:
+        """Note the names that are a function's own, and the `self` of a data set's methods."""
+        for function in functions:
             nodes = list(own_nodes(function.body))
             globals_ = {n for node in nodes if isinstance(node, ast.Global) for n in node.names}
             names_ = [node for node in nodes if isinstance(node, ast.Name)]
             self._locals |= {id(node) for node in names_ if node.id not in globals_}
             owner = "" if function.owner is None else function.owner.name
-            if owner in self._data and function not in reading and not function.is_special:
+            if owner in self._data and function not in self._reading and not function.is_special:
                 selves = (node for node in names_ if node.id in ("self", "cls"))
                 self._selves |= dict.fromkeys(map(id, selves), owner)
-        return used
 
     def _reads_samples(self, function: Function) -> bool:
         name = getattr(function.node, "name", "")

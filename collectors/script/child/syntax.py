@@ -30,6 +30,14 @@ class Function:
         return self.owner is not None and self.node.name.endswith("__")
 
     @property
+    def own_names(self) -> set[str]:
+        """What it stores in names, and its parameters but `self`."""
+        nodes = list(ast.walk(self.node))
+        names = (n for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
+        arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        return {node.id for node in names} | (arguments - {"self"})
+
+    @property
     def parameters(self) -> list[str]:
         """Names that positional arguments of its calls are given."""
         taken = self.node.args

@@ -13,8 +13,9 @@ import pytest
 from gpuadvisor.daemon import bounded_server, process_server
 from gpuadvisor.daemon.process_server import CLIENTS, ProcessServer, hides_processes, told
 from gpuadvisor.domain.telemetry import GpuProcess
+from gpuadvisor.storage.locks import peer_of
 from gpuadvisor.storage.telemetry import processes
-from gpuadvisor.storage.telemetry.processes import Answer, listed, peer_of, serving, short_address
+from gpuadvisor.storage.telemetry.processes import Answer, listed, serving, short_address
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.schema import PROGRAM_COLUMNS
 from tests.telemetry import START_S, frame, sample
