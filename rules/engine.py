@@ -77,7 +77,18 @@ def diagnose(
         tuple(failed),
         evidence.run_ns / NS_PER_MS if evidence.run_ns else None,
         _together(shown, evidence.run_ns),
+        _busy_ms(evidence),
     )
+
+
+def _busy_ms(evidence: Evidence) -> float | None:
+    """Return the time of a step in which the devices worked."""
+    if evidence.facts is None or not evidence.facts.has_timeline:
+        return None
+    window = evidence.facts.window
+    if window.steps is None or not window.busy:
+        return None
+    return window.busy_share * window.run_ns / len(window.steps.steps) / NS_PER_MS
 
 
 def _found(rule: Loaded, said: RuleResult, evidence: Evidence, fitted: Calibration) -> _Found:

@@ -7,6 +7,7 @@ say, so a study of ten minutes takes half a second.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.child.torch_profiler import NAME as PROFILER
 from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
@@ -72,6 +74,9 @@ class Machine:
     """What a start takes longer with what was compiled before."""
     between, within = 0.08, 0.02
     """Relative deviations of fresh runs from each other, and of blocks of one process."""
+    traced_s = 5.0
+    """What recording a few steps at the end of a run takes."""
+    diagnosis = Diagnosis(())
     computed_ms, loaded_ms = COMPUTED_MS, LOADED_MS
     brings = BRINGS
     facts = FACTS
@@ -113,9 +118,10 @@ class Machine:
         """What a run costs beside what it would."""
         return self._random.lognormvariate(0, self.between)
 
-    def profile(self, *_):
-        self.now_s += self.profile_s
-        return Diagnosis(())
+    def profile(self, command, measured, device, cores, trace):
+        if trace is None:
+            self.now_s += self.profile_s
+        return self.diagnosis
 
     def run_cold(self, request):
         """Start with empty caches of the compilers, to the first step."""
@@ -128,6 +134,9 @@ class Machine:
 
     def run(self, request, read_energy_j, load):
         settings = {each.knob: each.value for each in request.specification.applications}
+        if (recording := settings.pop(PROFILER, None)) is not None:
+            self.now_s += self.traced_s
+            Path(json.loads(recording)["file"]).write_text("{}")
         wall_s = self.start_s + STEPS_S + self._compiling_s(settings)
         wall_s += max(0.0, request.specification.schedule.warmup_s - self.warmup_s)
         self.now_s += wall_s
@@ -146,7 +155,8 @@ class Machine:
         return RunOutcome(TrialState.COMPLETE, "", measured, "", wall_s)
 
     def _compiling_s(self, settings):
-        key = frozenset(n for n in settings if n in self.brings) if SLOW & settings.keys() else None
+        compiled = self.brings.keys() - {"fused_optimizer"}
+        key = frozenset(n for n in settings if n in compiled) if SLOW & settings.keys() else None
         if key is None or key in self._compiled:
             return 0.0 if key is None else self.warm_s
         self._compiled.add(key)

@@ -197,6 +197,9 @@ class Diagnosis:
     together_pct: Span | None = None
     """What all findings that are not hidden are worth together: where two would save the same
     time, it is counted once."""
+    busy_ms: float | None = None
+    """Time of a step in which the GPU worked, the mean of them where there are several; None where
+    the run's steps are not known."""
 
     @property
     def shown(self) -> tuple[Finding, ...]:

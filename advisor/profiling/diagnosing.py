@@ -194,6 +194,7 @@ def profile_baseline(
     measured: Measurement,
     device: Device,
     cores: tuple[int, ...] = (),
+    trace: Path | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     scratch: bool = False,
 ) -> Diagnosis:
@@ -201,27 +202,32 @@ def profile_baseline(
 
     Tuning begins with it; the profile is not stored. The script keeps to `cores` (empty for all),
     as the runs do that it is compared with, and with `scratch` has a private view of the file
-    system as they have.
+    system as they have. Where a `trace` was recorded at the end of one of them, the script is not
+    run again.
 
     Raises:
         ScriptError: if it cannot be profiled, or its trace not be read.
         Interrupted: if it was cancelled.
     """
+    if trace is not None:
+        return _diagnose_baseline(command, measured, trace)
     steps = min(DEFAULT_STEPS, max(FEWEST_STEPS, int(BASELINE_MS / measured.mean_step_ms)))
     with run_folder() as folder:
         options = RecordOptions(
             command, steps, device=device, cores=cores, cancelled=cancelled, scratch=scratch
         )
-        recorded = record(options, folder)
-        try:
-            profile = read_profile(recorded.file)
-            resolved = ResolvedProfile(command.script, str(recorded.file), profile)
-            return engine.diagnose(evidence_of(resolved, measured), fitted=calibration())
-        except AdvisorError as error:
-            raise ScriptError(f"its trace cannot be read: {error}") from error
-        except Exception as error:  # tuning can do without
-            what = f"{type(error).__name__}: {error}"
-            raise ScriptError(f"its trace cannot be read ({what}): report this bug") from error
+        return _diagnose_baseline(command, measured, record(options, folder).file)
+
+
+def _diagnose_baseline(command: Command, measured: Measurement, trace: Path) -> Diagnosis:
+    try:
+        resolved = ResolvedProfile(command.script, str(trace), read_profile(trace))
+        return engine.diagnose(evidence_of(resolved, measured), fitted=calibration())
+    except AdvisorError as error:
+        raise ScriptError(f"its trace cannot be read: {error}") from error
+    except Exception as error:  # tuning can do without
+        what = f"{type(error).__name__}: {error}"
+        raise ScriptError(f"its trace cannot be read ({what}): report this bug") from error
 
 
 def _report(

@@ -271,6 +271,7 @@ def comparisons(result: StudyResult) -> tuple[ComparedQuantity, ...]:
     before, after = quantities(result.baseline), quantities(result.best)
     moved = change(before.throughput, after.throughput) if before.unit == after.unit else ""
     rows = [
+        _row("Step time, mean", before.mean_ms, after.mean_ms, milliseconds),
         _row("Step time, median", before.p50_ms, after.p50_ms, milliseconds),
         _row("Step time, p95", before.p95_ms, after.p95_ms, milliseconds),
         ComparedQuantity(

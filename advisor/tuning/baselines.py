@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -19,6 +19,7 @@ from gpuadvisor.tuners.statistics import spread_of
 from gpuadvisor.tuning.budget import LEAST_RUNS, OVERDRAFT, USUAL_RUNS, BudgetLimit
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trial_runner import Recording
 
 RESTLESS = 0.2
 """Relative difference between runs of the unchanged script above which intervals get so wide that
@@ -48,11 +49,15 @@ class Baselines:
 
 
 def measure_baselines(
-    evaluator: ScriptEvaluator, options: TuneOptions, first: RunOutcome | None = None
+    evaluator: ScriptEvaluator,
+    options: TuneOptions,
+    first: RunOutcome | None = None,
+    recording: Callable[[Measurement], Recording | None] = lambda first: None,
 ) -> Baselines:
     """Run the unchanged script until its cost and how far two runs differ are known.
 
-    `first` is its first run where it was made already, by `measure_first`.
+    `first` is its first run where it was made already, by `measure_first`. What `recording`
+    then asks for, if anything, is made at the end of its second run.
 
     Raises:
         ScriptError: if it cannot be measured, or works only once.
@@ -64,7 +69,7 @@ def measure_baselines(
     first = first or measure_first(evaluator, options, began)
     baseline = measured_baseline(first, options.command)
     _check_room_for_second(first, options)
-    again = _measure_again(evaluator, options.command, began)
+    again = _measure_again(evaluator, options.command, began, recording(baseline))
     second = measured_baseline(again, options.command)
     other = None
     wants_other = needs_other_seed(baseline)
@@ -151,9 +156,11 @@ def _has_room_for_third(trials: Sequence[Trial], budget: BudgetLimit) -> bool:
     return min(trial.wall_s for trial in runs) <= THIRD_SHARE * budget.seconds
 
 
-def _measure_again(evaluator: ScriptEvaluator, command: Command, began: float) -> RunOutcome:
+def _measure_again(
+    evaluator: ScriptEvaluator, command: Command, began: float, recording: Recording | None
+) -> RunOutcome:
     """Run the unchanged script once more; ScriptError where it works only once."""
-    again = evaluator.measure_baseline(reads_since=began)
+    again = evaluator.measure_baseline(reads_since=began, recording=recording)
     if again.measurement is None:
         again = evaluator.measure_baseline(reads_since=began)  # once is no rule
     try:

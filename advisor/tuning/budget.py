@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from gpuadvisor.collectors.script.child.torch_profiler import SETTLING_STEPS
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Trial
@@ -39,6 +40,11 @@ ABLATION_SHARE = 0.1
 
 PROFILE_RUNS = 2.0
 """Runs of the unchanged script that a profile costs: one more start, and reading the trace."""
+TRACE_S, TRACED_LONGER = 6.0, 2.0
+"""Seconds that a profile costs at the end of a run that is made anyway, for the profiler's start,
+writing the trace and reading it, and times what they usually take that its steps may last. [own]"""
+MOST_TRACED, LEAST_TRACED = 5, 2
+"""Steps that are recorded there: as many as `gpuadvisor profile` records, and as few as it may."""
 PROFILE_SHARE = 1 / 25
 """Most of a time budget that a profile may take. It orders the knobs, which a screening does too:
 40 s of ten minutes were those that a rehearsal had no room for where runs took 18 s."""
@@ -301,10 +307,21 @@ class Budget:
         budget_s = self._limit.seconds
         return budget_s is None or PROFILE_RUNS * self.expected_s({}) <= PROFILE_SHARE * budget_s
 
-    def screening_s(self, compiles: bool = False) -> float:
+    def traced_steps(self, step_ms: float) -> int:
+        """Return how many more steps of a run may be recorded, which leaves nearly all of the
+        budget; 0 where there is no room for enough of them.
+        """
+        if self._limit.seconds is None:
+            return MOST_TRACED
+        room_s = PROFILE_SHARE * self._limit.seconds - TRACE_S
+        steps = int(room_s / (TRACED_LONGER * step_ms / 1e3)) - SETTLING_STEPS
+        return min(steps, MOST_TRACED) if steps >= LEAST_TRACED else 0
+
+    def screening_s(self, compiles: bool = False, decides: bool = False) -> float:
         """Return how long a screening may take now, its start included; 0 if counted in trials.
 
-        `compiles` where it compares what compiles.
+        `compiles` where it compares what compiles, and `decides` where that is what there is to
+        gain: then no more is kept back than a proof's first look.
         """
         if self._limit.seconds is None:
             return 0.0
@@ -318,7 +335,7 @@ class Budget:
         if rehearsal_s:
             rehearsal_s += SPARE_LIVES * self.durations.life_s({})
         room_s = 0.0
-        for kept_s in (second_look_s + rehearsal_s, second_look_s, 0.0):
+        for kept_s in (0.0,) if decides else (second_look_s + rehearsal_s, second_look_s, 0.0):
             room_s = min(share_s, left_s - kept_s)
             if room_s >= LEAST_SCREENING * run_s:
                 break

@@ -38,6 +38,8 @@ class Durations:
         """Time of the last run of some settings."""
         self._starts_s: dict[_Key, float] = {}
         """Time of the last run with those settings that decide how long a start takes."""
+        self._compiled_s: dict[_Key, float] = {}
+        """Time that settings add to a start which were compiled in a running script before."""
         self._slowest_s: dict[_Key, float] = {}
         """Most that a run took with settings that make a start longer, whatever stood beside."""
         self._life_trials = LIFE_TRIALS
@@ -57,6 +59,12 @@ class Durations:
         if slow and slow in self._starts_s:
             own = self._starting(trial.settings)
             self._slowest_s[own] = max(self._slowest_s.get(own, 0.0), self._starts_s[slow])
+
+    def record_compiled(self, settings: Settings, seconds: float) -> None:
+        """Learn how long settings took to compile in a running script: processes find on disk what
+        it compiled."""
+        own = self._starting(settings)
+        self._compiled_s[own] = max(self._compiled_s.get(own, 0.0), WARM * seconds)
 
     def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
         """Learn what all lives of a rehearsal took, those of the unchanged script included."""
@@ -84,7 +92,8 @@ class Durations:
         plain_s = self._walls_s.get(frozenset(), UNKNOWN_S)
         # What was slow to start beside other settings is so beside these.
         seen_s = self._slowest_s.get(self._starting(settings), 0.0)
-        return max(plain_s + self._first_start_s(settings), seen_s)
+        first_s = self._compiled_s.get(self._starting(settings), self._first_start_s(settings))
+        return max(plain_s + first_s, seen_s)
 
     def again_s(self, settings: Settings) -> float:
         """Return how long a run of these settings will take when they have run already."""

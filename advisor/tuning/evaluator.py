@@ -30,7 +30,7 @@ from gpuadvisor.tuning.in_turns import (
     run_in_turns,
 )
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Progress, Side, TrialRunner
+from gpuadvisor.tuning.trial_runner import Progress, Recording, Side, TrialRunner
 from gpuadvisor.tuning.turning import Turning, turning_of, unable_to_turn
 from gpuadvisor.tuning.validator import TrialValidator
 
@@ -179,15 +179,23 @@ class ScriptEvaluator:
         device: Device | None = None,
         seed: int | None = None,
         reads_since: float | None = None,
+        recording: Recording | None = None,
     ) -> RunOutcome:
         """Run the unchanged script; its cost becomes part of the reference of its GPU.
 
-        `seed` and `reads_since` are those of `TrialRunner.run`.
+        `seed` and `reads_since` are those of `TrialRunner.run`. With a `recording`, that is
+        made of its later steps, if it can be.
         """
         device = device or self._devices[0]
         self._since[device.index] = 0
-        side = self.side({}, device)
-        _, outcome = self.runner.run(side, "baseline", seed=seed, reads_since=reads_since)
+        side, runner = self.side({}, device), self.runner
+        if recording is not None:
+            runner.beside = (recording.application,)
+            runner.shared = (str(recording.file.parent),)
+        try:
+            _, outcome = runner.run(side, "baseline", seed=seed, reads_since=reads_since)
+        finally:
+            runner.beside, runner.shared = (), ()
         return outcome
 
     def expect_spread(self, spread: float) -> None:

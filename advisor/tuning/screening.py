@@ -34,6 +34,7 @@ from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.arguments import applied
 from gpuadvisor.tuning.budget import Budget, schedule_for
+from gpuadvisor.tuning.durations import COMPILED_ANEW
 from gpuadvisor.tuning.loader_supply import SupplyTimer, narrowed
 from gpuadvisor.tuning.trial_runner import limits_for
 from gpuadvisor.tuning.turning import is_live
@@ -128,9 +129,11 @@ class Screener(InOneScript):
         names = [*space.by_name, *[batch_growth.NAME] * bool(self._factors(begins.space))]
         enter("screening", f"{where}: {', '.join(names)}")
         allowed_s = budget.screening_s()
-        more_s = max(0.0, budget.screening_s(compiles=True) - allowed_s)
+        host_decides = any(parameter.unlikely for parameter in space.parameters)
+        more_s = max(0.0, budget.screening_s(True, host_decides) - allowed_s)
         throughout = begins.start if not cached else {}
-        return self.screen(space, allowed_s, more_s, throughout, begins.space, cached)
+        compiled = budget.durations.record_compiled
+        return self.screen(space, allowed_s, more_s, throughout, begins.space, cached, compiled)
 
     def _on_cached_batch(self, live: Space, allowed_s: float) -> Space:
         """Return the knobs to screen on a batch that is there already; none where others are not.
@@ -180,6 +183,7 @@ class Screener(InOneScript):
         throughout: Settings | None = None,
         whole: Space | None = None,
         cached: bool = False,
+        compiled: Callable[[Settings, float], None] = lambda settings, seconds: None,
     ) -> ScreeningResult:
         """Screen knobs that can be turned in a running script, for so many seconds at most.
 
@@ -187,7 +191,7 @@ class Screener(InOneScript):
         from its start, and each value is compared beside them. Where it is `cached`, the script
         has the batch that it has already all the time, and what the loaders' knobs in `whole` can
         bring at most is timed, too. Where batches may grow, how far they should is timed in the
-        end, beside the best settings.
+        end, beside the best settings. `compiled` hears of what was compiled, and for how long.
 
         Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
         the study was cancelled.
@@ -204,6 +208,8 @@ class Screener(InOneScript):
             more_s=more_s,
             cached=cached,
             waits=waits(self.baseline),
+            compiled=compiled,
+            harmless={n for n in space.by_name if self.knobs[n].effect not in COMPILED_ANEW},
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}

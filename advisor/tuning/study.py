@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
@@ -20,7 +22,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.storage.database import Store
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knob_space import Selection, select_knobs
+from gpuadvisor.tuners.knob_space import HOST_DECIDES, Selection, select_knobs
 from gpuadvisor.tuners.proof import is_faster, is_no_gain
 from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.space import Space
@@ -56,7 +58,7 @@ from gpuadvisor.tuning.results import (
     with_measured,
 )
 from gpuadvisor.tuning.screening import Screener
-from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.trial_runner import Progress, Recording
 from gpuadvisor.tuning.value_finding import ValueFinder
 from gpuadvisor.tuning.verdicts import (
     budgets_for,
@@ -67,9 +69,13 @@ from gpuadvisor.tuning.verdicts import (
     verdict_of,
 )
 
-ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...]], Diagnosis]
-"""Diagnoses the unchanged script on a GPU and these CPU cores, none of them for all. ScriptError
-where it cannot be profiled."""
+ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...], Path | None], Diagnosis]
+"""Diagnoses the unchanged script on a GPU and these CPU cores, none for all, from a trace of its
+steps, or by a run that records them where there is none. ScriptError where it cannot be
+profiled."""
+
+TRACE = "trace.json"
+"""Name of the trace of the unchanged script's steps."""
 
 MOST_IMPROVEMENTS = 2
 """Proofs on top of a proven gain. With the error that the comparison of each with what is proven
@@ -165,10 +171,10 @@ class _Study:
             self._resume()
         before = None if self.options.scratch else look(self.options.command)
         self._forker = Forker(self._evaluator.runner, self.options)
-        with self._forker:
+        with self._forker, run_folder() as folder:
             try:
-                baselines = self._measure_baselines()
-                self._diagnose()
+                baselines = self._measure_baselines(folder / TRACE)
+                self._diagnose(folder / TRACE)
                 side = self._evaluator.side({}, self.devices[0])
                 self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
                 self._prepare_search(store)
@@ -199,38 +205,58 @@ class _Study:
         self._budget.phase = phase
         self.progress.on_phase(phase, detail)
 
-    def _measure_baselines(self) -> Baselines:
+    def _measure_baselines(self, trace: Path) -> Baselines:
         self._enter("baseline", "the unchanged script, and how much two runs of it differ")
         for warning in filter(None, map(gpu_contention, self.devices)):
             self._note(warning)
-        baselines = measure_baselines(self._evaluator, self.options)
+        baselines = measure_baselines(
+            self._evaluator, self.options, recording=partial(self._recording, trace)
+        )
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)
         for sentence in baseline_warnings(baselines, self.devices):
             self._note(sentence)
         return baselines
 
-    def _diagnose(self) -> None:
+    def _recording(self, trace: Path, first: Measurement) -> Recording | None:
+        """Return what to record of the unchanged script's steps; None for nothing."""
+        steps = self._budget.traced_steps(first.mean_step_ms)
+        return Recording(trace, steps) if steps and self._can_profile(first) else None
+
+    def _can_profile(self, baseline: Measurement) -> bool:
+        on_gpu = self.devices[0].is_gpu and baseline.facts.device == "cuda"
+        return self.profile_baseline is not None and on_gpu
+
+    def _diagnose(self, trace: Path) -> None:
         """Find out where the unchanged script's time goes, and say what that promises."""
         timed = expected(diagnose(Evidence(measured=self._baseline)))
-        self._expectations = combined(expected(self._diagnosis()), timed)
+        self._diagnosis = self._diagnosed(trace if trace.is_file() else None)
+        self._expectations = combined(expected(self._diagnosis), timed)
         for expectation in self._expectations:
             if expectation.severity in SHOWN_SEVERITIES:
                 self._note(format_expectation(expectation))
 
-    def _diagnosis(self) -> Diagnosis:
+    def _diagnosed(self, trace: Path | None) -> Diagnosis:
         baseline, device = self._baseline, self.devices[0]
-        if self.profile_baseline is not None and device.is_gpu and baseline.facts.device == "cuda":
-            if self._budget.has_room_for_profile():
+        if self.profile_baseline is not None and self._can_profile(baseline):
+            if trace is not None or self._budget.has_room_for_profile():
                 self._enter("profile", "where the unchanged script's time goes")
+                command, cores = self.options.command, self._evaluator.share_of_cores(device)
                 try:
-                    cores = self._evaluator.share_of_cores(device)
-                    return self.profile_baseline(self.options.command, baseline, device, cores)
+                    return self.profile_baseline(command, baseline, device, cores, trace)
                 except ScriptError as error:
                     self._note(f"the search goes on without a profile: {error}")
             else:
                 self._note("the budget left no room for a profile: a larger one may find more")
         return diagnose(Evidence(measured=baseline))
+
+    @property
+    def _gpu_share(self) -> float | None:
+        """Share of the unchanged script's steps, without waiting for loaders, in which the GPU
+        works; None where that is not known."""
+        baseline, busy_ms = self._baseline, self._diagnosis.busy_ms
+        rest_ms = baseline.mean_step_ms * (1 - baseline.data_wait_share)
+        return min(1.0, busy_ms / rest_ms) if busy_ms is not None and rest_ms else None
 
     def _prepare_search(self, store: Store) -> None:
         """Choose the knobs, those that the findings point to first."""
@@ -241,7 +267,13 @@ class _Study:
         asked = {n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)}
         only = options.only | asked if options.only else options.only
         selection = Selection(options.level, options.objective, only, options.without)
-        chosen = select_knobs(self.knobs, selection, device, baseline.facts, first)
+        share = self._gpu_share
+        if share is not None and share < HOST_DECIDES:
+            self.progress.on_message(
+                f"the GPU works for {share:.0%} of a step's own time: what only saves it time comes"
+                " last"
+            )
+        chosen = select_knobs(self.knobs, selection, device, baseline.facts, first, share)
         cores = self._evaluator.share_of_cores(device)
         finder = ValueFinder(
             options, device, self.knobs, baseline, cores, self.cancelled, self.progress

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from gpuadvisor.collectors.energy import EnergyMeter
 from gpuadvisor.collectors.load import LoadMeter
+from gpuadvisor.collectors.script.child.torch_profiler import NAME as PROFILER
 from gpuadvisor.collectors.script.live import run_in_turns
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script
@@ -41,6 +44,22 @@ SLOW_BLOCKS = 3.0
 """Times their expected time that blocks in turns may take."""
 STARTUP_SLACK_S = 60.0
 """Time that any run may take to start beyond three times what the unchanged script took."""
+RECORDER = "gpuadvisor.collectors.script.child.torch_profiler:AFTERWARDS"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Steps of a run that torch's profiler records after those that are measured."""
+
+    file: Path
+    """Where its trace is, if it could be made."""
+    steps: int
+
+    @property
+    def application(self) -> Application:
+        """What makes it, inside the process of the run."""
+        options = {"file": str(self.file), "steps": self.steps, "stacks": False}
+        return Application(PROFILER, RECORDER, json.dumps(options))
 
 
 @dataclass(frozen=True)
@@ -139,9 +158,13 @@ class TrialRunner:
     """Time by which a fork of it begins sooner than a fresh process."""
     beside: tuple[Application, ...] = ()
     """Applied in each run beside its settings."""
+    shared: tuple[str, ...] = ()
+    """Folders that a run in a private view of the file system has in common with us."""
 
     def __post_init__(self) -> None:
         self.start_numbers_at(0)
+        self._measured_s: dict[int, float] = {}
+        """When all was measured of a run whose later steps were for something else."""
 
     def start_numbers_at(self, number: int) -> None:
         """Give the next trial this number, and those after it the following."""
@@ -173,6 +196,9 @@ class TrialRunner:
             specification = replace(request.specification, reads_between=between)
             request = replace(request, specification=specification)
         outcome, in_turns = self._outcome(request, side, turning, number)
+        if (measured_s := self._measured_s.pop(number, None)) is not None and phase == "baseline":
+            # What is recorded after that says nothing of how long runs take.
+            outcome = replace(outcome, wall_s=outcome.wall_s - (time.monotonic() - measured_s))
         if self.cancelled():
             raise Interrupted("interrupted")
         trial, outcome = self._validated(number, phase, side, outcome)
@@ -284,6 +310,7 @@ class TrialRunner:
             self._limits(settings, room_s),
             {**environment, **side.environment},
             scratch=self.scratch,
+            shared=self.shared,
             slower_than_ms=validator.slowest_ms(settings, side.device, slower_than),
             needed=validator.untried(settings) if phase == "search" else frozenset(),
             template=self.template if may_fork else None,
@@ -307,6 +334,8 @@ class TrialRunner:
     def _tell(self, number: int, event: Event) -> None:
         if self.validator.baseline is None and (sentence := _shows_little(event)):
             self.progress.on_message(sentence)
+        if event["event"] == "measured":
+            self._measured_s[number] = time.monotonic()
         self.progress.on_event(number, event)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from gpuadvisor.domain.knobs import Settings, Value
@@ -69,9 +69,18 @@ def keys_of(point: Point) -> frozenset[Key]:
 class Blocks:
     """Has blocks of a running script's steps timed, and remembers what they took."""
 
-    def __init__(self, left_s: Callable[[], float], costly: Mapping[str, float], seed: str) -> None:
+    def __init__(
+        self,
+        left_s: Callable[[], float],
+        costly: Mapping[str, float],
+        seed: str,
+        harmless: Collection[str] = (),
+        compiled: Callable[[Settings, float], None] = lambda settings, seconds: None,
+    ) -> None:
         """`left_s` returns the seconds that are left, `costly` names the knobs whose first block
-        takes long, and for how many seconds; `seed` decides the lengths of blocks."""
+        takes long, and for how many seconds; `seed` decides the lengths of blocks. Beside
+        `harmless` knobs, what is costly compiles nothing anew; `compiled` hears of what had its
+        first block, and for how long."""
         self.granted_s = 0.0
         """Seconds beyond those that are left."""
         self.seconds = 0.0
@@ -83,11 +92,14 @@ class Blocks:
         self._always: Settings = {}
         """What each block has besides what is asked for."""
         self._left_s = left_s
-        self._costly = costly
+        self._costly, self._told = costly, compiled
+        self._harmless = set(harmless) - costly.keys()
         self._random = random.Random(f"lengths of blocks: {seed}")
         self._block_s = LONGEST_S
         self._starts_s: dict[frozenset[Key], float] = {}
         """Time that a first block took with these costly settings."""
+        self._compiled: set[frozenset[Key]] = set()
+        """Points with costly settings that had their first block, without what is harmless."""
         self._started: set[frozenset[Key]] = {frozenset()}
         """Points that had their first block."""
         self._idle: dict[frozenset[Key], tuple[str, ...]] = {}
@@ -134,7 +146,11 @@ class Blocks:
         (time,) = yield from self._ask(Block(point, SETTLING_S))
         if not time.failed and keys_of(point) not in self._started:
             self._started.add(keys_of(point))
-            self._starts_s[self._costly_part(point)] = time.cost_s
+            if (compiled := self._compiled_for(point)) not in self._compiled:
+                self._compiled.add(compiled)
+                self._starts_s[self._costly_part(point)] = time.cost_s
+                if self._costly_part(point):
+                    self._told({**self._always, **point}, time.cost_s)
             self._idle[keys_of(point)] = time.idle
         return time
 
@@ -177,8 +193,9 @@ class Blocks:
     def starting_s(self, *points: Point) -> float:
         """Return how long it may take until these points can be timed: nothing where they were
         before, or compile nothing."""
-        new = [self._costly_part(p) for p in points if keys_of(p) not in self._started]
-        return sum(self._start_s(part) for part in new if part)
+        new = [p for p in points if keys_of(p) not in self._started]
+        anew = [p for p in new if self._compiled_for(p) not in self._compiled]
+        return sum(self._start_s(part) for p in anew if (part := self._costly_part(p)))
 
     def _start_s(self, part: frozenset[Key]) -> float:
         """Return how long the first start with some costly knobs may take."""
@@ -194,6 +211,9 @@ class Blocks:
 
     def _costly_part(self, point: Point) -> frozenset[Key]:
         return frozenset((name, value) for name, value in point.items() if name in self._costly)
+
+    def _compiled_for(self, point: Point) -> frozenset[Key]:
+        return frozenset(key for key in point.items() if key[0] not in self._harmless)
 
     def _most_s(self, point: Point) -> float:
         """Return how long a block of a point may take; a process that is new compiles anew."""

@@ -1,16 +1,18 @@
 """What a screening decides: what is compared on top of what, in which order, and for how long.
 
 What a few steps show plainly is compared first, and what pays is added to the best combination; the
-rest is compared on top of that in the same pairs of blocks, what compiles comes after it. Of what
-is unlikely to bring anything only a few steps are looked at before that, and no value is compared a
-second time, as the first did not decide, before each had its first.
+rest is compared on top of that in the same pairs of blocks, what compiles comes after it. Where
+some values are unlikely to bring anything, as the host decides how long a step takes, what compiles
+comes first and these come last. No value is compared a second time, as the first did not decide,
+before each had its first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.screening import Ratio, Screened, Screening, ScreeningResult
 from gpuadvisor.tuners.loader_ceiling import MUCH, first_ceiling, last_ceiling
 from gpuadvisor.tuners.screening.blocks import (
@@ -53,6 +55,8 @@ def screen(
     more_s: float = 0.0,
     cached: bool = False,
     waits: bool = True,
+    harmless: Collection[str] = (),
+    compiled: Callable[[Settings, float], None] = lambda settings, seconds: None,
 ) -> Screening[ScreeningResult]:
     """Return a screening of all values in a space of knobs that can be turned in a running script.
 
@@ -63,10 +67,12 @@ def screen(
     has all of it timed on the batch that the script has already: what a value is worth is its worth
     for the computing alone. What waiting costs is timed first, and if it is little, in the end
     beside the best, unless the script `waits` for nothing. Where a batch cannot be given again, it
-    ends there, and says why.
+    ends there, and says why. Beside `harmless` knobs, what is costly compiles nothing anew;
+    `compiled` hears of costly settings that had their first block, and of how long it took.
     """
     costly = costly or {}
-    blocks, known = Blocks(left_s, costly, seed), Knowledge(space, 1 + least_gain)
+    blocks = Blocks(left_s, costly, seed, harmless, compiled)
+    known = Knowledge(space, 1 + least_gain)
     comparing = Comparing(space, blocks, known, seed, told)
     return _Course(space, costly, more_s, blocks, known, comparing, cached, waits, seed).run()
 
@@ -103,8 +109,16 @@ class _Course:
         costly.sort(key=lambda key: self.costly[key[0]])
         try:
             yield from self._begin()
-            yield from self._cheap([key for key in cheap if key[0] not in late])
+            likely = [key for key in cheap if key[0] not in late]
+            if not late:
+                yield from self._cheap(likely)
             self.blocks.granted_s = self.more_s if costly else 0.0
+            if late:  # the host decides, so what compiles brings most
+                while costly and not self.known.best:
+                    yield from self._add([costly.pop(0)])
+                if self.known.best:  # its proof needs what is left: its processes start slowly
+                    self.blocks.granted_s = 0.0
+                yield from self._cheap(likely)
             yield from self._add(costly)
             yield from self._thin()
             thinned = dict(self.known.best)

@@ -15,8 +15,8 @@ from gpuadvisor.domain.measurement import Counts, Measurement
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tuners.gate.comparing import COUNTED
 from gpuadvisor.tuners.gate.metric import PROFILER, Metric, Traced
+from gpuadvisor.tuning.trial_runner import Recording
 
-APPLIER = "gpuadvisor.collectors.script.child.torch_profiler:AFTERWARDS"
 TRACE = "counted.json"
 """Name of the trace in the folder of a run."""
 STEPS = 5
@@ -51,8 +51,7 @@ class Counting:
 
     def application(self, folder: Path) -> Application:
         """Return what has a run record steps into this folder after those that are measured."""
-        options = {"file": str(folder / TRACE), "steps": STEPS, "stacks": False}
-        return Application(PROFILER, APPLIER, json.dumps(options))
+        return Recording(folder / TRACE, STEPS).application
 
     def counted(self, measurement: Measurement, folder: Path) -> Measurement:
         """Return what was measured with what was counted, or with the reason why nothing was."""

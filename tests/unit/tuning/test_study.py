@@ -436,7 +436,7 @@ class TestSeveralGpus:
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)))
         kept_to = []
 
-        def profile(command, measured, device, cores):
+        def profile(command, measured, device, cores, trace):
             kept_to.append((device.index, cores))
             return Diagnosis(())
 
@@ -523,7 +523,7 @@ def test_a_plan_replaces_nothing_that_is_no_plan(script, tmp_path, name, why):
 
 
 def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
-    def profile(command, measured, device, cores):
+    def profile(command, measured, device, cores, trace):
         raise ScriptError("train.py cannot be profiled: another profiler holds the GPU")
 
     result = tune(profile=profile)
@@ -535,7 +535,7 @@ def test_a_script_that_cannot_be_profiled_is_tuned_without(script):
 def test_a_small_budget_is_not_spent_on_a_profile(script):
     script.lasts_s = 0.05
 
-    def profile(command, measured, device, cores):
+    def profile(command, measured, device, cores, trace):
         raise AssertionError("there was no room for it")
 
     result = tune(profile=profile, budget=BudgetLimit(seconds=10.0))

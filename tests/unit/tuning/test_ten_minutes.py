@@ -10,11 +10,13 @@ from typing import ClassVar
 
 import pytest
 
+from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Origin
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.tuning.cold_start import CACHES
 from tests.study_simulation import FACTS, Machine, studies
+from tests.unit.tuning.test_study import finding
 
 
 class Even(Machine):
@@ -34,6 +36,22 @@ class Uneven(Machine):
     between, within = 0.09, 0.005
     computed_ms, loaded_ms = 108.0, 560.0
     brings: ClassVar = {"channels_last": 1.415, "bf16_autocast": 1.45, "compile": 1.26}
+
+
+class LaunchBound(Machine):
+    """400 tiny layers on an H200: the GPU works for an eighth of a step, runs differ by a quarter."""
+
+    start_s, life_s, compiles_s, warm_s = 8.0, 25.0, 34.0, 8.0
+    between, within = 0.15, 0.15
+    computed_ms, loaded_ms = 26.0, 0.0
+    brings: ClassVar = {
+        "compile": 1.24, "compile_cudagraphs": 3.0, "fused_optimizer": 1.12, "bf16_autocast": 0.53,
+    }  # fmt: skip
+    facts = replace(FACTS, loaders=(), has_convolution=False)
+    diagnosis = Diagnosis(
+        (finding("launch_bound", 60, 80, ("compile_cudagraphs", "compile", "fused_optimizer")),),
+        busy_ms=3.1,
+    )
 
 
 @pytest.fixture
@@ -83,6 +101,19 @@ def test_five_minutes_are_enough_where_runs_are_alike(tune):
     assert result.speedup.ci99_low > 1.12
     assert machine.compiled_s == 0
     assert machine.began_s["proof"] < 100 and machine.began_s["rehearsal"] < 180
+    assert machine.now_s <= 300
+
+
+@pytest.mark.parametrize("seed", ["a", "b", "c"])
+def test_where_the_host_decides_five_minutes_prove_what_launches_less(tune, seed):
+    machine = LaunchBound(seed)
+    result, said = tune(machine, 300.0)
+    assert result.verdict in (Verdict.FASTER, Verdict.FASTER_UNVERIFIED)
+    assert result.settings == {"compile_cudagraphs": "reduce-overhead"}
+    assert "the GPU works for 1" in "".join(said)
+    timed = [each.knob for each in result.screened if each.ratio is not None]
+    assert not {"tf32", "bf16_autocast"} & set(timed)
+    assert "no room for a profile" not in "".join(said)
     assert machine.now_s <= 300
 
 
