@@ -44,6 +44,11 @@ SYSTEM_CALL = {
     "start": 1200, "end": 1700, "eventClass": 27, "globalTid": THREAD, "nameId": 5,
     "returnValue": 1, "nestingLevel": 0,
 }  # fmt: skip
+SAMPLE = {"id": 1, "start": 1500, "cpu": 3, "threadState": 1, "globalTid": THREAD, "cpuCycles": 1}
+FRAME = {
+    "id": 1, "symbol": 6, "module": 7, "kernelMode": 0, "thumbCode": 0, "unresolved": 0,
+    "specialEntry": None, "originalIP": 4096, "unwindMethod": 7, "stackDepth": 0,
+}  # fmt: skip
 GPU = {
     "id": 0, "name": "NVIDIA A40", "cuDevice": 0, "uuid": "1-2", "l2CacheSize": 6291456,
     "totalMemory": 47622258688, "memoryBandwidth": 696096000000, "clockRate": 1740000000,
@@ -57,6 +62,8 @@ STRINGS = [
     {"id": 3, "value": "cudaLaunchKernel_v7000"},
     {"id": 4, "value": "named by number"},
     {"id": 5, "value": "poll"},
+    {"id": 6, "value": "parse_line"},
+    {"id": 7, "value": "/home/me/lib/libparse.so"},
 ]
 PREFIX = "CUPTI_ACTIVITY_KIND_"
 

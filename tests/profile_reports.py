@@ -44,8 +44,21 @@ def steps(made, number=4, data_us=300.0, gemm_us=200.0, name=GEMM):
     return made
 
 
+def executing(made, number=4):
+    """Add samples of the thread that launches, after the matrix product of each step."""
+    for at in (1000 * step + us for step in range(number) for us in range(610, 690, 10)):
+        made.row("samples", time_ns=1000 * at, process=1, thread=1, function="read_csv",
+                 module="libparse.so")  # fmt: skip
+    return made
+
+
+def sampled():
+    """A profile with samples of the CPU."""
+    return executing(steps(Made())).profile(devices=(H100,), duration_ns=4_000_000)
+
+
 def whole(**changes):
-    """A profile that has something of everything."""
+    """A profile that has something of everything but samples of the CPU."""
     header = {"devices": (H100,), "duration_ns": 4_000_000, "tool": "torch 2.8"}
     made = steps(Made(), **{k: changes.pop(k) for k in list(changes) if k not in HEADER})
     return made.profile(**{**header, **changes})
@@ -134,6 +147,7 @@ PROFILES = {
     "one point": one_point,
     "counted": counted,
     "many devices": many_devices,
+    "sampled": sampled,
     "hostile": hostile,
     "one step": lambda: whole(number=1),
     "five hundred steps": lambda: whole(number=500),

@@ -44,6 +44,8 @@ TEXT_COLUMNS = {
     "line",
     "instruction",
     "reason",
+    "function",
+    "module",
 }
 
 

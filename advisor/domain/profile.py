@@ -186,6 +186,12 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "reason": "int32",  # text: why the warp issued nothing; `selected` where it did
         "samples": "int64",
     },
+    "samples": {  # what threads of the CPU executed, asked at short intervals while they ran
+        "time_ns": "int64",
+        "process": "int64", "thread": "int64",
+        "function": "int32",  # text: the innermost function; empty where it has no symbol
+        "module": "int32",  # text: the library or program that it is in, without folders
+    },
     "counters": {  # over time: GPU metrics of Nsight Systems, PM sampling of Kineto
         "time_ns": "int64",
         "device": "int16",
@@ -195,7 +201,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """Tables, their columns and numpy types. Rows come in any order; readers need not sort."""
 
-TOLD_BY = {"stalls": "metrics"}
+TOLD_BY = {"stalls": "metrics", "samples": "metrics"}
 """Tables of which people need not hear that they are empty where another one is."""
 GROUP_RANKS = "ranks of process group "
 """What the facts of a profile that tell the ranks of a process group begin with; its name

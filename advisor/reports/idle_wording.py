@@ -7,7 +7,7 @@ other GPU, graph or rank is named where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.account_wording import MOST, IdleWithoutFinding, place
 from gpuadvisor.reports.profile_wording import PARTS
-from gpuadvisor.rules.facts.host_idle import SystemCalls
+from gpuadvisor.rules.facts.host_idle import FEWEST_SAMPLES, CpuSamples, SampledPlace, SystemCalls
 from gpuadvisor.rules.facts.idle import Alike
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
@@ -42,13 +42,17 @@ WOULD_TELL = {
 """What would explain idle time that no finding claims, by its cause."""
 CPU_OF_PROGRAM = (
     "`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM` records what the CPU does"
-    " then, and its page in Nsight Systems shows that"
+    " then"
 )
 SAMPLES_OF_PROGRAM = (
-    "samples of the CPU (`nsys profile --sample=process-tree PROGRAM`), where the recording has"
-    " them, show what it computes on its page in Nsight Systems"
+    "samples of the CPU (`nsys profile --sample=process-tree PROGRAM`) would tell what it computes"
 )
 """What would tell more where calls into the operating system were recorded, and take little."""
+NAMED_PLACES = 3
+"""Libraries in which the CPU was sampled, and their functions, that a sentence names, at most."""
+_OF_PROFILER = ("libcupti", "libToolsInjection")
+"""How the names of Nsight Systems' own libraries in the program begin."""
+_LONGEST_FUNCTION = 80  # characters
 NAMED_CALLS = 3
 """Calls into the operating system that a sentence names, at most."""
 LEAST_OF_CALLS = 1 - FILLED
@@ -95,11 +99,13 @@ def sentences(
     how, doing = would_tell(facts, part, script, ranks_known), ""
     if part is TimeCategory.OTHER_HOST:
         doing, how = _doing(facts, how)
-    in_system = ""
+    in_system = sampled = ""
     if how == CPU_OF_PROGRAM and SYSTEM_CALLS in facts.profile.header.facts:
         how = SAMPLES_OF_PROGRAM
     if part in _OF_HOST and facts.system_calls is not None:
         in_system, how = _in_system(facts.system_calls, how)
+    if part in _OF_HOST and facts.cpu_samples is not None:
+        sampled, how = _sampled(facts.cpu_samples, how)
     yield (
         f"No finding to fix is about {100 * found.share:.1f} % of the run, in which the GPU was"
         f" idle; the largest part is {100 * found.largest_share:.1f} %,"
@@ -112,8 +118,7 @@ def sentences(
         where = "Most of it at once" if at_once else "Its longest gap"
         yield f"{where}: {place(found.gap)}{again}."
         yield from _meanwhile(found, facts)
-    if in_system:
-        yield in_system
+    yield from filter(None, (in_system, sampled))
     if how:
         how = how.replace("SCRIPT", script)
         yield f"{how[:1].upper()}{how[1:]}."
@@ -142,6 +147,44 @@ def _in_system(calls: SystemCalls, how: str) -> tuple[str, str]:
         "Calls into the operating system that were recorded take"
         f" {figures.percent(calls.share)} of the CPU's own time{mostly}: else {rest}"
     ), how
+
+
+def _sampled(found: CpuSamples, how: str) -> tuple[str, str]:
+    """Return in which libraries and functions the CPU was in its own time, and what would tell
+    more: nothing where samples name them."""
+    count = figures.count(found.samples, "sample")
+    if found.samples < FEWEST_SAMPLES:
+        return (
+            f"Samples of what it executes in that time: {found.samples}, too few to tell; it waits,"
+            " or the recording is short."
+        ), "" if how == SAMPLES_OF_PROGRAM else how
+    if not found.modules:
+        return f"No library has much of {count} of the launching thread in that time.", ""
+    text = f"Of {count} of the launching thread in its own time, {_places(found.modules)}"
+    if found.functions:
+        text += f"; by function, {_places(found.functions)}"
+    return f"{text}. Samples are taken while it runs, not while it waits.", ""
+
+
+def _places(found: Sequence[SampledPlace]) -> str:
+    """Return `51 to 61 % are in python3.11, 33 to 43 % in libc.so.6`."""
+    told = [f"{share_of_samples(each)} in {place_of_cpu(each)}" for each in found[:NAMED_PLACES]]
+    told[0] = told[0].replace(" % in ", " % are in ", 1)
+    return ", ".join(told)
+
+
+def share_of_samples(place: SampledPlace) -> str:
+    """Return the interval of a share of samples: `51 to 61 %`."""
+    return f"{100 * place.low:.0f} to {100 * place.high:.0f} %"
+
+
+def place_of_cpu(place: SampledPlace) -> str:
+    """Return where the CPU was sampled: `_Py_dg_dtoa of python3.11`, or the library alone."""
+    module = place.module or "a library that is not known"
+    if module.startswith(_OF_PROFILER):
+        module += " (of the profiler)"
+    function = place.function[:_LONGEST_FUNCTION]
+    return f"{function} of {module}" if function else module
 
 
 def _why(call: str) -> str:

@@ -63,6 +63,7 @@ def profile_json(report: ProfileReport) -> Json:
         "looked_at": _looked_at(facts),
         "excerpt": _excerpt(facts),
         "account": _account(facts.account, report.diagnosis),
+        "cpu_samples": _cpu_samples(facts),
         "steps": facts.steps and _steps(facts.steps),
         "kernels_total": len(report.kernels),
         "kernels": [_kernel(row) for row in report.kernels[:MOST_ROWS]],
@@ -178,6 +179,18 @@ def _account(account: Account, diagnosis: Diagnosis | None) -> list[Json]:
     ]
 
 
+def _cpu_samples(facts: Facts) -> Json | None:
+    """Return what the thread that launches executed in its own time, as far as it was sampled."""
+    found = facts.cpu_samples if facts.has_timeline else None
+    if found is None:
+        return None
+    return {
+        "samples": found.samples,
+        "modules": rows(found.modules, "module samples share low high"),
+        "functions": rows(found.functions, "module? function samples share low high"),
+    }
+
+
 def _steps(steps: Steps) -> Json:
     return {
         "source": steps.source,
@@ -241,6 +254,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "looked_at": report.profile and _looked_at(report.profile.facts),
         "excerpt": report.profile and _excerpt(report.profile.facts),
         "account": report.profile and _account(report.profile.facts.account, report.diagnosis),
+        "cpu_samples": report.profile and _cpu_samples(report.profile.facts),
         "counted": _counted(report),
         "stalls": _stalls(report),
         "ranks": report.profile and report.profile.ranks and ranks_json(report.profile.ranks),

@@ -24,6 +24,7 @@ from gpuadvisor.reports.document import (
     Table,
     Terms,
 )
+from gpuadvisor.reports.idle_wording import place_of_cpu, share_of_samples
 from gpuadvisor.reports.markup import Markup
 from gpuadvisor.reports.memory_document import memory_sections
 from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
@@ -187,7 +188,26 @@ def _where_time_goes(report: ProfileReport) -> Iterator[Section]:
     )
     titles = "Part", "Share", "Time", "Which means", "Finding", "The longest"
     columns = _titled(*titles, words_from=3)
-    yield Section.led("Where the time goes", words, plot, Table(rows, columns, "account"))
+    tables = (Table(rows, columns, "account"), *_sampled(report))
+    yield Section.led("Where the time goes", words, plot, *tables)
+
+
+def _sampled(report: ProfileReport) -> Iterator[Table]:
+    """Yield where the launching thread was sampled in its own time."""
+    found = report.facts.cpu_samples
+    if found is None or not found.modules:
+        return
+    columns = (
+        Column("The launching thread’s own time", lambda each: Code(place_of_cpu(each))),  # noqa: RUF001
+        Column("Samples", "samples", figures.whole),
+        Column("Share of samples", share_of_samples),
+    )
+    note = (
+        f"{figures.count(found.samples, 'sample')} of the CPU, taken while that thread ran and"
+        " neither launched nor waited for the GPU; by library, then by function. Shares are 95 %"
+        " intervals."
+    )
+    yield Table([*found.modules, *found.functions], columns, "", (note,))
 
 
 def _steps(report: ProfileReport) -> Iterator[Section]:

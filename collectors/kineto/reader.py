@@ -26,7 +26,7 @@ _NO_DEVICE = "the trace has nothing of a GPU: only the CPU was recorded"
 _DEVICE_TABLES = ("kernels", "copies", "calls", "collectives", "synchronizations", "links")
 _ALWAYS = dict.fromkeys(
     ("metrics", "stalls"), "the torch profiler takes no metrics of Nsight Compute"
-)
+) | {"samples": "the torch profiler does not sample the CPU"}
 _TABLES = {
     "synchronizations": "synchronisations are recorded only when asked for "
     "(`_ExperimentalConfig(enable_cuda_sync_events=True)`)",

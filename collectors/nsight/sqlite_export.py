@@ -87,9 +87,10 @@ class Export:
         return self._columns.get(table, frozenset())
 
     def batches(
-        self, table: str, columns: Sequence[str], texts: bool = False
+        self, table: str, columns: Sequence[str], texts: bool = False, where: str = "1"
     ) -> Iterator[dict[str, Sequence[Any]]]:
-        """Yield columns by name, some rows at a time; what a table lacks is all None.
+        """Yield columns by name, some rows at a time; what a table lacks is all None. `where` is a
+        condition in SQL.
 
         Where there are no texts to be read, cells that are too long for a number end it. Raises
         DamagedError, after all that could be read.
@@ -103,7 +104,7 @@ class Export:
         wanted = ", ".join(cell(name) if name in there else "NULL" for name in columns)
         total = 0
         for batch in _fetched(
-            self.query(f"SELECT {wanted} FROM {quoted(table)} NOT INDEXED"), rows
+            self.query(f"SELECT {wanted} FROM {quoted(table)} NOT INDEXED WHERE {where}"), rows
         ):
             total += len(batch)
             if total > self._most_rows:

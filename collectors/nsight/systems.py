@@ -47,6 +47,9 @@ _LONGEST_ERROR = 300  # characters
 _NEVER = "Nsight Systems does not record this"
 _NO_CUDA = "the recording has no CUDA events: record with `nsys profile --trace=cuda,nvtx`"
 _NO_NVTX = "the recording has no NVTX ranges: record with `nsys profile --trace=cuda,nvtx`"
+_NO_SAMPLES = (
+    "no samples of a thread that calls CUDA: record with `nsys profile --sample=process-tree`"
+)
 _NO_METRICS = "record with `nsys profile --gpu-metrics-devices=all`"
 _READERS: tuple[tuple[str, Callable[[ExportReader], int]], ...] = (
     ("kernels", tables.kernels),
@@ -58,6 +61,7 @@ _READERS: tuple[tuple[str, Callable[[ExportReader], int]], ...] = (
     ("ranges", tables.ranges),
     ("counters", tables.counters),
     ("system calls", tables.system_calls),
+    ("samples", tables.samples),
 )
 _CUDA = ("kernels", "copies", "calls", "synchronizations")
 _MAY_LACK = {  # columns that some versions of the export do not have
@@ -221,6 +225,8 @@ def _not_measured(
         found |= dict.fromkeys(_CUDA, _NO_CUDA)
     if not rows["ranges"] and not metadata.nvtx_was_recorded:
         found["ranges"] = _NO_NVTX
+    if not rows["samples"]:
+        found["samples"] = _NO_SAMPLES
     if not rows["counters"]:
         found["counters"] = _NO_METRICS
     for column, (table, source) in _MAY_LACK.items():

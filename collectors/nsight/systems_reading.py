@@ -25,6 +25,8 @@ _USED = (
     ("OSRT_API", "nameId"),
 )
 """Columns with numbers of texts. Most texts are symbols of call stacks, which are not needed."""
+_NUMBERS_AT_ONCE = 5000
+"""Numbers of texts in one query, which is far below SQLite's longest."""
 Cells = Mapping[str, Any]
 """The cells of a batch by column: an array where all are whole numbers, else any sequence."""
 Converted = dict[str, npt.NDArray[Any]]
@@ -43,6 +45,7 @@ TIMES = {  # table: columns of an event's begin and end
     "NVTX_EVENTS": ("start", "end"),
     "OSRT_API": ("start", "end"),
     "GPU_METRICS": ("timestamp", "timestamp"),
+    "COMPOSITE_EVENTS": ("start", "start"),
 }
 """The tables that are read."""
 
@@ -89,18 +92,31 @@ class ExportReader:
         ]
         if not users or not {"id", "value"} <= self.export.columns(TABLE):
             return {}
-        query = (
-            f"SELECT id, substr(value, 1, 16384) FROM {TABLE} "
-            f"WHERE id IN ({' UNION '.join(users)}) AND typeof(value) = 'text'"
-        )
+        return self._texts([" UNION ".join(users)])
+
+    def texts_of(self, numbers: IntArray) -> Mapping[int, str]:
+        """Return the texts of some numbers; those that are no text are left out."""
+        if not {"id", "value"} <= self.export.columns(TABLE):
+            return {}
+        parts = range(0, len(numbers), _NUMBERS_AT_ONCE)
+        lists = (numbers[at : at + _NUMBERS_AT_ONCE].tolist() for at in parts)
+        return self._texts([", ".join(map(str, each)) for each in lists])
+
+    def _texts(self, wanted: Sequence[str]) -> Mapping[int, str]:
+        """Return the texts of the numbers that lists or queries in SQL name."""
         found: dict[int, str] = {}
         room = ALL_TEXTS
         try:
-            for number, text in self.export.text_rows(query):
-                room -= len(text)
-                if room < 0:
-                    raise DamagedError("the names are too long")
-                found[number] = text
+            for numbers in wanted:
+                query = (
+                    f"SELECT id, substr(value, 1, 16384) FROM {TABLE} "
+                    f"WHERE id IN ({numbers}) AND typeof(value) = 'text'"
+                )
+                for number, text in self.export.text_rows(query):
+                    room -= len(text)
+                    if room < 0:
+                        raise DamagedError("the names are too long")
+                    found[number] = text
         except DamagedError as error:
             why = f"because {TABLE} cannot be read further: {error}"
             self.warnings.add(f"some names are missing, {why}")
@@ -159,7 +175,7 @@ class ExportReader:
         return self.rows - before
 
     def _give(self, target: str, begin: IntArray, end: IntArray, rest: Converted) -> None:
-        if target == "counters":
+        if target in ("counters", "samples"):
             times: Converted = {"time_ns": begin}
         else:
             times = {"begin_ns": begin, "duration_ns": end - begin}

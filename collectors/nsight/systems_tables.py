@@ -6,6 +6,7 @@ rows are left out. Schemas 2.9 (2020) to 3.24 (2026).
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from gpuadvisor.collectors.cuda_calls import kind_of, plain_name
 from gpuadvisor.collectors.nsight.cells import IntArray, count, mapped, real, whole, within
-from gpuadvisor.collectors.nsight.sqlite_export import Export
+from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export
 from gpuadvisor.collectors.nsight.systems_devices import process_of, thread_of
 from gpuadvisor.collectors.nsight.systems_reading import (
     BoolArray,
@@ -35,6 +36,11 @@ from gpuadvisor.domain.profile import (
 )
 
 _MOST_KINDS = 1000
+_CHAINS = "SAMPLING_CALLCHAINS"
+_KERNEL_MODULE = "the operating system's kernel"
+_NO_SYMBOL = ("0x", "[")
+"""How texts begin that stand for a function without a symbol: its address, or `[Unknown]` and
+`[Broken backtraces]`."""
 
 _DIRECTIONS = {  # ends of names in ENUM_CUDA_MEMCPY_OPER
     "KIND_HTOD": Direction.HOST_TO_DEVICE, "KIND_HTOA": Direction.HOST_TO_DEVICE,
@@ -318,6 +324,86 @@ def system_calls(reading: ExportReader) -> int:
     return reading.events(
         "OSRT_API", "ranges", wanted, convert, choose=choose, window=(first, last)
     )
+
+
+def samples(reading: ExportReader) -> int:
+    """Read what threads that call CUDA executed when they were sampled, between the first and the
+    last of all that was read before: of each stack the innermost frame.
+
+    Needs 16 bytes of memory for each sample of the file.
+    """
+    columns = reading.export.columns
+    if not reading.calling or not {"id", "start", "globalTid"} <= columns("COMPOSITE_EVENTS"):
+        return 0
+    if not {"id", "symbol", "module", "stackDepth"} <= columns(_CHAINS):
+        return 0
+    first, last = reading.first_ns, reading.first_ns + reading.duration_ns
+    calling = np.array(sorted(reading.calling), np.int64)
+    ids, symbols, modules = _innermost(reading)
+    used_texts = np.unique(np.concatenate((symbols, modules)))
+    texts = dict(reading.texts_of(used_texts[used_texts >= 0]))
+    texts[_IN_KERNEL] = _KERNEL_MODULE
+    number = reading.names.number
+
+    def choose(cells: Cells) -> BoolArray:
+        at = whole(cells["start"])
+        within: BoolArray = (at >= first) & (at < last)
+        return within & np.isin(whole(cells["globalTid"]), calling)
+
+    def convert(cells: Cells, used: IntArray) -> Converted:
+        owner, wanted = whole(cells["globalTid"])[used], whole(cells["id"])[used]
+        row = np.searchsorted(ids, wanted)
+        found = (row < len(ids)) & (wanted != UNKNOWN)
+        found[found] = ids[row[found]] == wanted[found]
+        symbol, module = (np.full(len(used), UNKNOWN, np.int64) for _ in range(2))
+        symbol[found], module[found] = symbols[row[found]], modules[row[found]]
+        return {
+            "process": process_of(owner),
+            "thread": thread_of(owner),
+            "function": text_numbers(symbol, texts, lambda text: number(_function(text))),
+            "module": text_numbers(module, texts, lambda text: number(_base_name(text))),
+        }
+
+    wanted = ("id", "globalTid")
+    return reading.events("COMPOSITE_EVENTS", "samples", wanted, convert, choose=choose)
+
+
+def _innermost(reading: ExportReader) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the samples that have stacks, in order and each once, with the export's numbers of
+    the function's and the module's name."""
+    columns = ("id", "symbol", "module", "unresolved", "kernelMode")
+    kept = [_compact(*[np.empty(0, np.int64)] * len(columns))]
+    try:
+        for batch in reading.export.batches(_CHAINS, columns, where="stackDepth = 0"):
+            kept.append(_compact(*(whole(batch[name]) for name in columns)))
+    except DamagedError as error:
+        reading.warnings.add(f"{_CHAINS} could be read only in part: {error}")
+    ids, symbol, module = (np.concatenate([each[place] for each in kept]) for place in range(3))
+    ids, row = np.unique(ids, return_index=True)
+    return ids, symbol[row], module[row]
+
+
+_IN_KERNEL = -2
+"""Stands for the module of a frame of the operating system's kernel."""
+
+
+def _compact(
+    ids: IntArray, symbol: IntArray, module: IntArray, unresolved: IntArray, kernel: IntArray
+) -> tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return samples with the export's numbers of their texts, `UNKNOWN` where there is none."""
+    module = np.where(kernel > 0, _IN_KERNEL, within(module, "int32"))
+    symbol = np.where(unresolved > 0, UNKNOWN, within(symbol, "int32"))
+    return ids, symbol.astype(np.int32), module.astype(np.int32)
+
+
+def _function(symbol: str) -> str:
+    """Return a function's name; empty for what is none."""
+    return "" if symbol.startswith(_NO_SYMBOL) else symbol
+
+
+def _base_name(path: str) -> str:
+    """Return the name of a library or program, whose folders tell of its user's machine."""
+    return re.split(r"[/\\]", path)[-1]
 
 
 def counters(reading: ExportReader) -> int:

@@ -52,7 +52,7 @@ OTHERS = (
 
 ON_DEVICE = ("kernels", "copies")
 ON_HOST = ("operators", "synchronizations", "ranges")
-POINTS = ("memory", "counters")
+POINTS = ("memory", "counters", "samples")
 JOINED = ("collectives", "links")
 """Tables whose rows belong to kernels, by correlation."""
 SPAN = ("begin_ns", "duration_ns")

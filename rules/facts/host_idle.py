@@ -6,7 +6,8 @@ slow for what it computes, not for the wait.
 
 Nsight Systems sees calls of the operating system (`--trace=osrt`) where they take longer than its
 threshold, 1 us as it comes. They explain idle time that else has no cause in the recording: a
-thread that waits in `poll` for another process does not compute.
+thread that waits in `poll` for another process does not compute. Its samples of the CPU
+(`--sample`) say what a thread executed while it ran.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from gpuadvisor.rules.facts.intervals import (
 from gpuadvisor.rules.facts.joins import call_tree, thread_keys
 from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 from gpuadvisor.rules.facts.operators import Operators
+from gpuadvisor.rules.facts.stalls import share_interval
 
 BATCH_BYTES = 65_536
 """A copy to the device of at least so many is taken for a batch rather than for a parameter. Copies
@@ -43,6 +45,13 @@ MOSTLY = 0.3
 INNER = 0.9
 """Share of what an operator takes, from which on the one that it calls is all that it does.
 [own]"""
+
+
+FEWEST_SAMPLES = 20
+"""Samples from which on shares of them are told: of fewer, the 95 % interval of a half is wider
+than 40 points (Wilson's)."""
+LEAST_SAMPLED = 0.05
+"""Lower end of the interval of a share of samples, from which on its place is named. [own]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,11 +192,9 @@ def system_calls(
     None where such calls were not recorded, and where several threads launch: which of them was
     waited for is not known then.
     """
-    if SYSTEM_CALLS not in profile.header.facts:
+    call = _of_one_thread(launched)
+    if SYSTEM_CALLS not in profile.header.facts or call is None or not times.total_ns:
         return None
-    if len(np.unique(launched.thread_key[launched.known])) != 1 or not times.total_ns:
-        return None
-    call = launched.call[launched.known][0]
     columns = profile.columns("ranges")
     rows = (columns["kind"] == Range.SYSTEM) & (columns["process"] == host.process[call])
     rows &= columns["thread"] == host.thread[call]
@@ -197,3 +204,82 @@ def system_calls(
     order = np.argsort(-by_name, kind="stable")
     named = [(profile.header.texts[each], float(by_name[each])) for each in order.tolist()]
     return SystemCalls(min(float(by_name.sum()), 1.0), [each for each in named if each[1] > 0])
+
+
+def _of_one_thread(launched: LaunchingCalls) -> int | None:
+    """Return a call of the thread that launches; None where several do, or none is known."""
+    if len(np.unique(launched.thread_key[launched.known])) != 1:
+        return None
+    return int(launched.call[launched.known][0])
+
+
+@dataclass(frozen=True)
+class SampledPlace:
+    """A place of the CPU's code, and how many samples were in it."""
+
+    module: str
+    """The library or program; empty where it is not known."""
+    function: str
+    """The innermost function; empty where all of the module is meant."""
+    samples: int
+    share: float
+    """Share of all samples of that time, 0 to 1."""
+    low: float
+    high: float
+    """Ends of the share's 95 % interval (Wilson's), as if each sample was drawn by itself."""
+
+
+@dataclass(frozen=True)
+class CpuSamples:
+    """What the thread that launches executed within some time, as far as it was sampled.
+
+    A thread is sampled while it runs: what it waits for is not in these shares.
+    """
+
+    samples: int
+    """All of them in that time; of fewer than `FEWEST_SAMPLES` no place is told."""
+    modules: Sequence[SampledPlace]
+    """Libraries and programs, those with most samples first."""
+    functions: Sequence[SampledPlace]
+    """Their innermost functions, as far as these have symbols."""
+
+
+def cpu_samples(
+    profile: Profile, host: Calls, launched: LaunchingCalls, times: Intervals
+) -> CpuSamples | None:
+    """Return what the thread that launches executed in some time.
+
+    None where the CPU was not sampled, and where several threads launch: which of them was waited
+    for is not known then.
+    """
+    call = _of_one_thread(launched)
+    if not profile.rows("samples") or call is None or not times.total_ns:
+        return None
+    columns = profile.columns("samples")
+    at = columns["time_ns"]
+    rows = (columns["process"] == host.process[call]) & (columns["thread"] == host.thread[call])
+    rows &= covered_ns(times, at, at + 1) > 0
+    total = int(rows.sum())
+    if total < FEWEST_SAMPLES:
+        return CpuSamples(total, (), ())
+    module, function = columns["module"][rows], columns["function"][rows]
+    known, named = module != NO_TEXT, function != NO_TEXT
+    return CpuSamples(
+        total,
+        _sampled(profile, module[known], np.full_like(module[known], NO_TEXT), total),
+        _sampled(profile, module[named], function[named], total),
+    )
+
+
+def _sampled(
+    profile: Profile, module: npt.NDArray[np.int32], function: npt.NDArray[np.int32], total: int
+) -> Sequence[SampledPlace]:
+    """Return the places with many of all samples, those with most first."""
+    texts = profile.header.texts
+    places, counted = np.unique(np.stack((module, function)), axis=1, return_counts=True)
+    found = [
+        SampledPlace(texts[one], texts[other], count, count / total, *share_interval(count, total))
+        for one, other, count in zip(*places.tolist(), counted.tolist(), strict=True)
+    ]
+    kept = (each for each in found if each.low >= LEAST_SAMPLED)
+    return sorted(kept, key=lambda each: (-each.samples, each.module, each.function))

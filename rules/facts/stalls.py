@@ -116,7 +116,9 @@ def _taken(profile: Profile) -> Mapping[str, int | None]:
 def _of_kernel(name: str, places: Mapping[tuple[str, str, str], int], total: int) -> KernelStalls:
     total = max(total, sum(places.values()))
     sites = [
-        StallSite(line, instruction, reason, samples, samples / total, *_interval(samples, total))
+        StallSite(
+            line, instruction, reason, samples, samples / total, *share_interval(samples, total)
+        )
         for (line, instruction, reason), samples in places.items()
         if reason != ISSUED
     ]
@@ -125,8 +127,8 @@ def _of_kernel(name: str, places: Mapping[tuple[str, str, str], int], total: int
     return KernelStalls(name, total, tuple(sites[:MOST_SITES]))
 
 
-def _interval(some: int, of_all: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share that was counted (E. B. Wilson, 1927)."""
+def share_interval(some: int, of_all: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share, 0 to 1, that was counted (E. B. Wilson, 1927)."""
     share, spread = some / of_all, _NORMAL**2 / of_all
     middle = (share + spread / 2) / (1 + spread)
     half = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)

@@ -26,9 +26,11 @@ from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.host_idle import (
     NOTHING,
+    CpuSamples,
     Doing,
     HostIdle,
     SystemCalls,
+    cpu_samples,
     doing,
     host_idle,
     system_calls,
@@ -264,6 +266,12 @@ class Facts:
         that was not recorded."""
         times = self.host_idle.other_times
         return system_calls(self.profile, self.host, self.launched, times)
+
+    @cached_property
+    def cpu_samples(self) -> CpuSamples | None:
+        """What the thread that launches executed in that time; None where it was not sampled."""
+        times = self.host_idle.other_times
+        return cpu_samples(self.profile, self.host, self.launched, times)
 
     @cached_property
     def repetition(self) -> Repetition:

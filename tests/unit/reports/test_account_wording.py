@@ -293,6 +293,34 @@ def test_little_of_it_leaves_the_cpu_computing_and_the_recording_is_not_asked_fo
     assert "--trace=cuda,nvtx,osrt" not in text
 
 
+def executes(samples, module="libparse.so"):
+    """A GPU that is idle for 900 us each millisecond, in some of which the CPU was sampled."""
+    made = Made()
+    for number in range(60):
+        at = 1_000.0 * number
+        made.launched("solve", (at, 5), (at + 8, 92))
+        if number < samples:
+            made.row("samples", time_ns=round(1000 * (at + 500)), process=1, thread=1,
+                     function="parse", module=module)  # fmt: skip
+    return said(made.profile(source="nsys", devices=(H100,)))[1]
+
+
+def test_samples_of_the_cpu_say_what_it_executes_and_are_not_asked_for():
+    text = executes(50)
+    assert "Of 50 samples of the launching thread in its own time, 93 to 100 % are in" in text
+    assert "in libparse.so; by function, 93 to 100 % are in parse of libparse.so. Samp" in text
+    assert "--sample" not in text
+    assert "libcupti.so.12 (of the profiler)" in executes(50, "libcupti.so.12")
+
+
+def test_few_samples_are_told_once_and_none_are_asked_for():
+    text = executes(3)
+    assert text.count("too few to tell") == 1 and "in that time: 3, too few" in text
+    assert "libparse" not in text
+    text = executes(0)
+    assert "amples of" not in text and "--sample=process-tree" in text
+
+
 @pytest.mark.parametrize(("calls", "is_quiet"), [(0.0, True), (1_000.0, True), (400_000.0, False)])
 def test_a_cpu_that_makes_no_call_then_is_told_so(calls, is_quiet):
     text = said(rare(calls))[1]

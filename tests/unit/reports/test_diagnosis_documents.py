@@ -29,7 +29,7 @@ from tests.rules.cases.straggler_rank import always, ranks
 FIELDS = documented("A diagnosis as JSON")
 ROW_OF_ITS_OWN = re.compile(r"findings\[\]\.(evidence\[\]|\w+_pct|place)\."
                             r"|not_measured\[\]\.|failed\[\]\.|together_pct\."
-                            r"|account\[\]\.")  # fmt: skip
+                            r"|account\[\]\.|cpu_samples\.")  # fmt: skip
 """Fields of objects that are explained in the row of their object."""
 
 

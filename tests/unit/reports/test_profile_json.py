@@ -12,7 +12,7 @@ from gpuadvisor.rules.facts.comparison import compare
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import Fitness, Stretch
 from tests.json_page import documented, leaves
-from tests.profile_reports import H100, PROFILES, report, whole
+from tests.profile_reports import H100, PROFILES, report, sampled, whole
 
 PROFILE = documented("A profile as JSON")
 COMPARISON = documented("A comparison as JSON")
@@ -22,7 +22,8 @@ COMPARED = comparison_json(compare(Facts(whole()), Facts(whole()), ("a", "b")))
 
 
 def test_the_page_documents_every_field_and_no_other():
-    assert dict(leaves(EVERYTHING)).keys() == PROFILE.keys()
+    found = dict(leaves(EVERYTHING)) | dict(leaves(profile_json(report(sampled()))))
+    assert found.keys() == PROFILE.keys()
 
 
 def test_the_page_documents_every_field_of_a_comparison():
@@ -58,7 +59,18 @@ def test_the_figures():
     assert (kernel["occupancy"], kernel["limiters"]) == (0.125, ["shared_memory"])
     assert kernel["kineto_occupancy_is_wrong"] is True
     assert document["steps"]["count"] == 4
+    assert document["cpu_samples"] is None
     assert document["memory"][0]["peak_allocated_bytes"] == 2 << 20
+
+
+def test_shares_of_cpu_samples_and_their_intervals():
+    document = json.loads(strict_json.text(profile_json(report(sampled()))))["cpu_samples"]
+    assert document["samples"] == 32
+    (module,), (function,) = document["modules"], document["functions"]
+    assert (module["module"], module["share"]) == ("libparse.so", 1.0)
+    assert (function["module"], function["function"]) == ("libparse.so", "read_csv")
+    # Wilson's lower end of all of n: n / (n + 1.96^2)
+    assert function["low"] == pytest.approx(32 / (32 + 1.96**2))
 
 
 def test_what_is_not_measured_is_named():

@@ -9,7 +9,7 @@ from gpuadvisor.reports.profile_document import profile_html, profile_markdown
 from gpuadvisor.rules.facts.kernel_families import short_name
 from tests import pages
 from tests.pages import Page
-from tests.profile_reports import GEMM, PROFILES, V100, counted, report, whole
+from tests.profile_reports import GEMM, PROFILES, V100, counted, report, sampled, whole
 from tests.profiles import Made
 
 
@@ -93,6 +93,13 @@ def test_devices_and_lanes_beyond_what_can_be_drawn_are_counted():
     text = page(PROFILES["many devices"]()).text
     assert "4 more devices not drawn" in text
     assert "lanes with less to do not drawn" in text
+
+
+def test_where_the_cpu_was_sampled_stands_below_the_account():
+    said = "\n".join(page(sampled()).said)
+    for text in ("read_csv of libparse.so", "89 to 100 %", "32 samples of the CPU"):
+        assert text in said
+    assert "samples of the CPU" not in "\n".join(page(whole()).said)
 
 
 def test_the_page_stays_small_however_many_events_there_are():

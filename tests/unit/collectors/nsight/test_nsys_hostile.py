@@ -16,7 +16,18 @@ from gpuadvisor.collectors.nsight import bounded, sqlite_export, systems
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import MAX_WARNINGS, UNKNOWN
 from gpuadvisor.errors import UsageError
-from tests.nsys_files import CALL, KERNEL, PREFIX, RANGE, STRINGS, tables, write
+from tests.nsys_files import (
+    CALL,
+    FRAME,
+    KERNEL,
+    PREFIX,
+    RANGE,
+    SAMPLE,
+    STRINGS,
+    THREAD,
+    tables,
+    write,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -288,3 +299,46 @@ def test_files_with_bytes_changed(tmp_path, real_bytes, seed):
     path.write_bytes(content)
     usable(path)
     assert path.read_bytes() == content
+
+
+CELLS = st.one_of(
+    st.none(),
+    st.integers(-3, 12),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=4),
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    samples=st.lists(
+        st.fixed_dictionaries({"id": CELLS, "start": CELLS | st.integers(0, 4000),
+                               "globalTid": st.sampled_from([THREAD, THREAD + 1]) | CELLS}),
+        min_size=1, max_size=30,
+    ),
+    frames=st.lists(
+        st.fixed_dictionaries(dict.fromkeys(FRAME, CELLS)), min_size=1, max_size=60
+    ),
+)  # fmt: skip
+def test_any_stacks_give_one_row_a_sample_at_most_and_change_nothing_else(
+    tmp_path, samples, frames
+):
+    path = tmp_path / "stacks.sqlite"
+    path.unlink(missing_ok=True)
+    made = tables(
+        COMPOSITE_EVENTS=[{**SAMPLE, **each} for each in samples], SAMPLING_CALLCHAINS=frames
+    )
+    profile = usable(write(path, made))
+    assert profile is not None
+    rows = profile.columns("samples")
+    ours = [
+        each for each in samples
+        if each["globalTid"] == THREAD and isinstance(each["start"], (int, float))
+        and 50 <= each["start"] < 3200
+    ]  # fmt: skip
+    assert profile.rows("samples") == len([each for each in ours if each["start"] % 1 == 0])
+    for name in ("function", "module"):
+        assert np.all((rows[name] >= 0) & (rows[name] < len(profile.header.texts)))
+    assert profile.header.duration_ns == 3150
+    assert profile.rows("calls") == profile.rows("kernels") == 1

@@ -27,12 +27,14 @@ from gpuadvisor.errors import UsageError
 from tests.nsys_files import (
     CALL,
     COPY,
+    FRAME,
     GPU,
     KERNEL,
     PID,
     PREFIX,
     PROCESS,
     RANGE,
+    SAMPLE,
     STRINGS,
     SYSTEM_CALL,
     THREAD,
@@ -510,3 +512,80 @@ def test_calls_into_the_operating_system_alone_are_no_ranges_that_a_program_mark
     assert only(found, "ranges")["kind"] == [Range.SYSTEM]
     assert "NVTX" in found.header.not_measured["ranges"]
     assert found.header.facts[SYSTEM_CALLS] == "recorded"
+
+
+def sampled(small, *frames, sample=SAMPLE, **more):
+    """The sample of an export with a stack, as `(function, module)`; None where it is left out."""
+    found = small(COMPOSITE_EVENTS=[sample], SAMPLING_CALLCHAINS=list(frames) or [FRAME], **more)
+    rows, texts = found.columns("samples"), found.header.texts
+    if not found.rows("samples"):
+        return None
+    assert found.rows("samples") == 1
+    assert (rows["process"][0], rows["thread"][0]) == (PID, 4243)
+    return texts[rows["function"][0]], texts[rows["module"][0]]
+
+
+def test_a_sample_is_in_the_innermost_function_and_its_library_without_folders(small):
+    outer = {**FRAME, "symbol": 5, "module": 2, "stackDepth": 1}
+    assert sampled(small, outer, FRAME) == ("parse_line", "libparse.so")
+
+
+def test_a_stack_of_one_frame_is_read(small):
+    assert sampled(small, FRAME) == ("parse_line", "libparse.so")
+
+
+@pytest.mark.parametrize(
+    ("frame", "told"),
+    [
+        ({"unresolved": 1}, ("", "libparse.so")),
+        ({"symbol": 8}, ("", "libparse.so")),  # its address
+        ({"symbol": 9}, ("", "libparse.so")),  # [Broken backtraces]
+        ({"symbol": 77}, ("", "libparse.so")),  # a text that is not there
+        ({"module": 77}, ("parse_line", "")),
+        ({"symbol": "x", "module": None}, ("", "")),
+        ({"symbol": -1, "module": 2**40}, ("", "")),
+        ({"kernelMode": 1}, ("parse_line", "the operating system's kernel")),
+        ({"kernelMode": 1, "unresolved": 1}, ("", "the operating system's kernel")),
+        ({"kernelMode": None, "unresolved": None}, ("parse_line", "libparse.so")),  # 2021
+        ({"id": 2}, ("", "")),  # a stack of another sample
+        ({"stackDepth": 1}, ("", "")),  # no innermost frame
+        ({"module": 10}, ("parse_line", "solver.exe")),
+    ],
+)
+def test_of_a_frame_is_told_what_is_known(small, frame, told):
+    strings = [*STRINGS, {"id": 8, "value": "0x7f00"}, {"id": 9, "value": "[Broken backtraces]"},
+               {"id": 10, "value": "C:\\work\\solver.exe"}]  # fmt: skip
+    assert sampled(small, {**FRAME, **frame}, StringIds=strings) == told
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"globalTid": THREAD + 1},  # a thread that calls nothing of CUDA
+        {"globalTid": None},
+        {"start": 10},  # before the first event of CUDA or NVTX
+        {"start": 9000},
+        {"start": "soon"},
+    ],
+)
+def test_samples_of_other_threads_and_times_are_left_out(small, changed):
+    assert sampled(small, sample={**SAMPLE, **changed}) is None
+
+
+@pytest.mark.parametrize("lacking", [{"COMPOSITE_EVENTS": None}, {"SAMPLING_CALLCHAINS": None}])
+def test_an_export_without_samples_says_how_to_take_them(small, lacking):
+    found = small(**{"COMPOSITE_EVENTS": [SAMPLE], "SAMPLING_CALLCHAINS": [FRAME], **lacking})
+    assert found.rows("samples") == 0
+    assert "--sample=process-tree" in found.header.not_measured["samples"]
+
+
+def test_samples_do_not_lengthen_a_recording_and_nothing_is_lacking_then(small):
+    late = [{**SAMPLE, "id": number, "start": at} for number, at in ((1, 1500), (2, 9000))]
+    found = small(COMPOSITE_EVENTS=late, SAMPLING_CALLCHAINS=[FRAME])
+    assert (found.rows("samples"), found.header.duration_ns) == (1, 3150)
+    assert "samples" not in found.header.not_measured
+
+
+def test_a_row_without_a_number_has_no_stack(small):
+    nameless = {**SAMPLE, "id": None}
+    assert sampled(small, {**FRAME, "id": None}, sample=nameless) == ("", "")

@@ -53,6 +53,63 @@ def test_of_two_threads_that_launch_nothing_is_told():
     assert told(("poll", 300, 1), other_launches=True) is None
 
 
+def executing(*places, other_launches=False):
+    """Work for a tenth of each millisecond, and a sample in the rest: for each millisecond a
+    function, its module and a thread; `None` stands for no sample."""
+    made = Made()
+    for number, place in enumerate(places):
+        at = 1_000.0 * number
+        made.launched("solve", (at, 5), (at + 8, 100))
+        if other_launches:
+            made.launched("other", (at + 20, 5), (at + 120, 20), thread=2)
+        if place is not None:
+            name, module, thread = place
+            made.row("samples", time_ns=round(1000 * (at + 500)), process=1, thread=thread,
+                     function=name, module=module)  # fmt: skip
+    return Facts(made.profile(source="nsys", devices=(H100,))).cpu_samples
+
+
+PARSING, UNNAMED = ("parse", "libparse.so", 1), ("", "libparse.so", 1)
+WAITING = ("wait", "libother.so", 2)
+
+
+def test_shares_of_samples_by_library_and_function_have_intervals():
+    found = executing(*[PARSING] * 30, *[UNNAMED] * 10, ("main", "app", 1), *[WAITING] * 40, None)
+    assert found.samples == 41
+    (library,), (function,) = found.modules, found.functions  # one sample of 41 is too few
+    assert (library.module, library.function, library.samples) == ("libparse.so", "", 40)
+    assert (function.module, function.function, function.samples) == ("libparse.so", "parse", 30)
+    # By hand: (30/41 + z^2/82 +- z sqrt(30*11/41^3 + (z/82)^2)) / (1 + z^2/41), z = 1.96
+    assert function.share == pytest.approx(30 / 41)
+    assert (function.low, function.high) == (
+        pytest.approx(0.581, abs=1e-3),
+        pytest.approx(0.843, abs=1e-3),
+    )
+
+
+def test_of_few_samples_no_place_is_told():
+    assert executing(*[PARSING] * 20, None).modules
+    few = executing(*[PARSING] * 19, None)
+    assert (few.samples, few.modules, few.functions) == (19, (), ())
+
+
+def test_without_samples_and_of_two_threads_that_launch_nothing_is_known():
+    assert executing(None, None) is None
+    assert executing(*[PARSING] * 40, other_launches=True) is None
+
+
+def test_samples_while_the_gpu_works_or_the_thread_launches_do_not_count():
+    made = Made()
+    for number in range(50):
+        at = 1_000.0 * number
+        made.launched("solve", (at, 5), (at + 8, 100))
+        for us in (2, 50, 500):  # in the call, while the kernel runs, and after it
+            made.row("samples", time_ns=round(1000 * (at + us)), process=1, thread=1,
+                     function=f"at_{us}", module="app")  # fmt: skip
+    found = Facts(made.profile(source="nsys", devices=(H100,))).cpu_samples
+    assert [each.function for each in found.functions] == ["at_500"]
+
+
 def test_they_are_no_ranges_that_the_program_marked():
     evidence = Evidence(Facts(waiting(("poll", 300, 1))))
     assert RANGES.missing(evidence) == "no ranges"
