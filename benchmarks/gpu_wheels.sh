@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What gpuadvisor and its tests on a GPU need beside an image with torch, for a machine without a
-# network: wheels for Python 3.12 on x86-64 with glibc 2.28 or newer, some 17 MB.
+# network: wheels for Python 3.12 on x86-64 with glibc 2.28 or newer, some 18 MB.
 #
 #   gpu_wheels.sh download FOLDER [PYTHON]    where there is a network
 #   gpu_wheels.sh install FOLDER [PYTHON]     on that machine: the wheels, and this clone as gpuadvisor
@@ -13,12 +13,14 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 # Versions are those of constraints/dev.txt.
 carried="msgspec nvtx optuna alembic colorlog mako markupsafe sqlalchemy textual linkify-it-py
 mdit-py-plugins platformdirs tomli-w zstandard pytest pytest-asyncio syrupy setuptools"
+# What examples/kernels are timed beside; 1.4.0 is the newest that torch 2.11 can import.
+compared="helion==1.4.0 filecheck==1.0.6"
 # Of an image with torch, Triton, JAX and what people use beside them.
 there="torch numpy pandas scipy nvidia-ml-py prometheus-client psutil rich hypothesis pytest-cov
-pytest-timeout pytest-xdist cuda-core nvidia-cuda-nvrtc triton"
+pytest-timeout pytest-xdist cuda-core nvidia-cuda-nvrtc triton scikit-learn"
 
 tell_missing() {
-    "$1" - "$root" $there <<'END'
+    "$1" - "$root" "${compared%% *}" $there <<'END'
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -35,7 +37,7 @@ pyproject = tomllib.loads((Path(sys.argv[1]) / "pyproject.toml").read_text("utf-
 groups = pyproject["dependency-groups"]
 asked = [*pyproject["project"]["dependencies"], *groups["test"], *groups["kernels"]]
 left_out = {"jsonschema", "kernel-tuner"}  # no test on a GPU needs them
-wanted = [each for each in map(Requirement, ["torch", *asked]) if each.name not in left_out]
+wanted = [each for each in map(Requirement, ["torch", sys.argv[2], *asked]) if each.name not in left_out]
 missing, seen = [], set()
 while wanted:
     each = wanted.pop()
@@ -50,7 +52,7 @@ while wanted:
         continue
     if not each.specifier.contains(found, prereleases=True):
         missing.append(f"{each.name} is {found}, and {each} is asked for")
-    if name in sys.argv[2:]:
+    if name in sys.argv[3:]:
         continue  # what those need is their own matter
     for need in map(Requirement, requires(name) or ()):
         extras = [{"extra": extra} for extra in ("", *each.extras)]
@@ -65,7 +67,7 @@ case "${1:-} $#" in
     "${3:-python3}" -m pip download --quiet --no-deps --only-binary=:all: --dest "$2" \
         --constraint "$root/constraints/dev.txt" --implementation cp --python-version 3.12 \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
-        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $carried
+        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $carried $compared
     du -ch "$2"/*.whl | tail -n 1
     ;;
 "install "[23])

@@ -9,7 +9,9 @@
 that all points are known; before, nothing else is done, and the status is 1. `--search SEEDS` lets
 the search have 15 % of the points, on the GPU, and looks up in that file how good what it found
 really is; the file replayed with more seeds comes beside it. `--beside` times the default and the
-best point in turns with torch and torch.compile. Each adds rows to the file of `--rows`.
+best point in turns with torch and torch.compile; of softmax and layer norm also what a search at
+the quick effort finds, and Helion's version at its own, with the seconds that each took to search.
+Each adds rows to the file of `--rows`, and what has its row there already is not done again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any
 from gpuadvisor.collectors.kernels.child.arguments import Arguments, difference
 from gpuadvisor.collectors.kernels.child.backends import Target, build
 from gpuadvisor.collectors.kernels.child.timing import GpuClock
-from gpuadvisor.domain.kernel_records import Record
+from gpuadvisor.domain.kernel_records import KernelResult, Record
 from gpuadvisor.domain.kernels import Kernel, declared
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.interruption import stoppable
@@ -43,6 +45,8 @@ SHARE = 0.15
 """Part of the points that a search may evaluate."""
 REPLAYED_SEEDS = 20
 ROUNDS = 200
+IN_HELION = ("softmax", "layer_norm")
+"""Kernels of which `helion_kernels.py` has a version."""
 
 
 def main() -> None:
@@ -68,19 +72,33 @@ def main() -> None:
     space = args.folder / f"{args.kernel}-{args.problem}-{words}.json"
     options = KernelOptions(_alone(file, args.problem, args.folder), sys.executable, jobs=args.jobs)
     row = {"kernel": args.kernel, "problem": args.problem, "device": device}
-    if args.brute_force:
+    done = _done(args.rows, row)
+    if args.brute_force and not ("brute_force" in done and space.is_file()):
         found = _brute_force(options, space, args.budget)
         _add(args.rows, {**row, **found})
-        if (
-            found["evaluated"] < found["points"]
-        ):  # what is compared with the best would mean nothing
+        if _has_points_left(found):  # what is compared with the best would mean nothing
             sys.exit(f"{args.kernel} has points left: begin it again")
     for seed in range(args.search):
-        _add(args.rows, {**row, **_search(options, space, seed)})
-    if args.search:
+        if f"search {seed}" not in done:
+            _add(args.rows, {**row, **_search(options, space, seed)})
+    if args.search and "replayed" not in done:
         _add(args.rows, {**row, **_replayed(read(space))})
-    if args.beside:
-        _add(args.rows, {**row, **_beside(args.kernel, file, args.problem, read(space))})
+    if args.beside and "beside" not in done:
+        _add(args.rows, {**row, **_beside(args.kernel, file, args.problem, space, options)})
+
+
+def _done(rows: Path, row: dict[str, Any]) -> set[str]:
+    """Return what a file of rows has of this kernel, problem and device: a search with its seed."""
+    found = set()
+    for line in rows.read_text("utf-8").splitlines() if rows.is_file() else ():
+        each = json.loads(line)
+        if row.items() <= each.items() and not _has_points_left(each):
+            found.add(f"search {each['seed']}" if each["what"] == "search" else each["what"])
+    return found
+
+
+def _has_points_left(row: dict[str, Any]) -> bool:
+    return row["what"] == "brute_force" and row["evaluated"] < row["points"]
 
 
 def _alone(file: Path, problem: int, folder: Path) -> Path:
@@ -134,8 +152,7 @@ def _search(options: KernelOptions, space: Path, seed: int) -> dict[str, Any]:
         options, budget=BudgetLimit(trials=trials), seed=seed, record=own, strategy="model"
     )
     began_s = time.monotonic()
-    with stoppable() as stop:
-        (result,) = tune_kernels(asked, Progress(), stop.requested).results
+    result = _tuned(asked)
     found = result.best or result.default
     best = min(times.values())
     ratio = times.get(_key(found), float("nan")) / best
@@ -158,6 +175,15 @@ def _search(options: KernelOptions, space: Path, seed: int) -> dict[str, Any]:
     }
 
 
+def _tuned(options: KernelOptions) -> KernelResult:
+    """Search to the end; KeyboardInterrupt where the user stops it: half a search is no row."""
+    with stoppable() as stop:
+        (result,) = tune_kernels(options, Progress(), stop.requested).results
+    if stop.requested():
+        raise KeyboardInterrupt
+    return result
+
+
 def _replayed(record: Record) -> dict[str, Any]:
     trials = max(1, int(SHARE * len(record.evaluations)))
     found = replay(record, ["model", "random"], range(REPLAYED_SEEDS), trials)
@@ -173,9 +199,14 @@ def _replayed(record: Record) -> dict[str, Any]:
     return rows
 
 
-def _beside(name: str, file: Path, problem: int, record: Record) -> dict[str, Any]:
+def _beside(
+    name: str, file: Path, problem: int, space: Path, options: KernelOptions
+) -> dict[str, Any]:
     import torch
 
+    record = read(space)
+    row: dict[str, Any] = {"what": "beside", "search_s": {}}
+    quick = _quickly(options, space) if name in IN_HELION else None
     runpy.run_path(str(file), run_name="__gpuadvisor__")
     (kernel,) = declared()
     sizes = dict(kernel.problems[problem])
@@ -187,22 +218,28 @@ def _beside(name: str, file: Path, problem: int, record: Record) -> dict[str, An
     arguments = Arguments(kernel, {**sizes, **kernel.start}, 0)
     target = Target("".join(map(str, torch.cuda.get_device_capability())))
     sides: dict[str, Callable[[], object]] = {}
-    for side, point in (("default", kernel.start), ("best", dict(best.point))):
+    points = {"default": kernel.start, "best": dict(best.point)}
+    if quick is not None:
+        points["quick"], row["search_s"]["quick"] = quick
+    row["points"] = points
+    for side, point in points.items():
         launchable = build(kernel, {**sizes, **point}, target)
         sides[side] = lambda launchable=launchable: launchable.launch(arguments.values)
     operation = _torch(kernel, name, arguments)
     expected = arguments.expected()
-    row: dict[str, Any] = {"what": "beside", "best_point": dict(best.point)}
     if operation is not None:
         began_s = time.monotonic()
         compiled = torch.compile(operation)
         compiled()
         torch.cuda.synchronize()
-        row["compile_s"] = time.monotonic() - began_s
-        sides |= {"torch": operation, "torch.compile": compiled}
-        for side in ("torch", "torch.compile"):
-            wrong = difference([sides[side]().contiguous()], expected, kernel.tolerance)
+        row["search_s"]["torch.compile"] = time.monotonic() - began_s
+        others = {"torch": operation, "torch.compile": compiled}
+        if name in IN_HELION:
+            others |= _in_helion(name, arguments.values, row)
+        for side, launch in others.items():
+            wrong = difference([launch().contiguous()], expected, kernel.tolerance)
             row[f"{side}_differs"] = wrong
+        sides |= others
     for launch in sides.values():
         for _ in range(3):
             launch()
@@ -210,8 +247,38 @@ def _beside(name: str, file: Path, problem: int, record: Record) -> dict[str, An
 
     rounds = GpuClock().rounds(list(sides.values()), ROUNDS, random.Random(0))
     row["ms"] = {side: median(times) for side, times in zip(sides, rounds, strict=True)}
-    print(", ".join(f"{side} {ms:.5g} ms" for side, ms in row["ms"].items()))
+    took = {side: f" after {s:.0f} s of search" for side, s in row["search_s"].items()}
+    print(", ".join(f"{side} {ms:.5g} ms{took.get(side, '')}" for side, ms in row["ms"].items()))
     return row
+
+
+def _quickly(options: KernelOptions, space: Path) -> tuple[dict[str, Any], float]:
+    """Return what a search at the quick effort finds, and the seconds with its proof and its start.
+
+    It knows nothing of the points that were evaluated before.
+    """
+    own = space.with_suffix(".quick.json")
+    own.unlink(missing_ok=True)
+    began_s = time.monotonic()
+    result = _tuned(replace(options, effort="quick", record=own))
+    return dict(result.best or result.default), time.monotonic() - began_s
+
+
+def _in_helion(name: str, given: list[Any], row: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return Helion's version as its own search leaves it; none, and the row says why, where it is
+    not installed or its search fails.
+    """
+    try:
+        import helion_kernels
+
+        launch, about = helion_kernels.searched(name, given)
+    except Exception as error:
+        row["helion"] = f"{type(error).__name__}: {error}"
+        print(f"no Helion: {row['helion']}")
+        return {}
+    row["search_s"]["helion"] = about.pop("search_s")
+    row["helion"] = about
+    return {"helion": launch}
 
 
 def _torch(kernel: Kernel, name: str, arguments: Arguments) -> Callable[[], Any] | None:

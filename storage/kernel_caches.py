@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,22 +84,25 @@ class Cache:
             self.earlier = before.evaluations
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("w", encoding="utf-8") as file:
-                file.write(_head(record))
-            for evaluation in self.earlier:
-                self.add(evaluation)
+            self._write(_head(record) + "".join(map(_line, self.earlier)))
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
     def add(self, evaluation: Evaluation) -> None:
         """Append a point."""
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{_entry(evaluation)},")
+            file.write(_line(evaluation))
 
     def finish(self) -> None:
         """Close the file's braces, as Kernel Tuner does."""
         text = self.path.read_text("utf-8").rstrip(",")
-        self.path.write_text(f"{text}\n}}\n}}", "utf-8")
+        self._write(f"{text}\n}}\n}}")
+
+    def _write(self, text: str) -> None:
+        """Replace the file as a whole: who is killed meanwhile has the one before."""
+        draft = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        draft.write_text(text, "utf-8")
+        draft.replace(self.path)
 
 
 def write_t4(record: Record, folder: Path) -> Path:
@@ -135,9 +139,14 @@ def _document(path: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{path} cannot be read: {reason}") from None
     text = data.decode("utf-8", "replace").rstrip()
-    for ending in ("", "}}"):  # it is left open while a tuner writes it
+    # It is left open while a tuner writes it; a full disk, or a copy meanwhile, cuts its last line.
+    for whole in (
+        text,
+        f"{text.rstrip(',')}}}}}",
+        f"{text.rpartition(chr(10))[0].rstrip(',')}}}}}",
+    ):
         try:
-            document = json.loads(text.rstrip(",") + ending if ending else text)
+            document = json.loads(whole)
         except ValueError:
             continue
         if isinstance(document, dict):
@@ -199,6 +208,10 @@ def _head(record: Record) -> str:
         "objective": "time",
     }
     return json.dumps(fields)[:-1] + ',\n"cache": {'
+
+
+def _line(evaluation: Evaluation) -> str:
+    return f"\n{_entry(evaluation)},"
 
 
 def _entry(evaluation: Evaluation) -> str:

@@ -1,6 +1,7 @@
 """Benchmarks that wait for GPUs: they start with what they name, and end when they should."""
 
 import importlib.util
+import json
 import shlex
 import sys
 import tarfile
@@ -11,10 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "gpu_sessions.py"
-LOADED = importlib.util.spec_from_file_location("gpu_sessions", FILE)
-sys.modules["gpu_sessions"] = module = importlib.util.module_from_spec(LOADED)
-LOADED.loader.exec_module(module)
+
+def loaded(name):
+    file = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, file)
+    sys.modules[name] = found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+module, examples = loaded("gpu_sessions"), loaded("kernel_examples")
 Job, Session, run, sessions, shares = (
     module.Job, module.Session, module.run, module.sessions, module.shares,
 )  # fmt: skip
@@ -55,6 +62,21 @@ def test_jobs_go_on_where_they_were(tmp_path, capsys):
         assert run(session, kept, out, 60.0, {"word": "x"}) == 0
     assert sorted((kept / "done").read_text().split("\n")) == ["", "0 x", "0 x", "1 x", "1 x"]
     assert "== two: status 0\nsaid\nsaid" in capsys.readouterr().out
+
+
+def test_what_a_kernel_has_a_row_of_is_not_done_again(tmp_path):
+    kernel, other = {"kernel": "softmax", "device": "H200"}, {"kernel": "softmax", "device": "H100"}
+    rows = [
+        {**kernel, "what": "brute_force", "points": 8, "evaluated": 5},
+        {**kernel, "what": "search", "seed": 1},
+        {**other, "what": "beside"},
+        {**other, "what": "brute_force", "points": 8, "evaluated": 8},
+    ]
+    file = tmp_path / "rows.jsonl"
+    assert examples._done(file, kernel) == set()
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    assert examples._done(file, kernel) == {"search 1"}
+    assert examples._done(file, other) == {"beside", "brute_force"}
 
 
 def test_what_was_kept_is_packed_in_parts_without_stores(tmp_path, monkeypatch):

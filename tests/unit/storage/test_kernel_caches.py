@@ -36,6 +36,17 @@ def test_what_is_written_is_read_also_if_the_writer_was_killed(tmp_path, finish)
     ]
 
 
+def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path):
+    written(tmp_path / "cache.json", finish=False)
+    text = (tmp_path / "cache.json").read_text()
+    last = len(text) - len(text.rpartition("\n")[2])
+    for end in range(last, len(text)):
+        (tmp_path / "cache.json").write_text(text[:end])
+        kept = Cache(tmp_path / "cache.json", RECORD).earlier
+        assert [each.point for each in kept][:2] == [each.point for each in EVALUATIONS[:2]]
+    assert list(tmp_path.iterdir()) == [tmp_path / "cache.json"]
+
+
 def test_a_finished_file_is_json_as_kernel_tuner_has_it(tmp_path):
     written(tmp_path / "cache.json", finish=True)
     document = json.loads((tmp_path / "cache.json").read_text())
