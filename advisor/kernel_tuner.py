@@ -91,6 +91,7 @@ def tune_kernel(
     `iterations` says, and `verbose` changes nothing. UsageError names what cannot be
     taken over.
     """
+    from gpuadvisor.profiling.kernel_diagnosis import diagnosis_of
     from gpuadvisor.tuning.budget import BudgetLimit
     from gpuadvisor.tuning.kernels.options import KernelOptions
 
@@ -124,6 +125,7 @@ def tune_kernel(
         strategy=STRATEGIES.get(strategy or "brute_force", "model"),
         seed=seed,
         known_as=Path.cwd() / f"{kernel_name}.tune_kernel",
+        diagnosis=diagnosis_of,
         record=None if cache is None else _cache_file(cache),
     )
     result = _tuned(call, options, quiet)
@@ -344,6 +346,8 @@ def written(folder: Path, call: Call, points: Sequence[tuple[Value, ...]], defau
 
     import numpy
 
+    from gpuadvisor.collectors.kernels.child.taken_over import CALL
+
     names, compared = list(call.parameters), call.compared
     document = {
         "name": call.name,
@@ -364,7 +368,7 @@ def written(folder: Path, call: Call, points: Sequence[tuple[Value, ...]], defau
     arrays = {f"argument{n}": _array(each) for n, each in enumerate(call.arguments)}
     if call.answer is not None:
         arrays |= {f"answer{place}": _array(call.answer[place]) for place in compared}
-    (folder / "call.json").write_text(json.dumps(document), "utf-8")
+    (folder / CALL).write_text(json.dumps(document), "utf-8")
     numpy.savez(folder / "arrays.npz", **arrays)
     file = folder / f"{''.join(c if c.isalnum() else '_' for c in call.name)}.py"
     file.write_text(

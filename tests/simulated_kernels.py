@@ -55,7 +55,7 @@ def answer(request):
         names = SETTINGS["space"]
         points = [[x, y] for x in names["block"] for y in names["tile"]]
         problems = [dict(sizes=dict(n=n), points=points, unlaunchable=3) for n in SETTINGS["sizes"]]
-        return dict(kernels=[dict(name="simulated", parameters=names, default=DEFAULT,
+        return dict(kernels=[dict(name=SETTINGS["name"], parameters=names, default=DEFAULT,
                                   has_reference=True, language="cuda_cpp", dtype="float32",
                                   size_restrictions=[], problems=problems)])
     if what == "open":
@@ -65,6 +65,9 @@ def answer(request):
         return dict(device=SETTINGS["devices"][gpu], capability="90", uuid=None, torch="2.9",
                     resources=dict(registers=32), repeats=True, bytes=SETTINGS["bytes"],
                     flops=SETTINGS["flops"])
+    if what == "launches":
+        names = SETTINGS["space"]
+        return dict(launches=[[4096 // y, x] for x in names["block"] for y in names["tile"]])
     if what == "compile":
         time.sleep(SETTINGS["compile_s"])
         log("compile", point, began)
@@ -113,6 +116,7 @@ def python(folder, **changes):
     """Return the path of the executable, and that of its log."""
     log, path = folder / "log.jsonl", folder / "simulated_python"
     settings = {
+        "name": "simulated",
         "space": SPACE,
         "default": DEFAULT,
         "bad": BAD,

@@ -139,6 +139,7 @@ def run(args: argparse.Namespace) -> int:
 def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.domain.kernel_records import Record
     from gpuadvisor.interruption import stoppable
+    from gpuadvisor.profiling.kernel_diagnosis import diagnosis_of
     from gpuadvisor.profiling.kernel_outcomes import outcomes
     from gpuadvisor.reports import kernel_outcome, kernels_document, strict_json
     from gpuadvisor.storage.kernel_caches import write_t4
@@ -161,6 +162,7 @@ def _tune(args: argparse.Namespace) -> int:
         l2=args.l2,
         objective=OBJECTIVES[args.objective],
         stop_at=None if args.stop_at is None else Goal.parse(args.stop_at),
+        diagnosis=diagnosis_of,
     )
     with stoppable() as stop:
         tuned = tune_kernels(options, _progress(), stop.requested)

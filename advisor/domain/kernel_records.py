@@ -14,6 +14,18 @@ Sizes = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
+class KernelDiagnosis:
+    """What a stored profile with hardware counters says of a kernel."""
+
+    profile: str
+    """Its name in the store."""
+    rules: tuple[str, ...]
+    """Rules that found something of which no other is the cause, the most expensive first."""
+    threads: frozenset[int]
+    """Threads of a block, of the launches that were profiled."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """One point that was compiled, checked and timed, or failed on the way."""
 

@@ -91,6 +91,12 @@ class KernelProcess:
         self._opened = {**request, "gpu": self.gpu, "l2": self._l2}
         return self._sure(self._opened, STARTING_S)
 
+    def launches(self, kernel: int, problem: int) -> list[tuple[int, int]]:
+        """Return blocks of the grid and threads of a block, of each point of a problem."""
+        asked = {"do": "launches", "kernel": kernel, "problem": problem}
+        found = self._sure(asked, STARTING_S)["launches"]
+        return [(blocks, threads) for blocks, threads in found]
+
     def compile(
         self, kernel: int, problem: int, point: Mapping[str, Any], capability: str
     ) -> Answer:

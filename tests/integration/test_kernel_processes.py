@@ -2,6 +2,7 @@
 what and when, what fails, and what is kept when it is cut off.
 """
 
+import gzip
 import json
 import os
 import signal
@@ -212,6 +213,23 @@ def test_a_search_begins_with_what_was_best_for_another_size(tune):
     assert {"block": 128, "tile": 4} in began[1:3]
     assert any("best for another size" in each for each in large["remarks"])
     assert "what was best for n=8 takes 1.00 times the best one's time" in large["remarks"]
+
+
+def test_a_search_begins_with_what_a_profile_of_the_kernel_asks_for(tune, tmp_path, capsys):
+    planted = Path(__file__).parents[1] / "data" / "profiles" / "h100_planted.raw.csv.gz"
+    (tmp_path / "planted.csv").write_bytes(gzip.decompress(planted.read_bytes()))
+    assert main(["import", str(tmp_path / "planted.csv")]) == 0
+    capsys.readouterr()
+    search = ("--jobs", "0", "--strategy", "model", "--budget", "6")
+    spills = {"name": "spill_local", "devices": ["NVIDIA H100 80GB HBM3"]}
+    (found,), log = tune(*search, **spills)
+    began = [each[2] for each in of(log, "measure")]
+    assert began[:2] == [DEFAULT, {"block": 512, "tile": 1}]
+    assert any(
+        each.startswith("the profile planted finds local_memory") for each in found["remarks"]
+    )
+    (elsewhere,), _ = tune(*search, name="spill_local")
+    assert not any("profile" in each for each in elsewhere["remarks"])
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -184,6 +184,13 @@ def test_without_a_file_the_store_keeps_the_evaluations_of_a_kernel_in_one_place
     assert env["record"] == str(record)
 
 
+def test_without_a_gpu_the_sentence_names_what_a_script_can_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UsageError, match=r"run the script with a Python whose torch finds one$"):
+        tune_kernel("vector_add", SOURCE, N, ARGUMENTS, PARAMETERS, quiet=True)
+
+
 @pytest.mark.gpu
 def test_a_call_is_tuned_on_a_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))

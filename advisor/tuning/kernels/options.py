@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from gpuadvisor.collectors.devices import cores
 from gpuadvisor.collectors.kernels.runner import ANSWER_S
-from gpuadvisor.domain.kernel_records import Evaluation
+from gpuadvisor.domain.kernel_records import Evaluation, KernelDiagnosis
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Objective
@@ -137,6 +137,8 @@ class KernelOptions:
     """What a point has to reach to end the search; None for nothing."""
     known_as: Path | None = None
     """File by which the store knows the kernels, where the kernel file is a passing one."""
+    diagnosis: Callable[[str, str], KernelDiagnosis | None] = lambda kernel, device: None
+    """Returns what a profile says of the kernel of a name on a GPU of a name, if there is one."""
     record: Path | None = None
     """File for the evaluations, which is gone on with if it is there; None for the store's own."""
 

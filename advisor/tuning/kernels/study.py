@@ -23,6 +23,7 @@ from gpuadvisor.storage import kernel_caches, kernel_studies
 from gpuadvisor.tuners.point_search import PointSearch
 from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.space import Parameter, Point
+from gpuadvisor.tuning.kernels import seeding
 from gpuadvisor.tuning.kernels.evaluator import PointEvaluator, trial_of
 from gpuadvisor.tuning.kernels.fleet import Fleet
 from gpuadvisor.tuning.kernels.options import EFFORTS, KernelOptions, Progress, Work
@@ -144,6 +145,9 @@ class _Tuning:
         if self._options.record is None:
             similar = similar_best(cache.record, self._points, cache.path)
 
+        seeded, diagnosed = self._diagnosed(opened["device"])
+        first = [*similar, *(row for row in seeded if row not in similar)]
+
         def keep(evaluation: Evaluation) -> None:
             cache.add(evaluation)
             self._progress.evaluated(evaluation)
@@ -154,7 +158,7 @@ class _Tuning:
                 pipeline, self._options.limit, self._cancelled, keep, spent=len(cache.earlier)
             )
             searching_s = time.monotonic()
-            ended = self._search(evaluator, opened, cache.earlier, list(similar))
+            ended = self._search(evaluator, opened, cache.earlier, first)
             choosing_s = time.monotonic() - searching_s - evaluator.waiting_s
         if not self._cancelled():
             pipeline.join()
@@ -167,7 +171,10 @@ class _Tuning:
             )
         cache.finish()
         began_with = [(self._points.point(row), origin) for row, origin in similar.items()]
-        said = remarks(self._options, evaluations, self._unlaunchable, began_with, ended)
+        said = [
+            *remarks(self._options, evaluations, self._unlaunchable, began_with, ended),
+            *([diagnosed] if diagnosed else []),
+        ]
         return self._result(
             opened,
             evaluations,
@@ -180,12 +187,26 @@ class _Tuning:
             remarks=(*proof.remarks, *said),
         )
 
+    def _diagnosed(self, device: str) -> tuple[list[int], str]:
+        """Return rows that relieve what a profile of the kernel finds, and that in a sentence; none
+        and an empty one where there is no profile.
+        """
+        diagnosis = self._options.diagnosis(self._kernel["name"], device)
+        start = self._points.find(self._default)
+        if diagnosis is None or start is None:
+            return [], ""
+        launches = self._fleet.lanes[0].process.launches(self._number, self._place)
+        threads = launches[start][1]
+        rules = diagnosis.rules if threads in diagnosis.threads else ()
+        rows = seeding.seeds(self._points, start, launches, rules)
+        return rows, seeding.said(diagnosis, threads, len(rows))
+
     def _search(
         self,
         evaluator: PointEvaluator,
         opened: Answer,
         earlier: Sequence[Evaluation],
-        similar: Sequence[int],
+        first: Sequence[int],
     ) -> str:
         """Search, and return why it ended early; empty where it did not."""
         known = [
@@ -202,7 +223,7 @@ class _Tuning:
             patience=EFFORTS[self._options.effort].patience,
             enough=self._enough(evaluator, opened),
         )
-        search.run([*([] if start is None else [start]), *similar], known)
+        search.run([*([] if start is None else [start]), *first], known)
         return search.ended
 
     def _enough(self, evaluator: PointEvaluator, opened: Answer) -> Callable[[Trial], bool]:

@@ -8,6 +8,7 @@ poisons the CUDA context is answered, and ends the process: whoever asks starts 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import re
@@ -27,11 +28,16 @@ from gpuadvisor.collectors.kernels.child.backends import (
     check,
     prepare,
 )
+from gpuadvisor.collectors.kernels.child.taken_over import is_call
 from gpuadvisor.collectors.kernels.child.timing import GpuClock
 from gpuadvisor.domain.kernels import DefaultFailsError, Kernel, declared
 from gpuadvisor.errors import AdvisorError, UsageError
 
 Answer = dict[str, Any]
+
+WARP_THREADS = 32
+USUAL_WARPS = 4
+"""What Triton takes where a launch names no number of warps."""
 
 
 class Session:
@@ -40,10 +46,29 @@ class Session:
     def __init__(self, file: str, folder: str) -> None:
         self.kernels = _load(file)
         self.folder = folder
+        self.is_call = is_call(file)
+
+    def _another_python(self, which: str) -> str:
+        """Say how this is done with another Python: a script that calls has no such option."""
+        if self.is_call:
+            return f"run the script with a Python {which}"
+        return f"give a Python {which} with --python"
 
     def describe(self, request: Mapping[str, Any]) -> Answer:
         """Return what there is to tune; the points of each problem in the order of its values."""
         return {"kernels": [_described(kernel) for kernel in self.kernels]}
+
+    def launches(self, request: Mapping[str, Any]) -> Answer:
+        """Return the blocks of the grid and the threads of a block, of each point of a problem."""
+        kernel = self.kernels[request["kernel"]]
+        problem = kernel.problems[request["problem"]]
+        points = kernel.launchable(problem, kernel.checked_points(problem))
+        return {
+            "launches": [
+                _launch(kernel, {**problem, **dict(zip(kernel.parameters, point, strict=True))})
+                for point in points
+            ]
+        }
 
     def compile(self, request: Mapping[str, Any]) -> Answer:
         """Compile a point for whoever measures it, and return what a block of it takes."""
@@ -63,13 +88,13 @@ class Session:
             import torch
         except ImportError as error:
             raise UsageError(
-                f"kernels are measured with torch, which {sys.executable} has not ({error}): give "
-                "a Python that has it with --python"
+                f"kernels are measured with torch, which {sys.executable} has not ({error}): "
+                f"{self._another_python('that has it')}"
             ) from None
         if not torch.cuda.is_available():
             raise UsageError(
                 f"torch {torch.__version__} of {sys.executable} finds no GPU: check it with "
-                "`gpuadvisor doctor`, or give a Python whose torch finds one with --python"
+                f"`gpuadvisor doctor`, or {self._another_python('whose torch finds one')}"
             )
         torch.cuda.set_device(request["gpu"])
         # One with a handle: that of torch's default stream is 0, which some take for none.
@@ -237,6 +262,17 @@ def _described_problem(kernel: Kernel, problem: Mapping[str, Any]) -> Answer:
         "points": launchable,
         "unlaunchable": len(points) - len(launchable),
     }
+
+
+def _launch(kernel: Kernel, names: Mapping[str, Any]) -> tuple[int, int]:
+    """Return blocks and threads of a block; 0 and 0 where the rules for them fail here."""
+    try:
+        blocks = math.prod(kernel.sides("grid", kernel.grid, names))
+        if kernel.block is None:  # Triton's, which has a number of warps
+            return blocks, WARP_THREADS * int(names.get("num_warps", USUAL_WARPS))
+        return blocks, math.prod(kernel.sides("block", kernel.block, names))
+    except UsageError:
+        return 0, 0
 
 
 def _load(file: str) -> list[Kernel]:

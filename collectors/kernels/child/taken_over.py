@@ -12,13 +12,20 @@ from typing import Any
 
 from gpuadvisor.domain.kernels import Array, Kernel
 
+CALL = "call.json"
+
+
+def is_call(file: str) -> bool:
+    """Return whether a kernel file stands for such a call."""
+    return Path(file).with_name(CALL).is_file()
+
 
 def declare(file: str) -> None:
     """Declare the kernel of the call in this file's folder."""
     import numpy
 
     folder = Path(file).parent
-    call = json.loads((folder / "call.json").read_text("utf-8"))
+    call = json.loads((folder / CALL).read_text("utf-8"))
     arrays = numpy.load(folder / "arrays.npz")
     names = list(call["parameters"])
     launches = {tuple(point): launch for point, launch in zip(call["points"], call["launches"],
