@@ -39,7 +39,7 @@ class Uneven(Machine):
 
 
 class LaunchBound(Machine):
-    """400 tiny layers on an H200: the GPU works for an eighth of a step, runs differ by a quarter."""
+    """400 tiny layers on an H200: the GPU works an eighth of a step, runs differ by a quarter."""
 
     start_s, life_s, compiles_s, warm_s = 8.0, 25.0, 34.0, 8.0
     between, within = 0.15, 0.15
