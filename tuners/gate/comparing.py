@@ -22,7 +22,7 @@ from gpuadvisor.tuners.gate.obstacle import obstacle
 from gpuadvisor.tuners.proof import MAX_REPEATED, orders
 
 KNOWN = 2
-"""Runs of the base before the pairs, which say how much its runs differ: with them four pairs can
+"""Runs of the base before the pairs, which say how much its runs differ: with them three pairs can
 show a gross regression."""
 PRIMARY_SHARE = 0.9
 """Part of a gate's error that the step time may use up. All other figures that differ from run to

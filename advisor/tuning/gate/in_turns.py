@@ -105,7 +105,7 @@ class InTurns:
     def _decide_within(self, base: Settings, head: Settings) -> None:
         """Have the processes of pairs time both sides in turns, where that tells more and can be.
 
-        On a quiet machine it lengthens runs, and four pairs are enough without.
+        On a quiet machine it lengthens runs, and three or four pairs are enough without.
         """
         knobs, known = load_knobs(), self._known()
         if not (self._options.in_turns and self._base_differs()):

@@ -36,8 +36,8 @@ what a step of it costs is what forked runs are compared with."""
 STEADY = 0.1
 """Relative standard error of the mean of so short a run, from how its windows differ, as a part of
 the tolerance, below which longer ones tell little more: runs differ by 0.2 to 0.8 % on a quiet GPU,
-and with 0.1 % four pairs show less than the tolerance of 1 % even at the strictest look, whose
-interval has 11 standard errors of a pair on each side."""
+and that makes 0.14 % of a pair's ratio, a tenth of by how much pairs may differ where three of them
+pass an unchanged version (1.4 %)."""
 MIN_WINDOWS = 6
 """Windows below which how they differ is not known: of eight, two may be too long to end."""
 AGAIN = "again"

@@ -269,11 +269,11 @@ def test_what_a_script_removes_itself_is_no_excuse(machine, gated, monkeypatch):
     assert sides == ["base", "head", "base"]  # it still runs where it ran
 
 
-def test_it_takes_twelve_runs_where_that_is_enough(machine, gated):
+def test_it_takes_ten_runs_where_that_is_enough(machine, gated):
     commit("100 1000")
     write("101 1000")
     gated("--base", "HEAD")
-    assert len(machine.requests) == 12
+    assert len(machine.requests) == 10
 
 
 def test_a_script_that_fails_with_the_profiler_is_gated_without(machine, gated):
@@ -284,7 +284,7 @@ def test_a_script_that_fails_with_the_profiler_is_gated_without(machine, gated):
     assert status == 0
     assert why["kernels"] == "with torch's profiler the script fails: killed by SIGSEGV"
     counted = [bool(each.specification.applications) for each in machine.requests]
-    assert counted == [True] + [False] * 12  # the first run again, and eleven more
+    assert counted == [True] + [False] * 10  # the first run again, and nine more
 
 
 def test_a_count_that_fails_is_told_before_anything_is_timed(machine, gated):
@@ -297,7 +297,7 @@ def test_a_count_that_fails_is_told_before_anything_is_timed(machine, gated):
     assert "step time, peak memory" in words
     assert "(a count had failed before: --metric step_time has times compared, too)" in words
     assert gated("--base", "HEAD", "--metric", "step_time")[0] == 4
-    assert len(machine.requests) == 7 + 7 + 8
+    assert len(machine.requests) == 7 + 7 + 6
 
 
 @pytest.mark.parametrize(("head", "status", "starts"), [("1", 0, 4), ("0", 0, 4), ("2", 4, 7)])
@@ -324,7 +324,7 @@ def test_what_a_configuration_has_compared_only(machine, gated):
     assert {each.measure_s for each in schedules} == {9}
     assert len(machine.requests) == 4
     assert gated("--base", "HEAD", "--only", "step_time", script="small")[0] == 0
-    assert len(machine.requests) == 4 + 12
+    assert len(machine.requests) == 4 + 10
 
 
 def test_a_commit_beside_another(gated):
@@ -573,7 +573,7 @@ def test_benchmarks_of_a_project_in_the_same_checkouts(machine, gated, monkeypat
     assert "gpuadvisor: large: regression: " in err
     documents = json.loads(out)["benchmarks"]
     assert [(d["name"], d["verdict"]) for d in documents] == [("small", "pass"), ("large", "fail")]
-    assert {request.specification.schedule.measure_s for request in machine.requests[2:12]} == {2}
+    assert {request.specification.schedule.measure_s for request in machine.requests[2:10]} == {2}
     assert len({request.command.folder for request in machine.requests}) == 2
     assert set(sets) == {"\n"}
     assert git("worktree", "list").count("\n") == 0
@@ -760,7 +760,7 @@ def test_a_script_that_git_finds_under_another_name_is_compared_with_that(machin
     commit("100 1000", "benches/new.py")
     status, out, _ = gated("--base", "HEAD~1", "--head", "HEAD", "--json", script=asked)
     document = json.loads(out)
-    assert (status, document["pairs"]) == (0, 4)
+    assert (status, document["pairs"]) == (0, 3)
     commands = [document[side]["command"][-1] for side in ("base", "head")]
     assert commands == ["old.py", "benches/new.py"]
     assert ": these two are compared" in document["notes"][0]
