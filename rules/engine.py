@@ -109,13 +109,18 @@ def _remarked(result: RuleResult) -> RuleResult:
 
 
 def _held(result: RuleResult, evidence: Evidence) -> RuleResult:
-    """Return a result whose saving is no more than the account has of the parts that it shortens:
-    without a profiler they may be more of the run, but then so is nothing else on the page."""
+    """Return a result whose saving is no more than the account has of the parts that it shortens,
+    as a share of the run that it may be without the profiler: there they are a larger one."""
     saving, facts = result.saving, evidence.facts
     if saving is None or saving.of_ns is not None or facts is None or not facts.has_timeline:
         return result
     held = facts.account.held_ns(saving.parts)
-    if held is None or saving.high_ns <= held:
+    if held is None:
+        return result
+    from gpuadvisor.rules.estimates import MARGIN, longer_with_profiler
+
+    held *= MARGIN * longer_with_profiler(facts)
+    if saving.high_ns <= held:
         return result
     low, high = min(saving.low_ns, held), min(saving.high_ns, held)
     return replace(result, saving=replace(saving, low_ns=low, high_ns=high))

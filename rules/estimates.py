@@ -27,10 +27,11 @@ from gpuadvisor.rules.rule import Estimate
 
 SLOWER_WITH_KINETO = (1.2, 3.0)
 """From the least to the most, where nothing tells what it recorded. [own]"""
-SLOWER_WITH_DETAILS = (1.5, 2.8)
+SLOWER_WITH_DETAILS = (1.3, 2.8)
 """How much slower the host is with shapes and memory, on H100 hosts: 2.7 times (1,080 launches of
 small kernels, 57.9 ms for 3 steps of 7.2 ms), 2.1 (PyTorch's example word_language_model, 7.7 ms
-for a step of 3.7 ms), 1.7 (its example vae). [own]"""
+for a step of 3.7 ms), 1.7 (its example vae); on an H200's 1.3 (an LSTM as cells in Python, 29.7 ms
+for a step of 22.5 ms; with fused layers 9.6 for 7.4). [own]"""
 DETAILS = ("record_shapes", "profile_memory")
 """What was recorded besides, in the words of Kineto's traces."""
 GRAPH_GAP_NS = 1_000
@@ -94,6 +95,16 @@ MOST = 0.99
 """Largest share of a run that anything saves. [own]"""
 
 
+def longer_with_profiler(facts: Facts) -> float:
+    """Return how many times as long as without the profiler the run may have taken, at most: 1
+    where the device, or a loader's workers, set its pace anyway."""
+    line = facts.timeline
+    if line is None or loader_sets_pace(facts):
+        return 1.0
+    least = line.takes_ns(Scenario({Host.WORKING: paces(facts)[1]}))
+    return max(line.takes_ns() / least, 1.0) if least > 0 else 1.0
+
+
 def _paces_tried(facts: Facts) -> tuple[float, float, float]:
     slow, fast = paces(facts)
     return slow, (slow + fast) / 2, fast
@@ -121,6 +132,26 @@ def queue(facts: Facts) -> Queue | None:
     line = facts.timeline
     found = [each for each in facts.queues if line is None or each.device == line.device]
     return max(found, key=lambda each: each.kernels, default=None)
+
+
+WAITING = (
+    ("idle/synchronizing", Cause.SYNCHRONIZING),
+    ("idle/launching", Cause.LAUNCHING),
+    ("idle/other_host", Cause.OTHER_HOST),
+)
+"""What the device is idle for because the host waited for it before: the end of the wait, and what
+the host then does that it could have done before."""
+
+
+def idle_parts(facts: Facts, most_ns: float) -> Mapping[str, float]:
+    """Return which idle time goes when the host no longer waits, so much of it at most, nearest to
+    the waits first."""
+    found, left = dict[str, float](), most_ns
+    for name, cause in WAITING:
+        if taken := min(left, idle_ns(facts, cause)):
+            found[name] = taken
+            left -= taken
+    return found
 
 
 def parts(high_ns: float, times_ns: Mapping[str, float]) -> Mapping[str, float]:

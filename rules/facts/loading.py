@@ -70,7 +70,9 @@ def loading(profile: Profile) -> Loading:
     late = duration.astype(np.float64)
     if not in_process:
         first = int(begin.argmin())
-        if len(rows) >= FEWEST and late[first] >= WARM_UP * median:
+        # Several workers that start alike let wait for every other batch: that is no start.
+        longest = late[first] >= late.max()
+        if len(rows) >= FEWEST and longest and late[first] >= WARM_UP * median:
             late[first] = median
         late = np.maximum(late - READY_NS, 0.0)
     return Loading(len(rows), total, in_process, float(late.sum()))
