@@ -8,10 +8,10 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.estimates import span_ns
+from gpuadvisor.rules.estimates import paces, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import Transfers, small_to_device
-from gpuadvisor.rules.facts.intervals import IntArray, uncovered_ns, union
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, IDLE, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
@@ -32,7 +32,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     copies, run = small_to_device(facts.work, facts.timeline), evidence.run_ns
     if not run or copies.count < FEWEST:
         return
-    idle = _idle_ns(facts, copies)
+    times = _times(facts, copies)
+    idle = float(uncovered_ns(times, facts.work.intervals(np.arange(facts.work.kernels))))
     if idle < LEAST_SHARE * span_ns(facts):
         return
     exposed = float(copies.exposed_ns)
@@ -46,27 +47,37 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         ),
         "Make tensors on the GPU (device='cuda'), or gather small values into one tensor and copy"
         " that once.",
-        Estimate(LEAST_SAVED * idle, idle, shortened),
+        Estimate(*_saved_ns(facts, times, idle), shortened),
         "At most all of the time in which these copies or the calls that make them ran and no"
-        " kernel did; at least half.",
+        " kernel did; at least half of what the run played again without them saves, the host at"
+        " the pace that it may have without the profiler.",
         work=copies.rows,
     )
 
 
-def _idle_ns(facts: Facts, copies: Transfers) -> float:
-    """Return the time in which such a copy, its call or its operator ran and no kernel did, or the
-    host went from one of them to the next."""
+def _saved_ns(facts: Facts, times: Intervals, idle: float) -> tuple[float, float]:
+    """Return the least and the most of the idle time that is saved without these times: a host
+    that is faster without the profiler hides some of it."""
+    player = facts.faster_kernels
+    if player is None:
+        return 0.0, idle
+    least = min(player.saved_without(times, pace) for pace in paces(facts)) * facts.window.run_ns
+    return LEAST_SAVED * min(least, idle), idle
+
+
+def _times(facts: Facts, copies: Transfers) -> Intervals:
+    """Return when such a copy, its call or its operator ran, or the host went from one of them to
+    the next."""
     work, launched, ran = facts.work, facts.launched, facts.launching
     rows = copies.rows[launched.known[copies.rows]]
     owner = ran.of_work[rows]
     owner = owner[owner != UNKNOWN]
     begin, stop = work.begin_ns[copies.rows], work.end_ns[copies.rows]
     between = _follows(facts, copies)
-    times = union(
+    return union(
         np.concatenate((begin, launched.begin_ns[rows], ran.begin_ns[owner], between[0])),
         np.concatenate((stop, launched.end_ns[rows], ran.end_ns[owner], between[1])),
     )
-    return float(uncovered_ns(times, work.intervals(np.arange(work.kernels))))
 
 
 def _follows(facts: Facts, copies: Transfers) -> tuple[IntArray, IntArray]:

@@ -8,12 +8,11 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.estimates import idle_ns, saved_shares, span_ns
+from gpuadvisor.rules.estimates import idle_parts, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, large_pageable
 from gpuadvisor.rules.facts.idle import AGAIN
-from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import (
@@ -78,8 +77,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         else "Pin the memory (pin_memory=True) and copy with non_blocking=True, so that copies are"
         " faster and the next batch moves while the GPU computes.",
         Estimate(low * run, high * run, _parts(facts, copies, high * run)),
-        "At most the run played again with these copies hidden behind kernels, as far as the link"
-        " allows; at least what half the usual rate of pinned memory on such a GPU saves of the"
+        (
+            "At most the run played again without these copies, and without what the host does"
+            " outside of operators, as it allocates and frees what it gets"
+            if copies.to_host
+            else "At most the run played again with these copies hidden behind kernels, as far as"
+            " the link allows"
+        )
+        + "; at least what half the usual rate of pinned memory on such a GPU saves of the"
         " time in which they and no kernel ran.",
         severity=(None if not is_start else Severity.NOTICE if most else Severity.INFO),
         knobs=() if copies.to_host else None,
@@ -101,10 +106,11 @@ def _kernels_come_again(facts: Facts) -> bool:
 
 def _parts(facts: Facts, copies: Transfers, most_ns: float) -> Mapping[str, float]:
     """Return the parts of the run that pinned memory shortens: the copies that nothing hides, and
-    the time in which the GPU is idle because the host waited in them."""
-    exposed = float(copies.exposed_ns)
-    after = min(max(most_ns - exposed, 0.0), idle_ns(facts, Cause.SYNCHRONIZING))
-    return {"copy/exposed": exposed, **({"idle/synchronizing": after} if after else {})}
+    the time in which the GPU is idle because the host waited in them, and so launches late."""
+    return {
+        "copy/exposed": float(copies.exposed_ns),
+        **idle_parts(facts, max(most_ns - copies.exposed_ns, 0.0)),
+    }
 
 
 def _saved(facts: Facts, copies: Transfers) -> tuple[float, float]:
@@ -124,7 +130,9 @@ def _saved(facts: Facts, copies: Transfers) -> tuple[float, float]:
     low, _ = saved_shares(facts, Scenario(unwaited, factor))
     # The host may have to make room for the batch in pinned memory itself.
     low = min(low, facts.window.share((1 - factor) * copies.exposed_ns))
-    _, hidden = saved_shares(facts, Scenario(unwaited, 0.0))
+    # What is not copied need not be allocated on the host, nor freed, which is no operator's time.
+    left_out = {**unwaited, Host.AWAY: 0.0} if copies.to_host else unwaited
+    _, hidden = saved_shares(facts, Scenario(left_out, 0.0))
     # The link is a limit of its own, unless the copy to the host is left out.
     high = hidden if copies.to_host else min(hidden, 1 - facts.window.share(fast))
     return low, max(low, high)

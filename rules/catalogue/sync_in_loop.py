@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.estimates import idle_ns, saved_shares, span_ns
+from gpuadvisor.rules.estimates import idle_ns, idle_parts, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import IntArray
@@ -57,7 +57,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     waits = _waits(facts)
     if waits is None or not evidence.run_ns:
         return
-    most = idle_ns(facts, Cause.SYNCHRONIZING) / evidence.run_ns
+    # What the host does for long after a wait is `host_bound`'s: it may need what it waited for.
+    most = idle_ns(facts, Cause.SYNCHRONIZING, Cause.LAUNCHING) / evidence.run_ns
     low, high = (min(share, most) for share in saved_shares(facts, _WITHOUT))
     if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
         return
@@ -75,11 +76,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         Estimate(
             CERTAIN * low * evidence.run_ns,
             high * evidence.run_ns,
-            {"idle/synchronizing": high * evidence.run_ns},
+            idle_parts(facts, high * evidence.run_ns),
         ),
         "At most what the run played again without these waits saves, the host at the pace that it"
         " may have without the profiler, and no more than the GPU's idle time that the waits"
-        " began; at least four fifths of that at the pace that saves less.",
+        " began or in which the host launched; at least four fifths of that at the pace that saves"
+        " less.",
         calls=waits.calls,
     )
 
