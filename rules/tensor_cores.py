@@ -70,6 +70,30 @@ def gain_when_aligned(evidence: Evidence, use: KernelUse) -> tuple[float, float]
     return low, high
 
 
+WEIGHTS = {"aten::cudnn_convolution": 1, "aten::convolution_backward": 2}
+"""Operators of convolutions to where among their inputs the weights are: output channels, input
+channels of a group, and the sizes of the window."""
+OF_IMAGES = 4
+"""Most channels of an image: nobody can choose another number of these."""
+ELEMENTS = 8
+"""Elements of 16 bits that align: 16 bytes, which one load of the tensor cores' kernels takes
+(NVIDIA's Deep Learning Performance Guide; PyTorch's tuning guide)."""
+
+
+def odd_channels(operator: str, shapes: str) -> tuple[int, ...]:
+    """Return the channels of a convolution that do not align, and that one could choose otherwise;
+    none of a depthwise one, which has no product."""
+    from gpuadvisor.rules.facts.roofline import listed
+
+    place, told = WEIGHTS.get(operator), listed(shapes)
+    weights = told[place] if place is not None and place < len(told) else None
+    if not isinstance(weights, list) or len(weights) < 3 or weights[1] == 1:
+        return ()
+    output, inner = weights[:2]
+    chosen = (output, *((inner,) if inner > OF_IMAGES else ()))
+    return tuple(each for each in chosen if each % ELEMENTS)
+
+
 def _ratio_bound(evidence: Evidence, source: str, target: str, kept: float) -> float:
     """Return how much faster the target's peak is, times how much of it is reached."""
     rates = per_clock(evidence)

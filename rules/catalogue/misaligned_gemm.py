@@ -13,14 +13,23 @@ from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.roofline import sizes
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES, SHAPES, table
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
-from gpuadvisor.rules.tensor_cores import gain_when_aligned
+from gpuadvisor.rules.tensor_cores import (
+    ELEMENTS,
+    MOST_USUAL,
+    MOST_USUAL_PLAIN,
+    gain_when_aligned,
+    odd_channels,
+)
 
-ELEMENTS = 8
-"""Elements of 16 bits that align: 16 bytes, which one load of the tensor cores' kernels takes
-(NVIDIA's Deep Learning Performance Guide; PyTorch's tuning guide)."""
 UNALIGNED = re.compile(r"align[124](?!\d)")
 """Parts of the names of tensor-core kernels that load less at once."""
 HALF = {"bf16", "fp16"}
+PADS = re.compile(r"AddPadding")
+"""cuDNN's kernels that copy images and weights into ones with channels that align."""
+WITHOUT_TENSOR_CORES = re.compile(r"direct_kernel|implicit_convolve_sgemm")
+"""cuDNN's kernels for convolutions that its others do not take."""
+LEAST_OF_PADDING = 0.9
+"""Least share of the padding's time that is saved: all of it, less what noise is. [own]"""
 
 RULE = Rule(
     Category.ALIGNMENT,
@@ -31,10 +40,14 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find 16-bit products with sizes that do not align, in kernels that are not aligned either."""
+    if "fp16" in per_clock(evidence):
+        yield from _products(evidence)
+        yield from _convolutions(evidence)
+
+
+def _products(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
     uses = facts.kernel_uses
-    if "fp16" not in per_clock(evidence):
-        return
     # Fused attention has no such products any more: `unfused_attention` names them.
     named_already = set(facts.attention.products.tolist())
     found = [
@@ -57,6 +70,46 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         saving(facts, gains),
         f"What these products take at the rate of aligned ones (roofline), while {PLAYED}.",
     )
+
+
+def _convolutions(evidence: Evidence) -> Iterator[RuleResult]:
+    """Find convolutions whose channels cuDNN pads first, or that miss the tensor cores."""
+    facts = evidence.known_facts
+    uses = facts.kernel_uses
+    odd = [
+        each
+        for each in uses.of("layout", "convolution")
+        if each.precision in HALF and odd_channels(each.operator, each.shapes)
+    ]
+    pads = [each for each in odd if PADS.search(each.name)]
+    plain = [each for each in odd if WITHOUT_TENSOR_CORES.search(each.name)]
+    slow = (*pads, *plain)
+    share = uses.share(slow)
+    if share < LEAST_SHARE:
+        return
+    gains = [Gain(each, LEAST_OF_PADDING, 1.0) for each in pads]
+    gains += [
+        Gain(each, 1 - 1 / MOST_USUAL_PLAIN, _most_of_plain(evidence, each)) for each in plain
+    ]
+    gains += [Gain(each, 0.0, 1 - 1 / MOST_USUAL) for each in odd if each.kind.tensor_cores]
+    channels = sorted({one for each in slow for one in odd_channels(each.operator, each.shapes)})
+    yield RuleResult(
+        f"{share:.0%} of the GPU's kernel time goes into 16-bit convolutions with channels that are"
+        f" no multiples of {ELEMENTS} ({', '.join(map(str, channels[:3]))}), into padding them or"
+        f" into kernels without tensor cores ({named(slow)})",
+        (percent("misaligned_convolutions", share, LEAST_SHARE),),
+        f"Choose channels that are multiples of {ELEMENTS}, better of 64.",
+        saving(facts, gains),
+        f"All of the padding; kernels without tensor cores at the rate of those with them, at least"
+        f" {MOST_USUAL_PLAIN:.0f} times as fast; at most half of the other kernels of these"
+        f" convolutions; {PLAYED}.",
+    )
+
+
+def _most_of_plain(evidence: Evidence, use: KernelUse) -> float:
+    """Return the share of a kernel's time that tensor cores save at most, by the GPU's rates."""
+    rates = per_clock(evidence)
+    return 1 - rates["fp32"] / rates[use.precision or "fp16"] if rates.get("fp32") else 1.0
 
 
 def _misaligned(use: KernelUse) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Conversions around convolutions, few and many."""
 
+from tests.rules.cases.misaligned_gemm import ODD_CHANNELS, PAD, convolutions
 from tests.rules.queued import MI300, K, queued
 
 CONVERT = "void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float, false>(int)"
@@ -24,6 +25,7 @@ FIRES = {
     "with normalisation": lambda: queued([K(CONVERT), K(CONVOLVE), K(NORMALISE)] * 4),
 }
 SILENT = {
+    "the padding of odd channels": lambda: convolutions(PAD, ODD_CHANNELS),
     "few": lambda: queued([K(CONVERT, 29), K(CONVOLVE, 971)] * 4),
     "none": lambda: queued([K(CONVOLVE, 300), K(NORMALISE, 100)] * 4),
     "without convolutions": lambda: queued([K(CONVERT, 100)] * 4),
