@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         low, high = BETWEEN_LOW * between, BETWEEN_HIGH * between + PRODUCTS_HIGH * products
     else:
         low, high = (max(products + between - each, 0.0) for each in reversed(fused))
-    time = products + between
+    time, copied = products + between, int(work.duration_ns[found.copies].sum())
     rows = [*found.products.tolist(), *found.between.tolist()]
     dispatched = any("scaled_dot_product" in each.name for each in facts.operators.by_name)
     yield RuleResult(
@@ -62,12 +62,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         else "Call `torch.nn.functional.scaled_dot_product_attention`, which runs as one kernel.",
         row_saving(
             facts,
-            [RowGain(rows, time, low / time, high / time)],
+            [RowGain(rows, time, low / time, high / time), RowGain(found.copies, copied, 0.0, 1.0)],
             launching(facts, found.each),
             (0.0, MOST_LAUNCHING),
         ),
         "What the same operations take at 25 to 60 % of the peak rate, without the scores in"
-        f" memory; {PLAYED}, and at most without three quarters of the host's time for them.",
+        f" memory; {PLAYED}, and at most without the copies beside them, which put operands in one"
+        " piece, and three quarters of the host's time for them.",
         knobs=("sdpa_backend", *RULE.knobs) if dispatched else RULE.knobs,
     )
 

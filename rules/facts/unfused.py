@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from gpuadvisor.rules.facts.operators import Operators
 SOFTMAX = re.compile(r"aten::_(safe_)?softmax(_backward_data)?")
 BACKWARD = re.compile(r".*_backward_data")
 BATCHED = ("aten::bmm", "aten::baddbmm")
+COPIES = ("aten::copy_", "aten::clone", "aten::contiguous")
 REACH = 8
 """Kernels between softmax and a product: scale, mask, dropout, conversions, copies. [own]"""
 
@@ -46,6 +47,10 @@ class Attention:
     """Rows of the device's work that pass over the matrix of tokens by tokens, softmax among it."""
     each: tuple[IntArray, ...] = ()
     """Rows of the device's work of each softmax: its products and what lies between."""
+    copies: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows of the device's work that only copy, just before the first product or just after the
+    last one: batched products want their operands in one piece, fused attention takes them as they
+    lie, and writes its result as the next layer reads it."""
 
 
 def attention(
@@ -66,7 +71,8 @@ def attention(
     products_by_name = [kind_of(work.texts[name]).family is Family.GEMM for name in used.tolist()]
     is_batched &= np.array(products_by_name, np.bool_)[place]
     is_backward = np.isin(operator, _numbers(operator, texts, BACKWARD.fullmatch))
-    products, between, each = set[int](), set[int](), list[IntArray]()
+    is_copy = np.isin(operator, _numbers(operator, texts, lambda text: text in COPIES))
+    products, between, each, copies = set[int](), set[int](), list[IntArray](), set[int]()
     for _, at in by_key(work.stream[rows]):
         at = at[np.argsort(work.begin_ns[rows[at]], kind="stable")]
         for first, last in _around_softmax(is_softmax[at], is_batched[at]):
@@ -74,8 +80,23 @@ def attention(
             more = int(is_backward[at[first + 1 : last]].any())
             around = at[max(first - more, 0) : last + 1 + more]
             products |= {int(rows[place]) for place in around[is_batched[around]]}
+            begin, stop = max(first - more, 0), last + more
+            beside = [*_run(is_copy[at], begin - 1, -1), *_run(is_copy[at], stop + 1, 1)]
+            copies |= {int(rows[at[place]]) for place in beside}
             each.append(rows[around])
-    return Attention(len(each), _sorted(products), _sorted(between - products), tuple(each))
+    copies -= products | between
+    return Attention(
+        len(each), _sorted(products), _sorted(between - products), tuple(each), _sorted(copies)
+    )
+
+
+def _run(chosen: BoolArray, place: int, step: int) -> list[int]:
+    """Return the places from this one on, in this direction, until one is not chosen."""
+    found = list[int]()
+    while 0 <= place < len(chosen) and chosen[place] and len(found) < REACH:
+        found.append(place)
+        place += step
+    return found
 
 
 def _around_softmax(is_softmax: BoolArray, is_batched: BoolArray) -> list[tuple[int, int]]:
@@ -154,8 +175,9 @@ class Chain:
     @property
     def most_spared_share(self) -> float:
         """Share of what is moved that fusing saves where all kernels share their other operands
-        too: two are read, one written. Normalizations read theirs as often as before."""
-        return max(self.spared_share, 1 - 3 / self.moved if self.is_elementwise else 0.0)
+        too: one is read, one written, as of a formula of one variable. Normalizations read theirs
+        as often as before."""
+        return max(self.spared_share, 1 - 2 / self.moved if self.is_elementwise else 0.0)
 
 
 def chains(

@@ -14,6 +14,7 @@ SCORES = K(GEMM, 300, "aten::bmm", "[[128, 2048, 64], [128, 64, 2048]]", HALF)
 VALUES = K(GEMM, 300, "aten::bmm", "[[128, 2048, 2048], [128, 2048, 64]]", HALF)
 NORMALISED = K(SOFTMAX, 700, "aten::_softmax", "[[128, 2048, 2048], [], []]", HALF)
 SCALED = K(ADD, 700, "aten::add", "[[128, 2048, 2048], [128, 2048, 2048], []]", HALF)
+COPIED = K(ADD, 700, "aten::copy_", "[[16, 2048, 8, 64], [16, 2048, 8, 64], []]", HALF)
 LINEAR = K(GEMM, 300, "aten::addmm", "[[64], [2048, 64], [64, 64], [], []]", HALF)
 
 FIRES = {

@@ -3,11 +3,20 @@
 import pytest
 
 from gpuadvisor.domain.profile import Range
+from gpuadvisor.rules.catalogue.unfused_attention import check
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from tests.profiles import Made
 from tests.rules.cases.layout_conversion import CHANNELS_LAST, NATIVE, under_amp
+from tests.rules.cases.unfused_attention import (
+    COPIED,
+    LINEAR,
+    NORMALISED,
+    SCALED,
+    SCORES,
+    VALUES,
+)
 from tests.rules.cases.unfused_elementwise import (
     ADD,
     CONVOLUTION,
@@ -68,3 +77,25 @@ def test_a_chain_ends_with_its_step():
             at = begin + 900 + 20 * place
             made.launched(ADD, call=(at, 5), runs=(at + 150, 20))
     assert [len(each.rows) for each in Facts(made.profile()).chains] == [4, 4]
+
+
+def test_copies_beside_the_products_of_attention_are_told_apart_from_others():
+    steps = [COPIED, SCORES, SCALED, NORMALISED, COPIED, VALUES, COPIED, LINEAR, COPIED, LINEAR]
+    found = queued(steps * 2).facts.attention
+    assert found.times == 2
+    # The copy within is a part of it; the one before the last product is somebody else's.
+    assert found.between.tolist() == [2, 3, 4, 12, 13, 14]
+    assert found.copies.tolist() == [0, 6, 10, 16]
+
+
+def test_copies_beside_attention_are_saved_at_most():
+    with_copies, without = (
+        next(iter(check(queued(steps * 4))))
+        for steps in (
+            [COPIED, SCORES, NORMALISED, VALUES, LINEAR],
+            [SCORES, NORMALISED, VALUES, LINEAR],
+        )
+    )
+    copied_ns = 4 * 700_000
+    assert with_copies.saving.high_ns >= without.saving.high_ns + 0.99 * copied_ns
+    assert with_copies.saving.low_ns <= 1.01 * without.saving.low_ns
