@@ -7,7 +7,7 @@ an eager import here would put its cost behind `gpuadvisor --help`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuadvisor.accounting.tables import jobs
+    from gpuadvisor.accounting.gathering import jobs
     from gpuadvisor.best_points import best
     from gpuadvisor.collectors.kernels.child.launching import kernel_launch
     from gpuadvisor.daemon.history import events, telemetry
@@ -57,7 +57,7 @@ _HOMES = {
     "array": "gpuadvisor.domain.kernels",
     "best": "gpuadvisor.best_points",
     "events": "gpuadvisor.daemon.history",
-    "jobs": "gpuadvisor.accounting.tables",
+    "jobs": "gpuadvisor.accounting.gathering",
     "kernel_launch": "gpuadvisor.collectors.kernels.child.launching",
     "monitor": "gpuadvisor.monitoring.block",
     "occupancy": "gpuadvisor.rules.facts.occupancy",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -276,11 +277,20 @@ class Store(OpenDatabase):
         address = url(self.path).render_as_string().replace("{", "{{").replace("}", "}}")
         # Write transactions from the start, as for our tables; two processes that create Optuna's
         # tables at once would both find them missing.
-        writer = partial(connect, self.path, "IMMEDIATE")
+        opened: list[sqlite3.Connection] = []
+
+        def writer() -> sqlite3.Connection:
+            opened.append(connect(self.path, "IMMEDIATE"))
+            return opened[-1]
+
         with explained(self.path), locked(self.path.with_name("optuna.lock"), wait=True):
             try:
                 return optuna.storages.RDBStorage(address, engine_kwargs={"creator": writer})
-            except RuntimeError as error:
+            except BaseException as error:
+                for connection in opened:  # of an engine that nobody else can dispose of
+                    connection.close()
+                if not isinstance(error, RuntimeError):
+                    raise
                 raise StoreError(
                     f"Optuna {optuna.__version__} cannot read its tables in {self.path}, which "
                     f"another version made: install that one, or {ELSEWHERE}."

@@ -14,7 +14,7 @@ DATABASE = "gpuadvisor.db"
 PRIVATE = 0o700
 """Mode of a new folder, as the XDG specification has it; scripts' arguments may be secret."""
 PRIVATE_FILE = 0o600
-"""Mode of a new file, but those that the daemon lets a group read (`telemetry.sharing`)."""
+"""Mode of a new file, but those that the daemon lets a group read (`telemetry.files`)."""
 SHARED_FILE = 0o640
 """Mode of those."""
 

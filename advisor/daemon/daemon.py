@@ -300,10 +300,10 @@ def _process_server(folder: Path, chosen: Configuration) -> ProcessServer | None
 
 def share(folder: Path, chosen: Configuration) -> None:
     """Let the group that is chosen read the store; a warning says where that cannot be."""
-    from gpuadvisor.storage.telemetry import sharing
+    from gpuadvisor.storage.telemetry.files import share
 
     try:
-        sharing.share(folder, _group(chosen))
+        share(folder, _group(chosen))
     except StoreError as error:
         LOG.warning("%s", error)
 

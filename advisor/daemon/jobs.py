@@ -19,7 +19,7 @@ from gpuadvisor.storage.sqlite_file import DamagedError
 from gpuadvisor.storage.telemetry.files import set_aside
 from gpuadvisor.storage.telemetry.frames import FrameReader
 from gpuadvisor.storage.telemetry.jobs import FOLDED, JOBS, JobsFile
-from gpuadvisor.storage.telemetry.processes import ProcessReader
+from gpuadvisor.storage.telemetry.listed_processes import ProcessReader
 from gpuadvisor.storage.telemetry.retention import Today
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.locks import peer_of, user_name
 from gpuadvisor.storage.telemetry.files import DAY_S, day_begin
 from gpuadvisor.storage.telemetry.jobs import JobsAnswer, hidden_use, stored_uses
-from gpuadvisor.storage.telemetry.processes import (
+from gpuadvisor.storage.telemetry.listed_processes import (
     SOCKET,
     Answer,
     Question,

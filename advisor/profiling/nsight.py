@@ -19,8 +19,8 @@ from pathlib import Path
 from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.programs import Ended
 from gpuadvisor.collectors.script.child.cuda_range import NAME
-from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunRequest
+from gpuadvisor.collectors.script.run_processes import RunProcesses, reap
 from gpuadvisor.collectors.script.runner import Tail, run_script
 from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.collectors.script.templates import Forked

@@ -15,9 +15,9 @@ from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.collectors.nvml.calls import CALLS, DeviceHandle
 from gpuadvisor.collectors.nvml.enumerate_gpus import enumerate_gpus
 from gpuadvisor.collectors.nvml.gpm import Gpm
+from gpuadvisor.collectors.nvml.gpu_processes import GpuProcesses
 from gpuadvisor.collectors.nvml.library import BackOff, NvmlLibrary
 from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
-from gpuadvisor.collectors.nvml.processes import GpuProcesses
 from gpuadvisor.collectors.nvml.watched_gpu import WatchedGpu
 from gpuadvisor.collectors.nvml.xid import XidWatch
 from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Sample

@@ -20,9 +20,9 @@ from gpuadvisor.collectors.script.child.channel import owner_file
 from gpuadvisor.collectors.script.endings import Ending, conclude
 from gpuadvisor.collectors.script.events import RunRecorder, parse
 from gpuadvisor.collectors.script.lives import read_life
-from gpuadvisor.collectors.script.processes import RunProcesses, reap
 from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.collectors.script.run_processes import RunProcesses, reap
 from gpuadvisor.collectors.script.scratch import View, scratch
 from gpuadvisor.collectors.script.specification import VARIABLE, Shortening, Specification
 from gpuadvisor.collectors.script.templates import (

@@ -27,7 +27,7 @@ from gpuadvisor.storage.telemetry.files import (
     reading,
     times,
 )
-from gpuadvisor.storage.telemetry.processes import ProcessReader
+from gpuadvisor.storage.telemetry.listed_processes import ProcessReader
 from gpuadvisor.storage.telemetry.schema import (
     DAY_NAMES,
     DAY_TABLES,

@@ -2,7 +2,7 @@
 reads.
 
 Another user asks the daemon, over the socket that processes are asked over, too
-(`telemetry.processes`).
+(`telemetry.listed_processes`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from gpuadvisor.domain.jobs import QUANTITIES, Amounts, JobProfile, Loss, Unclaimed, Use
 from gpuadvisor.storage.home import PRIVATE_FILE
 from gpuadvisor.storage.telemetry.files import reading, rows
-from gpuadvisor.storage.telemetry.processes import Question, asked
+from gpuadvisor.storage.telemetry.listed_processes import Question, asked
 from gpuadvisor.storage.telemetry.schema import (
     PROCESS_COLUMNS,
     PROGRAM,

@@ -24,7 +24,7 @@ def writer_process(folder: Path) -> int | None:
     except BlockingIOError:
         return _holder(folder)
     except PermissionError:
-        from gpuadvisor.storage.telemetry.processes import serving
+        from gpuadvisor.storage.telemetry.listed_processes import serving
 
         return serving(folder)
     except OSError:  # no such file, or a file system that cannot lock: then none could write

@@ -22,8 +22,8 @@ from gpuadvisor.storage.telemetry.files import (
     times_of_days,
 )
 from gpuadvisor.storage.telemetry.frames import FrameReader
+from gpuadvisor.storage.telemetry.listed_processes import ProcessReader
 from gpuadvisor.storage.telemetry.moments import moment
-from gpuadvisor.storage.telemetry.processes import ProcessReader
 from gpuadvisor.storage.telemetry.schema import (
     ALL_GPUS,
     DAY_NAMES,

@@ -18,7 +18,7 @@ from gpuadvisor.storage.telemetry.files import (
     device_names,
     reading,
 )
-from gpuadvisor.storage.telemetry.processes import ProcessReader
+from gpuadvisor.storage.telemetry.listed_processes import ProcessReader
 from gpuadvisor.storage.telemetry.schema import (
     INDEX,
     PROCESS_COLUMNS,

@@ -34,7 +34,7 @@ SCRIPT = """
     from gpuadvisor.domain.jobs import Amounts, Use
     from gpuadvisor.domain.telemetry import GpuProcess
     from gpuadvisor.storage.telemetry.jobs import JobsFile
-    from gpuadvisor.storage.telemetry.sharing import share
+    from gpuadvisor.storage.telemetry.files import share
     from gpuadvisor.storage.telemetry.writer import TelemetryWriter
     from tests.telemetry import START_S, frame, sample
 
@@ -240,7 +240,7 @@ ASKED = """
     from gpuadvisor.daemon import process_server
     from gpuadvisor.domain.telemetry import GpuProcess
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
-    from gpuadvisor.storage.telemetry.sharing import share
+    from gpuadvisor.storage.telemetry.files import share
     from gpuadvisor.storage.telemetry.writer import TelemetryWriter
     from tests.telemetry import START_S, frame, sample
 

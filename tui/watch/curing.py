@@ -17,7 +17,7 @@ from gpuadvisor.printable import brief, printable
 from gpuadvisor.tui.watch import acting
 from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.page import Page
-from gpuadvisor.tui.watch.processes import NOT_LISTED_BYTES
+from gpuadvisor.tui.watch.process_list import NOT_LISTED_BYTES
 from gpuadvisor.tui.watch.state import WatchState
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.telemetry import HOST, Gpu
-from gpuadvisor.tui.watch import cells, columns, processes, table
+from gpuadvisor.tui.watch import cells, columns, process_list, table
 from gpuadvisor.tui.watch.cells import SEVERITY_STYLES, Line, Span, Style
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.why import WORKS
@@ -276,7 +276,7 @@ def _processes(state: WatchState, width: int, height: int, chosen: Gpu | None) -
     They are listed every five seconds, and made into lines as often.
     """
     age = int(state.now_s / AGES_S)
-    note = processes.note(state)
+    note = process_list.note(state)
     of = (state.latest.processes, state.gpus, note, width, height, chosen, age)
     return state.kept("processes", of, lambda: _made_processes(state, width, height, chosen, note))
 
@@ -284,7 +284,7 @@ def _processes(state: WatchState, width: int, height: int, chosen: Gpu | None) -
 def _made_processes(
     state: WatchState, width: int, height: int, chosen: Gpu | None, note: str
 ) -> list[Line]:
-    every = processes.listed(state, processes.View(order=processes.ORDERS["g"]))
+    every = process_list.listed(state, process_list.View(order=process_list.ORDERS["g"]))
     first = [row for row in every if chosen is not None and row.process.gpu == chosen.uuid]
     others = [row for row in every if chosen is None or row.process.gpu != chosen.uuid]
     where = f"GPU {state.labels[chosen.uuid]}" if chosen is not None else "all GPUs"
@@ -299,7 +299,7 @@ def _made_processes(
             found.append([("No process is on a GPU.", Style.QUIET)])
         return found
     kept = rows if len(rows) <= room else rows[: max(room - 1, 0)]
-    found += processes.lines(kept, state, width)
+    found += process_list.lines(kept, state, width)
     if len(kept) < len(rows):
         found.append([(f"{len(rows) - len(kept)} more: press 2", Style.QUIET)])
     return found[:height]

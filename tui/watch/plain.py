@@ -13,7 +13,7 @@ from gpuadvisor.domain.accumulators import Reading
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Metric
 from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Event, Frame
 from gpuadvisor.errors import AdvisorError, SilentError
-from gpuadvisor.tui.watch import cells, columns, overview, processes
+from gpuadvisor.tui.watch import cells, columns, overview, process_list
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.table import row, text_of, titles
 
@@ -127,11 +127,11 @@ def table(state: WatchState, width: int) -> Iterator[str]:
     whys = [text_of(line) for line in overview.whys(state, width)]
     if whys:
         yield from ("", *whys)
-    rows = processes.listed(state)
-    said = processes.note(state) if state.latest.processes is not None or state.withheld else ""
+    rows = process_list.listed(state)
+    said = process_list.note(state) if state.latest.processes is not None or state.withheld else ""
     notes = [said] if said else []
     if rows or notes:
-        lined = processes.lines(rows, state, width) if rows else []
+        lined = process_list.lines(rows, state, width) if rows else []
         yield from ("", *notes, *(text_of(line) for line in lined))
     told = state.log.lines(
         state.labels, width, state.now_s, most=SHOWN_EVENTS, is_seen=state.is_seen

@@ -7,11 +7,13 @@ and then that is said.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from statistics import mean
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
-from gpuadvisor.domain.rehearsal import Branch, Life, LoopKind, Touch
+from gpuadvisor.domain.rehearsal import Batch, Branch, Life, LoopKind, Touch
 from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import PARTING
@@ -23,10 +25,9 @@ from gpuadvisor.tuners.rehearsal.lives import (
     ending,
     is_complete,
     is_whole,
+    parts_of,
     training_passes,
 )
-from gpuadvisor.tuners.rehearsal.padding import without_padding
-from gpuadvisor.tuners.rehearsal.resources import look_ahead
 from gpuadvisor.tuners.rehearsal.results import ResultComparison
 from gpuadvisor.tuners.rehearsal.state import StateComparison
 from gpuadvisor.tuners.rehearsal.times import TimeComparison
@@ -203,3 +204,150 @@ def _ends_reading(found: Findings, branch: Branch) -> bool:
     """Say whether a branch may end an inference script's reading, under batches of another size."""
     # A training script stops early where it does not learn any more, with whatever batches.
     return Touch.ROWS in branch.touches and found.is_resized and not found.lives.first.losses
+
+
+# -- what a whole pass needs -----------------------------------------------------------------------
+
+
+def look_ahead(found: Findings) -> None:
+    """Compare the files and the memory that whole passes will need with what there is."""
+    _open_files(found)
+    _copied_memory(found)
+
+
+def _open_files(found: Findings) -> None:
+    """A whole pass may open more files than the process may have."""
+    limit = found.lives.plan.most_open_files
+    if limit is None:
+        return
+    for ours, theirs in zip(found.lives.first.epochs, found.lives.plan.epochs, strict=False):
+        count = len(theirs.batches)
+        whole = theirs.whole_batches or count
+        if count > 1 and theirs.open_files - ours.open_files >= count - 1:
+            needed = theirs.open_files * whole // (count - 1)
+            if needed > limit:
+                each = f"each batch leaves {theirs.open_files / (count - 1):.1f} files open"
+                more = f"a whole pass {needed:,}, more than the {limit:,} that are allowed"
+                found.data_problem(Aspect.END, f"{each}, and {more}")
+
+
+def _copied_memory(found: Findings) -> None:
+    """Workers may copy more of the script's memory than there is.
+
+    A data set that is a large list of Python objects is shared with forked workers at first, and
+    page by page copied by each of them as it is read (github.com/pytorch/pytorch/issues/13246).
+    """
+    plan = found.lives.plan
+    if plan.available_bytes is None:
+        return
+    needed, each = _copied_by(plan)
+    if needed > plan.available_bytes >= _copied_by(found.lives.first)[0]:
+        found.data_problem(
+            Aspect.END,
+            f"the workers copy {each / 2**20:,.1f} MiB of the script's memory a batch, as looking"
+            f" at an object writes to it, and {needed / 2**30:,.1f} GiB in a whole pass:"
+            f" {plan.available_bytes / 2**30:,.1f} GiB are free",
+        )
+
+
+def _copied_by(life: Life) -> tuple[float, float]:
+    """Return how many bytes workers will have copied after a whole pass at most, and in a batch.
+
+    That is what they copied a batch after the first, but no more than all that each shares.
+    """
+    most = (0.0, 0.0)
+    for loader, number in {(each.loader, each.epoch) for each in life.workers}:
+        workers = [w for w in life.workers if (w.loader, w.epoch) == (loader, number)]
+        copied = [w.copied_bytes for w in workers if w.copied_bytes is not None]
+        batches = max((e.whole_batches or 0 for e in life.epochs if e.loader == loader), default=0)
+        if copied:
+            shared = sum(w.shared_bytes or 0 for w in workers)
+            most = max(most, (min(mean(copied) * batches, shared), mean(copied)))
+    return most
+
+
+# -- padding ---------------------------------------------------------------------------------------
+
+MOST_TRIED = 8
+"""Numbers that are tried as padding: the most frequent last ones of samples. Where every text has
+the same last token, and few of a batch are padded, padding comes second."""
+
+Place = tuple[int, int]
+"""A loader, and a part of its batches."""
+Sample = tuple[int, int, int | None]
+"""A sample's fingerprint, that without what repeats at its ends, and the bits of what does."""
+
+
+def without_padding(lives: Lives) -> Lives:
+    """Return lives in which samples have the fingerprint of what remains of them without padding.
+
+    A number counts as padding of a part of the batches if more samples of the plan's life are those
+    of the unchanged script when it is left out at their ends: those differ in nothing else.
+    """
+    first, plan = _samples(lives.first), _samples(lives.plan)
+    ends = {place: _padding(first[place], plan[place]) for place in first.keys() & plan.keys()}
+    known = {place: end for place, end in ends.items() if end is not None}
+    if not known:
+        return lives
+    each = (_stripped(life, known) for life in (lives.first, lives.second, lives.plan))
+    first_life, second_life, plan_life = each
+    return replace(lives, first=first_life, second=second_life, plan=plan_life)
+
+
+def _samples(life: Life) -> dict[Place, list[Sample]]:
+    found: dict[Place, list[Sample]] = {}
+    for epoch in life.epochs:
+        for part in parts_of(epoch):
+            for batch in epoch.batches:
+                found.setdefault((epoch.loader, part), []).extend(_of(batch, part))
+    return found
+
+
+def _of(batch: Batch, part: int) -> list[Sample]:
+    whole = batch.parts[part]
+    unpadded = batch.unpadded[part] if part < len(batch.unpadded) else ()
+    if not unpadded:
+        return [(sample, sample, None) for sample in whole]
+    return [(sample, *rest) for sample, rest in zip(whole, unpadded, strict=True)]
+
+
+def _padding(ours: list[Sample], theirs: list[Sample]) -> int | None:
+    """Return the number that pads samples; None where none makes more of them equal."""
+    best, most = None, _common(ours, theirs, None)
+    if most == len(theirs):
+        return None
+    ends = Counter(end for _, _, end in (*ours, *theirs) if end is not None)
+    for end, _ in ends.most_common(MOST_TRIED):
+        found = _common(ours, theirs, end)
+        if found > most:
+            best, most = end, found
+    return best
+
+
+def _common(ours: list[Sample], theirs: list[Sample], end: int | None) -> int:
+    """Return how many samples are those of the other life, without this number at their ends."""
+    mine, others = (Counter(_without(each, end) for each in side) for side in (ours, theirs))
+    return (mine & others).total()
+
+
+def _without(sample: Sample, end: int | None) -> int:
+    whole, unpadded, repeated = sample
+    return unpadded if end is not None and repeated == end else whole
+
+
+def _stripped(life: Life, ends: dict[Place, int]) -> Life:
+    epochs = []
+    for epoch in life.epochs:
+        known = {part: ends.get((epoch.loader, part)) for part in parts_of(epoch)}
+        batches = tuple(
+            replace(batch, parts=_parts_without(batch, known)) for batch in epoch.batches
+        )
+        epochs.append(replace(epoch, batches=batches))
+    return replace(life, epochs=tuple(epochs))
+
+
+def _parts_without(batch: Batch, ends: dict[int, int | None]) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(_without(sample, ends.get(part)) for sample in _of(batch, part))
+        for part in range(len(batch.parts))
+    )

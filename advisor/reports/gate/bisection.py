@@ -14,7 +14,7 @@ from gpuadvisor.reports.strict_json import strict
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gpuadvisor.domain.bisection import Bisected, Commit, Step
+    from gpuadvisor.domain.gate import Bisected, Commit, Step
 
 VERSION = 1
 """Version of the JSON."""

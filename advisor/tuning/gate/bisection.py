@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuadvisor.collectors.worktrees import Repository, Version
-from gpuadvisor.domain.bisection import Bisected, Commit, Step
-from gpuadvisor.domain.gate import GateResult, GateVerdict
+from gpuadvisor.domain.gate import Bisected, Commit, GateResult, GateVerdict, Step
 from gpuadvisor.errors import InconclusiveError, UsageError
 from gpuadvisor.tuning.gate.comparison import gate
 from gpuadvisor.tuning.gate.options import GateOptions

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuadvisor.collectors import programs
 from gpuadvisor.collectors.interpreter import TargetPython, inspect_python
-from gpuadvisor.collectors.script.processes import RunProcesses, reap
+from gpuadvisor.collectors.script.run_processes import RunProcesses, reap
 from gpuadvisor.collectors.script.runner import Tail
 from gpuadvisor.errors import Interrupted, UsageError
 from gpuadvisor.interruption import to_its_end

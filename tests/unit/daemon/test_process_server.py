@@ -14,8 +14,8 @@ from gpuadvisor.daemon import bounded_server, process_server
 from gpuadvisor.daemon.process_server import CLIENTS, ProcessServer, hides_processes, told
 from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.storage.locks import peer_of
-from gpuadvisor.storage.telemetry import processes
-from gpuadvisor.storage.telemetry.processes import Answer, listed, serving, short_address
+from gpuadvisor.storage.telemetry import listed_processes
+from gpuadvisor.storage.telemetry.listed_processes import Answer, listed, serving, short_address
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.schema import PROGRAM_COLUMNS
 from tests.telemetry import START_S, frame, sample
@@ -124,7 +124,7 @@ def test_systemds_folder_of_the_service_is_used(folder, tmp_path, monkeypatch, a
 
 def test_a_long_answer_comes_in_parts_and_loses_nothing(folder, monkeypatch):
     whole = listed(folder, START_S, START_S + 10)
-    monkeypatch.setattr(processes, "ROWS", MANY // 2)  # less than one listing
+    monkeypatch.setattr(listed_processes, "ROWS", MANY // 2)  # less than one listing
     part = listed(folder, START_S, START_S + 10)
     assert (len(part.rows), part.until_s < START_S + 1) == (MANY, True)
     reader = TelemetryReader(folder)

@@ -13,13 +13,13 @@ from textual.widgets import Input
 
 from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.printable import printable
-from gpuadvisor.tui.watch import acting, curves, processes
+from gpuadvisor.tui.watch import acting, curves, process_list
 from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.curing import CURES, Curing
 from gpuadvisor.tui.watch.curves import Identity
 from gpuadvisor.tui.watch.dialogs import Question, Reading
 from gpuadvisor.tui.watch.lines import Lines, MadeLines
-from gpuadvisor.tui.watch.processes import ORDERS, Row, View
+from gpuadvisor.tui.watch.process_list import ORDERS, Row, View
 
 MOST_ASKED = 10
 """Processes that a question names."""
@@ -130,12 +130,12 @@ class Processes(Curing):
         if not body.size.width:
             return
         if self._view.selected:
-            known = {each.identity for each in processes.listed(state)}
+            known = {each.identity for each in process_list.listed(state)}
             self._view = replace(self._view, selected=self._view.selected & known)
-        self._rows = processes.listed(state, self._view)
+        self._rows = process_list.listed(state, self._view)
         self._follow()
         selected = self._view.selected
-        titles, make = processes.made_lines(self._rows, state, body.size.width, selected)
+        titles, make = process_list.made_lines(self._rows, state, body.size.width, selected)
         self.query_one("#about", Lines).show(self._about())
         self.query_one("#titles", Lines).show([titles])
         if self._rows:
@@ -163,13 +163,13 @@ class Processes(Curing):
         if view.selected:
             parts.append(f"{len(view.selected)} selected (Esc: none)")
         found: list[Line] = [[("  ".join(parts), Style.QUIET)]]
-        note = processes.note(self.watched.state)
+        note = process_list.note(self.watched.state)
         return [*found, [(note, Style.WARNING)]] if note else found
 
     def _nothing(self) -> list[Line]:
         if self._view.search or self._view.gpu:
             return [[("None is like that: Esc shows all.", Style.QUIET)]]
-        if self.watched.state.latest.processes is None or processes.note(self.watched.state):
+        if self.watched.state.latest.processes is None or process_list.note(self.watched.state):
             return []
         return [[("No process is on a GPU.", Style.QUIET)]]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.collectors.nvml.processes import (
+from gpuadvisor.collectors.nvml.gpu_processes import (
     GpuProcesses,
     ProcessFacts,
     cuda_processes,

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuadvisor.collectors.script import processes, templates
+from gpuadvisor.collectors.script import run_processes, templates
 from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
 from gpuadvisor.collectors.script.runner import (
     begin_template,
@@ -297,7 +297,7 @@ def test_nothing_is_left_when_gpuadvisor_is_ended(tmp_path, number):
     driver.send_signal(number)
     assert driver.wait(60) != 0
     driver.stdout.close()
-    wait_for(lambda: not any(map(processes._is_alive, (template, run))))
+    wait_for(lambda: not any(map(run_processes._is_alive, (template, run))))
 
 
 def wait_for(found, seconds=60.0):

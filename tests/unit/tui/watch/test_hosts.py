@@ -17,7 +17,7 @@ from gpuadvisor.daemon.endpoint_client import RemoteError
 from gpuadvisor.daemon.hosts import Host
 from gpuadvisor.daemon.remote import Remote
 from gpuadvisor.domain.telemetry import GpuProcess, State, Unavailable
-from gpuadvisor.tui.watch import hosts, overview, plain_hosts, processes
+from gpuadvisor.tui.watch import hosts, overview, plain_hosts, process_list
 from gpuadvisor.tui.watch.cells import Style
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.table import text_of
@@ -115,9 +115,9 @@ def test_processes_of_a_machine_that_goes_are_not_shown_as_there(machines):
     plain_hosts.once([there])
 
     def shown():
-        rows = processes.listed(there.state)
-        _, line = processes.lines(rows, there.state, 100)
-        return processes.note(there.state), {style for _, style in line}
+        rows = process_list.listed(there.state)
+        _, line = process_list.lines(rows, there.state, 100)
+        return process_list.note(there.state), {style for _, style in line}
 
     said, styles = shown()
     assert said == ""

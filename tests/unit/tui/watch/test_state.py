@@ -11,8 +11,9 @@ from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import SILENT, STARTING, Event, Frame, State, Unavailable
 from gpuadvisor.errors import AdvisorError, SilentError
-from gpuadvisor.tui.watch import details, plain
+from gpuadvisor.tui.watch import plain
 from gpuadvisor.tui.watch.event_log import EventLog
+from gpuadvisor.tui.watch.pages.overview import details
 from gpuadvisor.tui.watch.plain import document
 from gpuadvisor.tui.watch.state import WatchState
 from tests.telemetry import START_S, all_in, frame, h100, sample
@@ -373,7 +374,7 @@ def test_the_plain_table_has_a_line_for_each_gpu_and_the_newest_events(watched):
 def test_the_details_have_each_value_or_why_there_is_none(watched, width):
     denied = Unavailable(State.NO_PERMISSION, START_S, "ask the administrator")
     watched.update(frame(0, sample({"energy_j": denied})))
-    text = ["".join(span for span, _ in line) for line in details.lines(watched, h100(0), width)]
+    text = ["".join(span for span, _ in line) for line in details(watched, h100(0), width)]
     assert max(map(len, text)) <= width
     assert any(line.startswith("no perm: ask") for line in text)
     if width >= 40:

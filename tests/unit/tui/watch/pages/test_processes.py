@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.telemetry import Frame, GpuProcess
-from gpuadvisor.tui.watch import processes
+from gpuadvisor.tui.watch import process_list
 from gpuadvisor.tui.watch.app import Watch
-from gpuadvisor.tui.watch.processes import ORDERS, View, listed, note
+from gpuadvisor.tui.watch.process_list import ORDERS, View, listed, note
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import GIB, START_S, frame, sample
@@ -115,14 +115,14 @@ def test_a_paused_process_is_marked():
     with subprocess.Popen(["sleep", "600"]) as child:
         try:
             state = state_with(of(child.pid, command="sleep 600"))
-            (_, line) = processes.lines(listed(state), state, 120)
+            (_, line) = process_list.lines(listed(state), state, 120)
             assert "paused" not in "".join(text for text, _ in line)
             os.kill(child.pid, signal.SIGSTOP)
             os.waitpid(child.pid, os.WUNTRACED)
-            (_, line) = processes.lines(listed(state), state, 120)
+            (_, line) = process_list.lines(listed(state), state, 120)
             assert "(paused) sleep 600" in "".join(text for text, _ in line)
             state.is_here = False
-            (_, line) = processes.lines(listed(state), state, 120)
+            (_, line) = process_list.lines(listed(state), state, 120)
             assert "paused" not in "".join(text for text, _ in line)
         finally:
             child.kill()
@@ -132,7 +132,7 @@ def test_numbers_of_the_host_are_said_to_be_instead_of_looked_up():
     stranger = GpuProcess("GPU-0", 77, "compute", GIB, None, is_host_pid=True)
     state = state_with(stranger)
     assert "--pid=host" in note(state)
-    (_, line) = processes.lines(listed(state), state, 120)
+    (_, line) = process_list.lines(listed(state), state, 120)
     assert "of the host" in "".join(text for text, _ in line)
 
 
