@@ -71,6 +71,8 @@ class HostIdle:
     after the other."""
     other_times: Intervals
     """Times in which the host did something else: Python, and operators of the CPU."""
+    own_times: Intervals
+    """These, and the same before pages of managed memory moved, which no call launches."""
 
     @property
     def preparing_ns(self) -> int:
@@ -81,7 +83,7 @@ class HostIdle:
         return self.preparing_rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
 
 
-NOTHING = HostIdle(0, none(), 0, np.empty(0, np.int64), 0, none())
+NOTHING = HostIdle(0, none(), 0, np.empty(0, np.int64), 0, none(), none())
 
 
 def host_idle(
@@ -109,13 +111,16 @@ def host_idle(
     batch = _batches(work, rows[gap]) & (other > 0)
     size = work.copies["bytes"][np.maximum(rows[gap][batch] - work.kernels, 0)]
     kernels = np.cumsum(work.is_kernel[rows])[gap[batch]]
+    others = without(Intervals(reached[gap], called), occupied)
+    moved = np.flatnonzero(work.is_migration[rows] & (begin > reached))
     return HostIdle(
         int(at_work.sum() + np.maximum(until - called, 0).sum()),
         without(Intervals(reached[gap][batch], called[batch]), occupied),
         int(size.sum()),
         launched.call[rows[gap][batch]],
         len(np.unique(kernels)),
-        without(Intervals(reached[gap], called), occupied),
+        others,
+        either(others, without(Intervals(reached[moved], begin[moved]), occupied)),
     )
 
 

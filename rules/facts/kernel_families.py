@@ -186,6 +186,9 @@ _PRECISIONS = (
 )
 
 
+_AROUND = re.compile(r"\([^()]*\)::")
+"""The parameters of the function in which a lambda stands, which need not be what the lambda
+computes with: `graupel(std::vector<double>&)::[lambda(unsigned long)]` may count whole numbers."""
 _LENGTH = re.compile(r"\d+")
 _NUMBERED = re.compile(r"[ST][0-9A-Z]*_|L[a-z]n?\d+E")
 """What was named before, by its number, and numbers among the arguments of a template."""
@@ -246,7 +249,8 @@ def kind_of(name: str) -> KernelKind:
         # What a kernel does stands at the begin; for thousands of characters follow types.
         head = name[:_TELLING]
         family = next((one for one, each in _COMPILED if each.search(head)), Family.OTHER)
-    precision = next((word for word, pattern in _PRECISIONS if pattern.search(name)), None)
+    own = _AROUND.sub("::", name)
+    precision = next((word for word, pattern in _PRECISIONS if pattern.search(own)), None)
     if family in (Family.GEMM, Family.CONVOLUTION):
         return KernelKind(family, _on_tensor_cores(name), precision)
     return KernelKind(family, None, precision)

@@ -264,13 +264,13 @@ class Facts:
     def system_calls(self) -> SystemCalls | None:
         """What the thread that launches called of the operating system in that time; None where
         that was not recorded."""
-        times = self.host_idle.other_times
+        times = self.host_idle.own_times
         return system_calls(self.profile, self.host, self.launched, times)
 
     @cached_property
     def cpu_samples(self) -> CpuSamples | None:
         """What the thread that launches executed in that time; None where it was not sampled."""
-        times = self.host_idle.other_times
+        times = self.host_idle.own_times
         return cpu_samples(self.profile, self.host, self.launched, times)
 
     @cached_property

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.domain.profile import SYSTEM_CALLS, Range
+from gpuadvisor.domain.profile import SYSTEM_CALLS, Direction, Range
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import RANGES
@@ -108,6 +108,24 @@ def test_samples_while_the_gpu_works_or_the_thread_launches_do_not_count():
                      function=f"at_{us}", module="app")  # fmt: skip
     found = Facts(made.profile(source="nsys", devices=(H100,))).cpu_samples
     assert [each.function for each in found.functions] == ["at_500"]
+
+
+def test_waiting_between_pages_of_managed_memory_is_the_threads_own_time():
+    made = Made()
+    made.launched("solve", (0, 5), (8, 100))
+    for number in range(1, 40):
+        at = 1_000.0 * number
+        made.copy((at, 20), direction=Direction.MIGRATION, bytes=1 << 16)
+        made.range("pwrite64", (at + 30, 900), Range.SYSTEM, thread=1)
+        made.row("samples", time_ns=round(1000 * (at + 500)), process=1, thread=1,
+                 function="H5Dwrite", module="libhdf5.so")  # fmt: skip
+    made.launched("solve", (40_000, 5), (40_008, 100))
+    recorded = {SYSTEM_CALLS: "recorded"}
+    facts = Facts(made.profile(source="nsys", devices=(H100,), facts=recorded))
+    assert [(name, round(share, 1)) for name, share in facts.system_calls.named] == [
+        ("pwrite64", 0.9)
+    ]
+    assert facts.cpu_samples.samples == 39
 
 
 def test_they_are_no_ranges_that_the_program_marked():
