@@ -79,6 +79,8 @@ class Machine:
     diagnosis = Diagnosis(())
     computed_ms, loaded_ms = COMPUTED_MS, LOADED_MS
     brings = BRINGS
+    workers = WORKERS
+    """The script's own."""
     facts = FACTS
 
     def __init__(self, seed="a"):
@@ -106,7 +108,7 @@ class Machine:
             computed /= self.brings.get(name, 1.0)
         if CACHED in settings or not self.loaded_ms:
             return computed, 0.0
-        supplied = self.loaded_ms / settings.get("dataloader_workers", WORKERS)
+        supplied = self.loaded_ms / settings.get("dataloader_workers", self.workers)
         # Batches come unevenly: where both take as long, each waits for the other now and then.
         step = (computed**6 + supplied**6) ** (1 / 6)
         return step, step - computed

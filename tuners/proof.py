@@ -110,7 +110,7 @@ def prove(
     known: Known | None = None,
     earlier: int = 0,
     settled: Callable[[Speedup], bool] | None = None,
-    shown: Callable[[], bool] = lambda: True,
+    shown: Callable[[Speedup], bool] = lambda found: True,
     least: float = 1.0,
     both: Callable[[Sequence[SideT]], Sequence[Trial] | None] = lambda pair: None,
 ) -> Proof:
@@ -122,10 +122,11 @@ def prove(
     them. The same `seed` gives the same order. `earlier` is the number of proofs of other heads in
     the same study that showed nothing: with each, an interval has to be wider to be right as often.
     It ends when `settled` is true of an interval, that is `is_settled` if not given. `shown` is
-    called once, at the first look that shows more than `least`, a ratio, but does not end it, and
-    ends it by returning False. `both` runs a pair at the same time, in turns, and is asked before
-    each; None where its runs are to follow one another. The two do not compare: where one follows
-    upon the other, earlier pairs count for nothing, and what their looks could use up is gone.
+    called once, with the first interval that shows more than `least`, a ratio, but does not end it,
+    and ends it by returning False. `both` runs a pair at the same time, in turns, and is asked
+    before each; None where its runs are to follow one another. The two do not compare: where one
+    follows upon the other, earlier pairs count for nothing, and what their looks could use up is
+    gone.
     """
     known, settled = known or Known(), settled or (lambda found: is_settled(found, least))
     proving = _Proving(
@@ -140,7 +141,7 @@ def prove_point(
     objective: Objective,
     seed: str = "",
     earlier: int = 0,
-    shown: Callable[[], bool] = lambda: True,
+    shown: Callable[[Speedup], bool] = lambda found: True,
     least: float = 1.0,
     both: Callable[[Sequence[Point]], Sequence[Trial] | None] = lambda pair: None,
 ) -> Proof:
@@ -260,7 +261,7 @@ class _Proving(Generic[SideT]):
     known: Known
     earlier: int
     settled: Callable[[Speedup], bool]
-    shown: Callable[[], bool]
+    shown: Callable[[Speedup], bool]
     least: float
     both: Callable[[Sequence[SideT]], Sequence[Trial] | None]
 
@@ -311,7 +312,7 @@ class _Proving(Generic[SideT]):
                     break
                 if found.ci99_low > self.least and not is_shown:
                     is_shown = True
-                    if not self.shown():
+                    if not self.shown(found):
                         break
                 continue
             failures += 1

@@ -55,8 +55,9 @@ or shown at the first look, and without it nothing may be found that can be prov
 SPARE_LIVES = 1
 """Lives of a rehearsal beyond its usual ones that a screening leaves room for: of the settings that
 leave the data alone, or of the unchanged script with weights changed as much as by rounding."""
-LOADER_SHARE = 1 / 10
-"""Most of a time budget in which a script's loader may be timed alone. That takes as long as one or
+LOADER_SHARE, DECIDING_SHARE = 1 / 10, 1 / 6
+"""Most of a time budget in which a script's loader may be timed alone; the larger one where that
+decides how long a step takes, so that there is little else to look for. It takes as long as one or
 two trials, and spares those of the numbers of workers that do not pay."""
 FINDING_SHARE = 1 / 5
 """Most of a time budget in which a script may be asked for the value of a knob: two minutes of ten
@@ -271,6 +272,11 @@ class Budget:
         room_s = (self.left_s or 0.0) + self._overdraft_s + jitter_s
         return room_s >= self.durations.first_look_s(settings)
 
+    def has_room_for_more(self, settings: Settings) -> bool:
+        """Say whether there is time to try something on top of proven settings, and to prove it."""
+        needed_s = self.expected_s(settings) + self.deciding_s(settings)
+        return self.left_s is None or self.left_s >= needed_s
+
     def has_room_for_harm(self, settings: Settings) -> bool:
         """Say whether a proof of these settings can have its first look, and another one what a
         rehearsal then leaves of them, which it has to find out.
@@ -348,12 +354,16 @@ class Budget:
         later_s = self.durations.first_look_s({}) + self.expected_s({})
         return max(0.0, min(FINDING_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
-    def loader_s(self) -> float:
-        """Return how long a loader may be timed alone now, its start included; 0 if in trials."""
+    def loader_s(self, decides: bool = False) -> float:
+        """Return how long a loader may be timed alone now, its start included; 0 if in trials.
+
+        `decides` where it decides how long a step takes.
+        """
         if self._limit.seconds is None:
             return 0.0
         later_s = self.durations.first_look_s({}) + self.expected_s({})
-        return max(0.0, min(LOADER_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
+        share = DECIDING_SHARE if decides else LOADER_SHARE
+        return max(0.0, min(share * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
     def rehearsal_s(self, settings: Settings, is_proven: bool = False) -> float:
         """Return how long a rehearsal of these settings may take now; 0 where there is no room.

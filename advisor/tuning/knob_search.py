@@ -69,19 +69,20 @@ class KnobSearch:
         self.best = proven or Best({}, 1.0)
         self.budget.stands_on = self.best.settings
         self._standing = self.best.settings or self.screening.start
-        space, last = self._left(), self._last
+        space, last, tried = self._left(), self._last, self._tried()
         names = list(space.by_name)
         if proven is not None:
-            tried = self._tried()
-            space, names = self.chosen.space, [name for name in names if name not in tried]
+            names = [name for name in names if name not in tried | proven.settings.keys()]
+            space = self.chosen.space
         if not self._has_more(space, names):
             return {}
         self._goes_on = False
         if not names or self._affordable(space, names):
             self._enter(names)
         self.evaluator.search_again()
-        if proven is None:
+        if proven is None or not tried:
             self._begin()
+        if proven is None:
             space = self._left()
             names = list(space.by_name)
         search = OrderedSearch(
@@ -92,8 +93,9 @@ class KnobSearch:
         search.brought.update((n, known) for n in start if (known := brought.get(n, alone)))
         self._last = search
         search.run()
-        if proven is not None and last is not None:
-            search.keep(last)
+        if proven is not None:
+            if last is not None:
+                search.keep(last)
             return self.best.settings if self.best is not proven else {}
         # Combinations of what brought nothing come after what had no room, and after the proof
         # that there is no gain, for which a last search has left nothing.
@@ -113,13 +115,13 @@ class KnobSearch:
 
     def _begin(self) -> None:
         """Stand on what the screening found best, if a trial of it pays, too."""
-        self._standing = {}
+        self._standing = self.best.settings
         for start in self.screening.starts():
             for name in self.left_aside:
                 if name in start:
                     start = self.chosen.space.without(start, name)
             start = self._affordable_part(start)
-            if not start:
+            if start.items() <= self.best.settings.items():
                 return
             (trial,) = self.evaluator.measure([start], "search")
             if pays(trial, self.best):

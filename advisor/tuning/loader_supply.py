@@ -8,24 +8,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from gpuadvisor.collectors.script.live import run_supply
 from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.collectors.script.specification import Schedule, Specification
-from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.loader_supply import LoaderSupply, Supplied
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Objective, Trial
+from gpuadvisor.domain.study import Trial
 from gpuadvisor.errors import Interrupted, ScriptError
+from gpuadvisor.tuners.knob_space import LOADER_DECIDES
 from gpuadvisor.tuners.knobs._script import WORKERS
 from gpuadvisor.tuners.loader_supply import batches_a_step, time_supply
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Progress, Silent
+from gpuadvisor.tuning.value_finding import InOneScript
 
 LEAST_WAITING = 0.1
 """Share of the time spent waiting for batches from which the loader is timed alone: that takes as
@@ -39,17 +38,8 @@ MOST_S = 60.0
 """Most that it takes: six numbers of workers, of which each batch takes seconds."""
 
 
-@dataclass(frozen=True)
-class SupplyTimer:
+class SupplyTimer(InOneScript):
     """Times the loader of one study's script, on its first device."""
-
-    options: TuneOptions
-    device: Device
-    baseline: Measurement
-    cores: tuple[int, ...] = ()
-    """CPU cores to keep to; empty for all."""
-    cancelled: Callable[[], bool] = lambda: False
-    progress: Progress = field(default_factory=Silent)
 
     def supply(
         self, space: Space, budget: Budget, enter: Callable[[str, str], None]
@@ -61,7 +51,8 @@ class SupplyTimer:
         """
         if WORKERS not in space or self.baseline.data_wait_share < LEAST_WAITING:
             return None
-        allowed_s = min(MOST_S, budget.loader_s())
+        decides = self.baseline.data_wait_share >= LOADER_DECIDES
+        allowed_s = min(MOST_S, budget.loader_s(decides))
         why = self.unable(allowed_s)
         if why is None:
             enter("loader", "how fast it supplies batches with more and more workers")
@@ -74,10 +65,8 @@ class SupplyTimer:
 
     def unable(self, allowed_s: float) -> str | None:
         """Return why the loader cannot be timed alone in so many seconds, as a clause, or None."""
-        if self.options.objective is not Objective.THROUGHPUT:
-            return f"the objective is {self.options.objective}"
-        if self.options.budget.seconds is None:
-            return "the budget is in trials"
+        if (why := self.not_for_time()) is not None:
+            return why
         if self.baseline.facts.loaders[0].iterable:
             return "it streams an IterableDataset, which more workers would repeat"
         needed_s = self.baseline.startup_s + LEAST_S
@@ -108,15 +97,12 @@ class SupplyTimer:
             raise ScriptError(f"it took longer than {allowed_s:.0f} s") from None
 
     def _request(self, end_s: float) -> RunRequest:
-        options = self.options
         never = Schedule(warmup_s=MOST_S, min_steps=1 << 30)
+        limits = Limits(startup_s=MOST_S, total_s=MOST_S)
         # Its writing stays in a private view, as it begins an epoch that will never be.
-        return RunRequest(
-            options.command,
-            Specification(seed=options.seed, cores=self.cores, schedule=never),
-            self.device,
-            Limits(startup_s=MOST_S, total_s=MOST_S),
-            scratch=options.scratch or unavailable() is None,
+        return replace(
+            self.request(Specification(schedule=never), limits),
+            scratch=self.options.scratch or unavailable() is None,
             cancelled=lambda: self.cancelled() or time.monotonic() > end_s + LEAST_S,
         )
 

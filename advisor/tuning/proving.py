@@ -51,6 +51,8 @@ class Prover:
     """Takes a knob out of settings, with those that need it."""
     rehearsed: Rehearsed = field(default_factory=lambda: Rehearsed({}, None))
     """What is left of the settings that were proven last, and all that was ever taken out."""
+    leaves_it: Callable[[Settings], bool] = lambda settings: False
+    """Says of settings whose gain is shown whether to leave it at that: there is more to try."""
     _fruitless: int = 0
     """Proofs that showed no gain: after each, the next has to be surer."""
     _shown: Settings = field(default_factory=dict)
@@ -85,7 +87,7 @@ class Prover:
             self.options.objective,
             str(self.options.seed),
             self._fruitless,
-            lambda: self._goes_on(settings),
+            lambda found: self._goes_on(settings, found),
             self._least,
             lambda pair: self.evaluator.measure_both(pair, settings),
         )
@@ -99,8 +101,8 @@ class Prover:
                 f"{format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         result = proven(self.undecided(), settings, contributions, proof)
-        if self._is_better(result.speedup) and self.rehearsed.rehearsal is None:
-            self._shown = settings
+        if proof.speedup and self._is_better(proof.speedup) and self.rehearsed.rehearsal is None:
+            self._note_shown(settings, proof.speedup)
             self._rehearse(settings)
         if self.rehearsed.settings != settings:
             return self._prove_rest(contributions)
@@ -158,14 +160,25 @@ class Prover:
             and self._allowed_s(settings) > 0
         )
 
-    def _goes_on(self, settings: Settings) -> bool:
+    def _note_shown(self, settings: Settings, found: Speedup) -> None:
+        """Remember that a proof has shown a gain, and tell of it before its rehearsal."""
+        if self._shown != settings:
+            ends = f"99 % interval {found.ci99_low:.2f}-{found.ci99_high:.2f}"
+            self.progress.on_message(
+                f"proven so far: {found.ratio:.2f}x faster ({ends}, {found.pairs} pairs) with "
+                f"{format_settings(settings)}"
+            )
+        self._shown = settings
+
+    def _goes_on(self, settings: Settings, found: Speedup) -> bool:
         """Rehearse what a proof has shown to be faster, and say whether the proof goes on to know
         better how much.
         """
-        self._shown = settings
+        self._note_shown(settings, found)
         if self.rehearsed.rehearsal is not None or not self._allowed_s(settings):
-            return True
+            return not self.leaves_it(settings)
         goes_on = self._rehearse(settings) and self.evaluator.affordable([{}, settings])
+        goes_on = goes_on and not self.leaves_it(settings)
         if goes_on:
             self.enter("proof", "more pairs, to know better how much is gained")
         return goes_on

@@ -16,8 +16,8 @@ from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.loader_supply import LoaderSupply
+from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
-from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners import batch_growth
 from gpuadvisor.tuners.base import Knob
@@ -35,7 +35,7 @@ from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.arguments import applied
 from gpuadvisor.tuning.budget import Budget, schedule_for
 from gpuadvisor.tuning.durations import COMPILED_ANEW
-from gpuadvisor.tuning.loader_supply import SupplyTimer, narrowed
+from gpuadvisor.tuning.loader_supply import narrowed
 from gpuadvisor.tuning.trial_runner import limits_for
 from gpuadvisor.tuning.turning import is_live
 from gpuadvisor.tuning.value_finding import InOneScript
@@ -65,13 +65,16 @@ class Screener(InOneScript):
     def screening(
         self,
         space: Space,
+        supply: LoaderSupply | None,
         budget: Budget,
         enter: Callable[[str, str], None],
         note: Callable[[str], None],
+        best: Measurement | None = None,
     ) -> Screening:
         """Return what a study's search begins with; nothing where there is no room to screen.
 
-        Where the script waits for its loader, that is timed alone first. As waiting would hide what
+        `supply` is what the script's loader supplies alone, `best` a run of what is proven already:
+        what could not make that any faster is not screened. As waiting would hide what
         the knobs bring, they are screened on the batch that the script has already: what they are
         worth is their worth for the computing then, and the workers are those that it needs with
         the best of them. Where a batch cannot be given again, they are screened beside the workers
@@ -79,9 +82,8 @@ class Screener(InOneScript):
         `enter` begins a phase, of which it gets the name and a few words, `note` keeps a sentence
         for the study's result. Raises Interrupted where the study was cancelled.
         """
-        supply = self._supply_timer.supply(space, budget, enter)
         begins = Screening(narrowed(space, supply), supply=supply)
-        live, allowed_s = self.live_part(space), budget.screening_s()
+        live, allowed_s = self.live_part(space, best), budget.screening_s()
         if not live.parameters and not self._factors(begins.space):
             return begins
         why = self.unable(live, allowed_s, budget.expected_s({}))
@@ -147,15 +149,14 @@ class Screener(InOneScript):
         rest = (p for p in live.parameters if not self.knobs[p.name].concerns_loading)
         return replace(live, parameters=tuple(rest))
 
-    @property
-    def _supply_timer(self) -> SupplyTimer:
-        return SupplyTimer(
-            self.options, self.device, self.baseline, self.cores, self.cancelled, self.progress
-        )
-
-    def live_part(self, space: Space) -> Space:
-        """Return the knobs that can be turned in a running script, in their order."""
-        live = [each for each in space.parameters if is_live(self.knobs[each.name])]
+    def live_part(self, space: Space, best: Measurement | None = None) -> Space:
+        """Return the knobs that can be turned in a running script, in their order, without those
+        that could not make the `best` run so far any faster, if there is one."""
+        live = [
+            each
+            for each in space.parameters
+            if is_live(self.knobs[each.name]) and (best is None or each.pointless(best) is None)
+        ]
         return replace(space, parameters=tuple(live))
 
     def unable(self, space: Space, allowed_s: float, start_s: float) -> str | None:
@@ -163,10 +164,8 @@ class Screener(InOneScript):
 
         `start_s` is how long a fresh process takes.
         """
-        if self.options.objective is not Objective.THROUGHPUT:
-            return f"the objective is {self.options.objective}"
-        if self.options.budget.seconds is None:
-            return "the budget is in trials"
+        if (why := self.not_for_time()) is not None:
+            return why
         cheap = [p for p in space.parameters if not self._is_costly(p.name)] or space.parameters
         values = min(FEW_VALUES, sum(len(parameter.values) for parameter in cheap))
         needed_s = start_s + least_s(values, self.baseline.mean_step_ms)
@@ -250,21 +249,15 @@ class Screener(InOneScript):
         total_s = limits.startup_s + allowed_s
         applications, environment = applied(throughout, self.knobs)
         may_fork = all(self.knobs[name].forkable for name in throughout)
-        return RunRequest(
-            options.command,
-            Specification(
-                applications,
-                seed=options.seed,
-                cores=self.cores,
-                samples_per_step=options.samples_per_step,
-                schedule=schedule_for(options.budget),
-            ),
-            self.device,
-            Limits(limits.startup_s, limits.idle_s, total_s),
-            environment,
-            scratch=options.scratch,
+        specification = Specification(
+            applications,
+            samples_per_step=options.samples_per_step,
+            schedule=schedule_for(options.budget),
+        )
+        return replace(
+            self.request(specification, Limits(limits.startup_s, limits.idle_s, total_s)),
+            environment=environment,
             template=self.template if may_fork else None,
-            cancelled=self.cancelled,
         )
 
     def _first_s(self, name: str) -> float:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
+from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.study import Expectation, StudyResult, TrialState
-from gpuadvisor.errors import AdvisorError, Interrupted, ScriptError
-from gpuadvisor.rules.engine import diagnose
-from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.domain.study import StudyResult, TrialState
+from gpuadvisor.errors import AdvisorError, Interrupted
 from gpuadvisor.storage.database import Store
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.knob_space import HOST_DECIDES, Selection, select_knobs
+from gpuadvisor.tuners.knob_space import (
+    HOST_DECIDES,
+    LOADER_DECIDES,
+    KnobSpace,
+    Selection,
+    select_knobs,
+)
 from gpuadvisor.tuners.proof import is_faster, is_no_gain
 from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.space import Space
@@ -32,10 +34,16 @@ from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_ba
 from gpuadvisor.tuning.budget import Budget, Reserve, schedule_for
 from gpuadvisor.tuning.cold_start import cold_start, compiles
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.expectations import (
+    Expectations,
+    ProfileBaseline,
+    with_measured,
+)
 from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.leftovers import left_since, look
+from gpuadvisor.tuning.loader_supply import SupplyTimer
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.preparation import (
     check_objective,
@@ -49,17 +57,10 @@ from gpuadvisor.tuning.preparation import (
 )
 from gpuadvisor.tuning.proving import Prover, format_settings
 from gpuadvisor.tuning.recorder import StudyRecorder, recorded
-from gpuadvisor.tuning.results import (
-    combined,
-    deserves_plan,
-    expected,
-    format_expectation,
-    keep_plan,
-    with_measured,
-)
+from gpuadvisor.tuning.results import deserves_plan, keep_plan
 from gpuadvisor.tuning.screening import Screener
-from gpuadvisor.tuning.trial_runner import Progress, Recording
-from gpuadvisor.tuning.value_finding import ValueFinder
+from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.value_finding import InOneScript, ValueFinder
 from gpuadvisor.tuning.verdicts import (
     budgets_for,
     candidate,
@@ -69,20 +70,15 @@ from gpuadvisor.tuning.verdicts import (
     verdict_of,
 )
 
-ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...], Path | None], Diagnosis]
-"""Diagnoses the unchanged script on a GPU and these CPU cores, none for all, from a trace of its
-steps, or by a run that records them where there is none. ScriptError where it cannot be
-profiled."""
-
-TRACE = "trace.json"
-"""Name of the trace of the unchanged script's steps."""
+InOneScriptT = TypeVar("InOneScriptT", bound=InOneScript)
 
 MOST_IMPROVEMENTS = 2
 """Proofs on top of a proven gain. With the error that the comparison of each with what is proven
 has, a quarter of a half of 1 in 100, and that of all proofs, a study claims something false in 0.92
 of 100 cases at most."""
-SHOWN_SEVERITIES = (str(Severity.WARNING), str(Severity.CRITICAL))
-"""Severities of the findings that are shown before the search; the others stand in the report."""
+CLEAR = 2.0
+"""Ratio that a number of workers has to promise at least to be proven before all else: its proof
+takes minutes, which smaller gains share with what is found besides. [own]"""
 
 
 def tune(
@@ -146,8 +142,11 @@ class _Study:
         self._enough_s: float | None = None
         """Budget that would have room for what was left out."""
         self._no_room = "the budget had no room for it"
-        self._expectations: tuple[Expectation, ...] = ()
+        self._chosen = KnobSpace(Space(), {})
+        self._supply: LoaderSupply | None = None
         self._search: KnobSearch | None = None
+        self._first_proven: StudyResult | None = None
+        """What the loader's workers were proven to bring by themselves, before all else."""
         self._proven: StudyResult | None = None
         """What is proven so far; it is kept, whatever happens to what is tried on top of it."""
         self._prover = Prover(
@@ -173,17 +172,19 @@ class _Study:
         self._forker = Forker(self._evaluator.runner, self.options)
         with self._forker, run_folder() as folder:
             try:
-                baselines = self._measure_baselines(folder / TRACE)
-                self._diagnose(folder / TRACE)
+                baselines = self._measure_baselines(folder)
+                self._choose()
+                result = self._prove_workers()
                 side = self._evaluator.side({}, self.devices[0])
                 self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
-                self._prepare_search(store)
-                assert self._search is not None
-                result = self._decide(self._search)
+                self._search = search = self._prepared_search(store, result)
+                if result is None or not is_faster(result.speedup):
+                    search.leave_aside(self._dropped)
+                    result = self._decide(search)
                 if is_faster(result.speedup):
-                    result = self._improve(self._search, result)
+                    result = self._improve(search, result)
                     self._start_cold(result)
-                self._note_left_out(self._search.wanting())
+                self._note_left_out(search.wanting())
             except Interrupted as interruption:
                 result = self._interrupted(str(interruption))
         result = self._concluded(result)
@@ -205,88 +206,100 @@ class _Study:
         self._budget.phase = phase
         self.progress.on_phase(phase, detail)
 
-    def _measure_baselines(self, trace: Path) -> Baselines:
+    def _measure_baselines(self, folder: Path) -> Baselines:
         self._enter("baseline", "the unchanged script, and how much two runs of it differ")
         for warning in filter(None, map(gpu_contention, self.devices)):
             self._note(warning)
-        baselines = measure_baselines(
-            self._evaluator, self.options, recording=partial(self._recording, trace)
+        options, device = self.options, self.devices[0]
+        self._expected = Expectations(
+            options.command,
+            device,
+            self._evaluator.share_of_cores(device),
+            self.profile_baseline,
+            self._budget,
+            self._enter,
+            self._note,
+            folder,
         )
+        baselines = measure_baselines(self._evaluator, options, recording=self._expected.recording)
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)
         for sentence in baseline_warnings(baselines, self.devices):
             self._note(sentence)
+        self._expected.diagnose(self._baseline)
         return baselines
 
-    def _recording(self, trace: Path, first: Measurement) -> Recording | None:
-        """Return what to record of the unchanged script's steps; None for nothing."""
-        steps = self._budget.traced_steps(first.mean_step_ms)
-        return Recording(trace, steps) if steps and self._can_profile(first) else None
-
-    def _can_profile(self, baseline: Measurement) -> bool:
-        on_gpu = self.devices[0].is_gpu and baseline.facts.device == "cuda"
-        return self.profile_baseline is not None and on_gpu
-
-    def _diagnose(self, trace: Path) -> None:
-        """Find out where the unchanged script's time goes, and say what that promises."""
-        timed = expected(diagnose(Evidence(measured=self._baseline)))
-        self._diagnosis = self._diagnosed(trace if trace.is_file() else None)
-        self._expectations = combined(expected(self._diagnosis), timed)
-        for expectation in self._expectations:
-            if expectation.severity in SHOWN_SEVERITIES:
-                self._note(format_expectation(expectation))
-
-    def _diagnosed(self, trace: Path | None) -> Diagnosis:
-        baseline, device = self._baseline, self.devices[0]
-        if self.profile_baseline is not None and self._can_profile(baseline):
-            if trace is not None or self._budget.has_room_for_profile():
-                self._enter("profile", "where the unchanged script's time goes")
-                command, cores = self.options.command, self._evaluator.share_of_cores(device)
-                try:
-                    return self.profile_baseline(command, baseline, device, cores, trace)
-                except ScriptError as error:
-                    self._note(f"the search goes on without a profile: {error}")
-            else:
-                self._note("the budget left no room for a profile: a larger one may find more")
-        return diagnose(Evidence(measured=baseline))
-
-    @property
-    def _gpu_share(self) -> float | None:
-        """Share of the unchanged script's steps, without waiting for loaders, in which the GPU
-        works; None where that is not known."""
-        baseline, busy_ms = self._baseline, self._diagnosis.busy_ms
-        rest_ms = baseline.mean_step_ms * (1 - baseline.data_wait_share)
-        return min(1.0, busy_ms / rest_ms) if busy_ms is not None and rest_ms else None
-
-    def _prepare_search(self, store: Store) -> None:
-        """Choose the knobs, those that the findings point to first."""
-        baseline = self._baseline
-        first = [name for each in self._expectations for name in each.knobs]
+    def _choose(self) -> None:
+        """Choose the knobs, those that the findings point to first, and time the loader alone."""
+        baseline, expected = self._baseline, self._expected
+        first = [name for each in expected.found for name in each.knobs]
         options, device = self.options, self.devices[0]
         # Arguments that the user named are wanted, whatever else --only says.
         asked = {n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)}
         only = options.only | asked if options.only else options.only
         selection = Selection(options.level, options.objective, only, options.without)
-        share = self._gpu_share
+        share = expected.gpu_share
+        self._chosen = select_knobs(self.knobs, selection, device, baseline.facts, first, share)
+        timer = self._one_script(SupplyTimer)
+        self._supply = timer.supply(self._chosen.space, self._budget, self._enter)
+        expected.narrow(self._supply, baseline)
+        expected.tell()
         if share is not None and share < HOST_DECIDES:
             self.progress.on_message(
                 f"the GPU works for {share:.0%} of a step's own time: what only saves it time comes"
                 " last"
             )
-        chosen = select_knobs(self.knobs, selection, device, baseline.facts, first, share)
-        cores = self._evaluator.share_of_cores(device)
-        finder = ValueFinder(
-            options, device, self.knobs, baseline, cores, self.cancelled, self.progress
+
+    def _one_script(self, kind: type[InOneScriptT]) -> InOneScriptT:
+        """Return what asks one running script something."""
+        cores = self._evaluator.share_of_cores(self.devices[0])
+        return kind(
+            self.options,
+            self.devices[0],
+            self.knobs,
+            self._baseline,
+            cores,
+            self.cancelled,
+            self.progress,
         )
-        chosen = finder.found(chosen, self._evaluator.trials, self._budget, self._enter, self._note)
-        template = self._evaluator.runner.template
-        screener = Screener(
-            options, device, self.knobs, baseline, cores, self.cancelled, self.progress, template
+
+    def _prove_workers(self) -> StudyResult | None:
+        """Prove what the loader alone promises before all else, where that is much.
+
+        A script that waits for its loader most of the time is not made faster by anything else, and
+        what the proof needs is known then. None where it is not proven first.
+        """
+        baseline, promised = self._baseline, self._expected.promised_ms
+        waits = baseline.data_wait_share >= LOADER_DECIDES
+        if promised is None or self._supply is None or not waits or self.options.resume:
+            return None
+        settings = self._supply.settings
+        much = baseline.mean_step_ms >= CLEAR * promised[1]
+        if not much or not self._budget.has_room_for_proof(settings):
+            return None
+        self._prover.leaves_it = self._budget.has_room_for_more
+        result = self._prover.prove(settings)
+        self._prover.leaves_it = lambda settings: False
+        if is_faster(result.speedup):
+            self._proven = self._first_proven = result
+        return result
+
+    def _prepared_search(self, store: Store, proven: StudyResult | None) -> KnobSearch:
+        """Find values that only the running script shows, and screen what can be turned in it."""
+        finder = self._one_script(ValueFinder)
+        chosen = finder.found(
+            self._chosen, self._evaluator.trials, self._budget, self._enter, self._note
         )
-        self._search = KnobSearch(
+        self._chosen = chosen
+        best = proven.best if proven is not None and is_faster(proven.speedup) else None
+        screener = replace(self._one_script(Screener), template=self._evaluator.runner.template)
+        screening = screener.screening(
+            chosen.space, self._supply, self._budget, self._enter, self._note, best
+        )
+        return KnobSearch(
             chosen,
-            screener.screening(chosen.space, self._budget, self._enter, self._note),
-            baseline,
+            screening,
+            self._baseline,
             self._evaluator,
             self._budget,
             store,
@@ -337,6 +350,8 @@ class _Study:
             if best is None or not search.find(Best(best.settings, best.gain or 1.0, best)):
                 break
             settings, contributions = self._ablate(search)
+            if settings == proven.settings:  # what looked better on top of it was taken out again
+                break
             proven = self._prover.improve(proven, settings, contributions)
             search.leave_aside(name for name in settings if name not in proven.settings)
         return proven
@@ -388,7 +403,7 @@ class _Study:
 
     @property
     def _space(self) -> Space:
-        return self._search.chosen.space if self._search else Space()
+        return self._chosen.space
 
     @property
     def _dropped(self) -> list[str]:
@@ -420,7 +435,7 @@ class _Study:
         return replace(
             self.recorder.undecided(self._baseline, self._evaluator.trials),
             dropped=self._prover.rehearsed.dropped,
-            expectations=self._expectations,
+            expectations=self._expected.found,
         )
 
     def _concluded(self, result: StudyResult) -> StudyResult:
@@ -437,14 +452,16 @@ class _Study:
             no_effect={name: why for name, why in useless.items() if name not in untried},
             untried=untried,
             screened=self._search.screening.result.values if self._search else (),
-            supply=self._search.screening.supply if self._search else None,
+            supply=self._search.screening.supply if self._search else self._supply,
             wall_s=time.monotonic() - self._began_s,
         )
         result = replace(
             result,
             screened=in_hindsight(result),
             verdict=verdict_of(result),
-            expectations=tuple(with_measured(each, result) for each in self._expectations),
+            expectations=tuple(
+                with_measured(each, result, self._first_proven) for each in self._expected.found
+            ),
         )
         needed_s = time_needed(result, self._space, self._budget, self._enough_s)
         result = replace(result, needed_s=needed_s)

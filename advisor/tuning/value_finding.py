@@ -6,16 +6,16 @@ What it shows is a value as any other: screened, tried, rehearsed and proven in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuadvisor.collectors.script.inquiry import ScriptWitness, patient
-from gpuadvisor.collectors.script.request import RunRequest
+from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.inquiry import Ended, Found
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Trial
+from gpuadvisor.domain.study import Objective, Trial
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import KnobSpace, knob_parameter
@@ -40,6 +40,27 @@ class InOneScript:
     """CPU cores to keep to; empty for all."""
     cancelled: Callable[[], bool] = lambda: False
     progress: Progress = field(default_factory=Silent)
+
+    def not_for_time(self) -> str | None:
+        """Return why nothing is timed in one running script, as a clause, or None."""
+        if self.options.objective is not Objective.THROUGHPUT:
+            return f"the objective is {self.options.objective}"
+        if self.options.budget.seconds is None:
+            return "the budget is in trials"
+        return None
+
+    def request(self, specification: Specification, limits: Limits) -> RunRequest:
+        """Return the request of a run of the unchanged script, whose seed and cores are those of
+        the study's other runs."""
+        options = self.options
+        return RunRequest(
+            options.command,
+            replace(specification, seed=options.seed, cores=self.cores),
+            self.device,
+            limits,
+            scratch=options.scratch,
+            cancelled=self.cancelled,
+        )
 
 
 class ValueFinder(InOneScript):
@@ -95,19 +116,9 @@ class ValueFinder(InOneScript):
     def _request(self, name: str, seconds: float) -> RunRequest:
         options = self.options
         limits = limits_for({}, self.knobs, self.baseline, options.timeout_s)
-        return RunRequest(
-            options.command,
-            Specification(
-                seed=options.seed,
-                cores=self.cores,
-                samples_per_step=options.samples_per_step,
-                schedule=Schedule(),
-            ),
-            self.device,
-            patient(limits, seconds),
-            scratch=options.scratch,
-            cancelled=self.cancelled,
-        )
+        schedule = Schedule()
+        specification = Specification(samples_per_step=options.samples_per_step, schedule=schedule)
+        return self.request(specification, patient(limits, seconds))
 
 
 def _known_value(name: str, trials: Sequence[Trial]) -> Value | None:

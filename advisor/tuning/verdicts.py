@@ -159,7 +159,7 @@ def not_tried(
 def _tried(trials: Sequence[Trial]) -> dict[str, list[Value]]:
     tried: dict[str, list[Value]] = {}
     for trial in trials:
-        if trial.phase == "search":
+        if trial.phase in ("search", "proof"):
             for name, value in trial.settings.items():
                 if value not in tried.setdefault(name, []):
                     tried[name].append(value)

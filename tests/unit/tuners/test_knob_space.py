@@ -3,10 +3,11 @@
 import pytest
 
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Level, ScriptFacts
+from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
+from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.knob_space import Selection, knob_parameter, select_knobs
-from tests.simulation import Switch
+from tests.simulation import Switch, measurement
 
 CPU = Device("cpu", 0, "cpu")
 FACTS = ScriptFacts()
@@ -126,3 +127,42 @@ def test_what_cannot_work_is_not_asked_for():
 
     chosen = select_knobs({"shown": Unable("shown", ())}, Selection(), CPU, FACTS)
     assert (chosen.unfound, chosen.unavailable) == ((), {"shown": "there is no Triton here"})
+
+
+class OnGpu(Switch):
+    saves_gpu_time_only = True
+
+
+def on_gpu(waiting=0.0, workers=2):
+    loaders = (LoaderFacts(8, workers, False, False, 2),)
+    facts = ScriptFacts(device="cuda", loaders=loaders)
+    windows = (StepWindow(10, 1.0, data_wait_s=waiting),)
+    return measurement([100.0], windows=windows, facts=facts)
+
+
+@pytest.mark.parametrize(("share", "order"), [
+    (None, ["tf32", "fused"]), (0.9, ["tf32", "fused"]), (0.12, ["fused", "tf32"]),
+])  # fmt: skip
+def test_where_the_host_decides_what_only_saves_gpu_time_comes_last(share, order):
+    knobs = {"tf32": OnGpu("tf32"), "fused": Switch("fused")}
+    chosen = select_knobs(knobs, Selection(), CPU, FACTS, ["tf32"], share)
+    assert names(chosen) == order
+    assert [each.unlikely for each in chosen.space.parameters] == [False, order[0] == "fused"]
+
+
+@pytest.mark.parametrize(("waiting", "workers", "is_pointless"), [
+    (0.8, 2, True), (0.3, 2, False), (0.8, 0, False),
+])  # fmt: skip
+def test_computing_faster_is_pointless_while_workers_decide(waiting, workers, is_pointless):
+    chosen = select_knobs({"tf32": Switch("tf32")}, Selection(), CPU, FACTS)
+    why = chosen.space["tf32"].pointless(on_gpu(waiting, workers))
+    assert (why is not None) == is_pointless
+    if why:
+        assert why == "the script waits for its workers in 80% of the time, however it computes"
+
+
+def test_it_is_not_for_energy():
+    selection = Selection(objective=Objective.ENERGY)
+    chosen = select_knobs({"tf32": OnGpu("tf32")}, selection, CPU, FACTS, (), 0.1)
+    assert not chosen.space["tf32"].unlikely
+    assert chosen.space["tf32"].pointless(on_gpu(0.9)) is None

@@ -81,7 +81,7 @@ def test_what_follows_a_gain_comes_when_it_is_first_shown(goes_on):
     )
     at = []
 
-    def shown():
+    def shown(found):
         at.append(sum(trial.phase == "proof" for trial in evaluator.trials))
         return goes_on
 
@@ -97,7 +97,7 @@ def test_what_is_no_better_than_a_known_plan_is_settled():
     evaluator = SimulatedEvaluator(multiplied({"knob": 1.5}), noise=noise, baselines=3)
     at = []
     proof = prove_point(
-        evaluator, TUNED, Objective.THROUGHPUT, shown=lambda: at.append(1), least=1.6
+        evaluator, TUNED, Objective.THROUGHPUT, shown=lambda found: at.append(1), least=1.6
     )
     assert is_faster(proof.speedup) and not at
     assert proof.speedup.pairs <= 6

@@ -119,6 +119,48 @@ def test_the_costly_form_of_what_does_not_pay_is_spared():
     assert not any("max_autotune" in block.settings for block in script.blocks)
 
 
+def unlikely(space, *names):
+    return Space(tuple(replace(each, unlikely=each.name in names) for each in space.parameters))
+
+
+def test_where_the_host_decides_what_compiles_comes_first_and_what_is_unlikely_last():
+    """400 tiny layers on an H200: TF32 undecided twice, and no time for what launches less."""
+    gains = {"bf16": 0.53, "fused": 1.05, "graphs": 3.0, "compile": 1.24}
+    knobs = [Switch("tf32"), Switch("bf16"), Switch("fused")]
+    knobs += [Switch("graphs", excludes={"compile"}), Switch("compile", excludes={"graphs"})]
+    script = LiveScript(multiplied(gains, 26.0), quiet(1, 0.1), start_s=1.0, limit_s=60.0)
+    slow = ({"graphs"}, {"compile"})
+    script.compile_s = lambda settings: 36.0 if settings.keys() in slow else 0.0
+    costly = {"graphs": 40.0, "compile": 40.0}
+    space = unlikely(space_of(knobs), "tf32", "bf16")
+    found = screened(script, space, costly=costly, more_s=40.0, harmless={"fused"})
+    assert found.settings["graphs"] is True
+    timed = [each.knob for each in found.values if each.ratio]
+    assert "fused" in timed and not {"tf32", "bf16", "compile"} & set(timed)
+
+
+def test_no_value_is_compared_again_before_each_was_once():
+    """What took the time of the others had been undecided."""
+    script = LiveScript(multiplied({"b": 1.3}, 26.0), quiet(3, 0.2), start_s=1.0, limit_s=24.0)
+    told = []
+    screened(script, space_of(map(Switch, "ab")), told=lambda each: told.append(each.knob))
+    assert set(told[:2]) == {"a", "b"}
+
+
+def test_beside_what_is_harmless_nothing_compiles_anew():
+    model = multiplied({"compile": 2.0, "fused": 1.1})
+    script = LiveScript(model, quiet(), limit_s=75.0)
+    script.compile_s = lambda settings: 30.0 if settings == {"compile": True} else 0.0
+    told = []
+    found = screened(
+        script, unlikely(space_of(map(Switch, ("fused", "compile", "x"))), "x"),
+        costly={"compile": 20.0}, harmless={"fused"}, compiled=lambda s, t: told.append((s, t)),
+    )  # fmt: skip
+    assert dict(found.settings) == {"compile": True, "fused": True}
+    ((settings, seconds),) = told
+    assert settings == {"compile": True} and seconds > 30
+
+
 def test_what_finds_nothing_to_change_is_not_timed():
     script = LiveScript(multiplied({"a": 1.1}), quiet(), compiles, idle=frozenset("b"))
     script.idle |= {"compile"}

@@ -188,6 +188,19 @@ class TestTime:
         clock[0] = 3 * 18
         assert not made.has_room_for_profile()
 
+    @pytest.mark.parametrize(("budget", "step_ms", "steps"), [
+        ("5m", 26.0, 5), ("5m", 900.0, 2), ("5m", 5000.0, 0), ("1m", 1.0, 0), ("30 trials", 9e3, 5),
+    ])  # fmt: skip
+    def test_a_trace_at_the_end_of_a_run_costs_little(self, budget, step_ms, steps):
+        assert budget_of(budget, "baseline").traced_steps(step_ms) == steps
+
+    def test_what_a_running_script_compiled_is_found_on_disk(self):
+        made = budget_of("10m")
+        made.record(trial(10.0, "baseline"))
+        unknown_s = made.expected_s({"compile": "default"})
+        made.durations.record_compiled({"compile": "default"}, 20.0)
+        assert made.expected_s({"compile": "default"}) == 20.0 < unknown_s
+
     def test_the_first_trial_needs_no_more_than_the_least_proof(self, clock):
         """45 s and a script of 5 s: three baselines, and 30 s were left with nothing tried."""
         made = Budget(BudgetLimit.parse("45s"), KNOBS)

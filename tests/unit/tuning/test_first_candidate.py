@@ -14,7 +14,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import theoretical
 from gpuadvisor.tuners.knob_space import Selection, select_knobs
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.results import expected
+from gpuadvisor.tuning.expectations import expected
 
 PROFILES = Path(__file__).parents[2] / "data" / "profiles"
 GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", "GPU-0", 80 << 30, (9, 0), cores=16)

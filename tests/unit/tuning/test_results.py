@@ -1,7 +1,8 @@
 """What a short profile and whole runs promise together, and which run of a proof is shown."""
 
 from gpuadvisor.domain.study import Expectation, Objective, Trial, TrialState
-from gpuadvisor.tuning.results import combined, typical
+from gpuadvisor.tuning.expectations import combined
+from gpuadvisor.tuning.results import typical
 from tests.simulation import measurement
 
 

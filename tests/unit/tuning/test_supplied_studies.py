@@ -182,7 +182,7 @@ def test_the_report_says_that_no_gain_rests_on_it(waiting):
     ("change", "why"),
     [
         ({"budget": BudgetLimit(trials=30)}, "the budget is in trials"),
-        ({"budget": BudgetLimit(seconds=60.0)}, "the budget has"),
+        ({"budget": BudgetLimit(seconds=45.0)}, "the budget has"),
     ],
 )
 def test_where_there_is_no_room_the_workers_are_tried(waiting, change, why):

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from gpuadvisor.domain.finding import Diagnosis
-from gpuadvisor.domain.knobs import Origin
+from gpuadvisor.domain.knobs import LoaderFacts, Origin
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.tuning.cold_start import CACHES
@@ -39,7 +39,7 @@ class Uneven(Machine):
 
 
 class LaunchBound(Machine):
-    """400 tiny layers on an H200: the GPU works an eighth of a step, runs differ by a quarter."""
+    """400 tiny layers on an H200: the GPU works for an eighth of a step; runs differ by a fifth."""
 
     start_s, life_s, compiles_s, warm_s = 8.0, 25.0, 34.0, 8.0
     between, within = 0.15, 0.15
@@ -52,6 +52,16 @@ class LaunchBound(Machine):
         (finding("launch_bound", 60, 80, ("compile_cudagraphs", "compile", "fused_optimizer")),),
         busy_ms=3.1,
     )
+
+
+class LoaderBound(Machine):
+    """A loader of two workers that takes 0.5 s a batch beside a GPU that computes it in 17 ms."""
+
+    start_s, life_s, workers = 10.0, 30.0, 2
+    between, within = 0.01, 0.02
+    computed_ms, loaded_ms = 17.0, 990.0
+    brings: ClassVar = {"tf32": 1.1, "bf16_autocast": 1.2, "channels_last": 1.05}
+    facts = replace(FACTS, loaders=(LoaderFacts(256, 2, False, False, 2),))
 
 
 @pytest.fixture
@@ -115,6 +125,43 @@ def test_where_the_host_decides_five_minutes_prove_what_launches_less(tune, seed
     assert not {"tf32", "bf16_autocast"} & set(timed)
     assert "no room for a profile" not in "".join(said)
     assert machine.now_s <= 300
+
+
+def test_a_script_that_waits_for_its_loader_has_a_proven_gain_within_three_minutes(tune):
+    """What the loader alone promises is proven before anything else is tried."""
+    machine = LoaderBound()
+    result, said = tune(machine, 300.0)
+    (proven,) = [each for each in said if each.startswith("proven so far: ")]
+    assert "faster (99 % interval" in proven and proven.endswith("dataloader_workers=16")
+    assert machine.began_s["rehearsal"] < 180
+    assert result.verdict is Verdict.FASTER
+    assert result.settings == {"dataloader_workers": 16}
+    assert machine.now_s <= 300
+    ran = {name for trial in result.trials for name in trial.settings}
+    assert ran == {"dataloader_workers"}  # nothing that computes faster could have helped
+    assert "waits for its workers" in result.no_effect["tf32"]
+    assert not [name for name in result.untried if name == "dataloader_workers"]
+
+
+def test_what_more_workers_are_worth_is_foretold_from_the_loader_alone(tune):
+    result, said = tune(LoaderBound(), 300.0)
+    (each,) = [each for each in result.expectations if each.rule == "input_bound"]
+    assert each.high_pct - each.low_pct < 20
+    assert each.low_pct < each.measured_pct < each.high_pct
+    told = [sentence for sentence in said if "(input_bound)" in sentence]
+    assert len(told) == 1 and "worth 0 to" not in told[0]
+
+
+def test_more_is_tried_on_top_of_the_workers_where_there_is_time(tune):
+    machine = LoaderBound()
+    result, _ = tune(machine, 600.0)
+    assert result.verdict is Verdict.FASTER
+    assert result.settings["dataloader_workers"] == 16
+    searched = [trial.settings for trial in result.trials if trial.phase == "search"]
+    assert searched and all(each["dataloader_workers"] == 16 for each in searched)
+    (each,) = [each for each in result.expectations if each.rule == "input_bound"]
+    assert each.measured_pct is not None
+    assert machine.now_s <= 600
 
 
 def test_ten_minutes_have_room_for_what_compiles_long(tune):

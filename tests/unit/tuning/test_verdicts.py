@@ -19,7 +19,8 @@ from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budget import Budget, BudgetLimit
 from gpuadvisor.tuning.durations import LIFE_TRIALS
-from gpuadvisor.tuning.results import proven, with_measured
+from gpuadvisor.tuning.expectations import with_measured
+from gpuadvisor.tuning.results import proven
 from gpuadvisor.tuning.verdicts import (
     candidate,
     is_worth_a_proof,
