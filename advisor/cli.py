@@ -139,7 +139,11 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
         if misspelt := _misspelt(parser, args.command, unknown[0]):
             raise misspelt
         if takes_rest:
-            raise _revision(parser, own, unknown[0]) or _misplaced(own, unknown, rest)
+            raise (
+                _revision(parser, own, unknown[0])
+                or _two_values(parser, own, unknown[0])
+                or _misplaced(own, unknown, rest)
+            )
         _commands(parser)[args.command].error(f"{args.command} takes no {unknown[0]}")
     if dashes and not takes_rest:
         raise UsageError(f"{args.command} takes nothing after --")
@@ -207,6 +211,25 @@ def _revision(parser: argparse.ArgumentParser, own: list[str], unknown: str) -> 
         return None
     meant = shlex.join(["gpuadvisor", command, "--base", *words])
     return UsageError(f"{command} takes one script: to compare with {first}, `{meant}`")
+
+
+def _two_values(parser: argparse.ArgumentParser, own: list[str], unknown: str) -> UsageError | None:
+    """Return the sentence for `gate --link data extra train.py`, whose `extra` is a second link."""
+    import shlex
+
+    command, *words = own
+    options = _commands(parser)[command]._option_string_actions
+    for place, (option, _, second, third) in enumerate(
+        zip(words, words[1:], words[2:], words[3:], strict=False)
+    ):
+        repeats = option in options and isinstance(options[option], argparse._AppendAction)
+        if not repeats or second.startswith("-") or second.endswith(".py") or third != unknown:
+            continue
+        if unknown.endswith(".py"):
+            ours = [*words[: place + 2], option, *words[place + 2 :]]
+            meant = shlex.join(["gpuadvisor", *command.split(), *ours])
+            return UsageError(f"{option} takes one value and may be repeated: `{meant}`")
+    return None
 
 
 def _misplaced(own: list[str], unknown: list[str], rest: list[str]) -> UsageError:

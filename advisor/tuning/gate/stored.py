@@ -277,7 +277,7 @@ def too_few(
     baseline: Baseline,
     days: int,
     since: str,
-    how: str = "`gpuadvisor gate record`",
+    how: str = "`gpuadvisor gate record` makes one",
 ) -> str:
     """Return what a baseline lacks for a check; `since` says why earlier days do not count."""
     name, recordings = baseline.name, known.recordings_of(baseline.name)

@@ -694,6 +694,11 @@ def test_a_profile_that_fails_leaves_the_verdict(machine, gated, monkeypatch):
         ([], "train.py", "say what to compare with: --base origin/main"),
         ([], "lost.py", "there is no script lost.py"),
         (["main"], "train.py", "to compare with main, `gpuadvisor gate --base main train.py`"),
+        (
+            ["--base", "HEAD", "--link", "data", "extra"],
+            "train.py",
+            "`gpuadvisor gate --base HEAD --link data --link extra train.py`",
+        ),
         (["--head", "HEAD"], "train.py", "say what to compare with: --base origin/main"),
         (["--head-plan", "lost.toml"], "train.py", "cannot read a plan lost.toml"),
         (["--head-plan", "x", "--link", "y"], "train.py", "--link is for work trees"),
