@@ -100,7 +100,8 @@ ATEN = "void at::native::"
         ("void pytorch_flash::flash_fwd_kernel<64, 128>(int)", Family.ATTENTION, None, None),
         (  # a lambda in a function with doubles, which counts whole numbers
             "void cub::DeviceReduceKernel<Policy<unsigned long>, graupel(double &,"
-            " std::vector<double, std::allocator<double>>&)::[lambda(unsigned long) (instance 1)]>(T1)",
+            " std::vector<double, std::allocator<double>>&)::[lambda(unsigned long) (instance 1)]"
+            ">(T1)",
             Family.REDUCTION,
             None,
             None,
