@@ -2,15 +2,21 @@
 
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 
 from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
+from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import StepWindow
+from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.profiling.diagnosing import profile_baseline
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuning.budget import BudgetLimit, schedule_for
+from gpuadvisor.tuning.trial_runner import Recording, Side, TrialRunner
+from gpuadvisor.tuning.validator import TrialValidator
 from tests.simulation import measurement
 
 pytest.importorskip("torch")
@@ -62,3 +68,22 @@ def test_it_keeps_to_the_cores_that_it_is_given(diagnosis, folder):
 def test_a_script_that_cannot_be_profiled_is_a_script_error(tmp_path):
     with pytest.raises(ScriptError, match=r"train.py cannot be profiled"):
         profile_baseline(command(tmp_path, "print('done')"), measurement([10.0] * 8), cpu_device())
+
+
+def test_a_trace_from_the_end_of_a_run_tells_as_much(tmp_path):
+    """As the second baseline of a study on a GPU makes one, so that no run is made for it."""
+    knobs, recording = load_knobs(), Recording(tmp_path / "trace.json", 3)
+    side = Side(command(tmp_path, SCRIPT.replace("4000", "4000000")), cpu_device())
+    validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, knobs)
+    runner = TrialRunner(knobs, validator, schedule_for(BudgetLimit(seconds=60.0)))
+    _, first = runner.run(side, "baseline")
+    runner.beside = (recording.application,)
+    _, again = runner.run(side, "baseline")
+    assert first.measurement is not None and again.measurement is not None
+    facts = [replace(each.measurement.facts, data_wait_share=None) for each in (first, again)]
+    assert facts[0] == facts[1]
+    told = profile_baseline(side.command, again.measurement, cpu_device(), (), recording.file)
+    assert told.failed == ()
+    assert "input_bound" in {finding.rule for finding in told.shown}
+    # What the recording took is not part of how long a run takes.
+    assert again.wall_s < again.measurement.wall_s
