@@ -87,7 +87,7 @@ def _add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-profile",
         action="store_true",
-        help="do not profile the unchanged script first (on a GPU; takes about two of its runs)",
+        help="do not profile the unchanged script first (on a GPU; takes some seconds)",
     )
     add_measuring_arguments(group)
 
