@@ -110,7 +110,7 @@ def proofs(make: Make, gain: float, studies: int, pairs: int | None = None, seed
             evaluator.noise.pause(generator.uniform(0, 600))
         # A study may end where a gain is first shown, as its rehearsal takes the rest of the time.
         proof = prove_point(
-            evaluator, TUNED, Objective.THROUGHPUT, evaluator.seed, shown=lambda: False
+            evaluator, TUNED, Objective.THROUGHPUT, evaluator.seed, shown=lambda found: False
         )
         found = proof.speedup
         faster += is_faster(found)

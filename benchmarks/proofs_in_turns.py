@@ -96,7 +96,7 @@ def proofs(
         )
         if isinstance(evaluator.noise, simulation.Neighbour):
             evaluator.noise.pause(random.Random(seed).uniform(0, 600))
-        proof = prove_point(evaluator, TUNED, Objective.THROUGHPUT, seed, shown=lambda: False)
+        proof = prove_point(evaluator, TUNED, Objective.THROUGHPUT, seed, shown=lambda found: False)
         found = proof.speedup  # a study may end where a gain is first shown
         faster += is_faster(found)
         no_gain += is_no_gain(found)
