@@ -9,7 +9,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.estimates import late_ns, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_idle import doing
-from gpuadvisor.rules.facts.loading import FEWEST
+from gpuadvisor.rules.facts.loading import FEWEST, Loading
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import (
@@ -78,15 +78,15 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
     if loading.in_process:
         low, _ = saved_shares(facts, Scenario({Host.LOADING: LEFT_OF_LOADING}))
     else:
-        low = SURE_WITH_WORKERS * least
+        low = SURE_WITH_WORKERS * min(_without_burst(loading, least), 1 - LEFT_OF_LOADING)
     steady = loading.late_share
-    few = not loading.in_process and loading.waits < FEWEST
+    starts = not loading.in_process and loading.waits < FEWEST
     # More than the idle time that the trace shows: without the profiler it is a larger share.
     most_ns = steady * max(low, high) * evidence.run_ns
     yield RuleResult(
         f"The GPU is idle for {share:.0%} of the run because the script waits for its next batch"
         + (", which it loads itself" if loading.in_process else "")
-        + ("; of so few batches the start of the workers may be most of it" if few else ""),
+        + ("; of so few batches the start of the workers may be most of it" if starts else ""),
         (
             percent("gpu_idle_waiting_for_data", share, LEAST_SHARE),
             # The mean: of several workers some batches are there at once, after one that is late.
@@ -104,9 +104,19 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
         + (
             "what is saved with a quarter of it left, the share of each of 4 workers."
             if loading.in_process
-            else "nine tenths of what is saved at the slower pace."
+            else "nine tenths of what is saved at the slower pace, or with four times as many"
+            " workers, and without half of the longest wait, as batches come in bursts."
         ),
     )
+
+
+def _without_burst(loading: Loading, share: float) -> float:
+    """Return the share of the run that waiting has without half of the longest wait: workers that
+    start alike deliver several batches at once, so that a few steps may have one late batch more
+    than their part of a long run."""
+    half = loading.longest_ns / 2 / loading.late_ns if loading.late_ns else 0.0
+    left = max(1 - half, 0.0) * share
+    return left / (1 - share + left) if left else 0.0
 
 
 def _preparing(evidence: Evidence) -> Iterator[RuleResult]:

@@ -14,7 +14,7 @@ from gpuadvisor.rules.rule import Rule, RuleResult, percent
 LEAST_SHARE = 0.2
 """Least share of the kernel time in TF32 products: what a smaller share saves is lost in the casts.
 [own]"""
-LOW, HIGH = 0.22, 0.55
+LOW, HIGH = 0.22, 0.61
 """Share of a TF32 product's time that bfloat16 saves: twice the rate (data sheets of all tensor
 cores that have both), of which products also reach more (0.85 instead of 0.66 on an H200), less
 what casting costs. ResNet-50 on an H100 went from 148 to 124 ms with 23 % of its kernel time in
@@ -24,10 +24,10 @@ AROUND = ("normalization", "elementwise", "reduction", "softmax", "layout")
 HIGH_AROUND = 0.5
 """Largest share of the time of the kernels in float32 around products that is saved, which is that
 of half the bytes; of ResNet-50 it was a quarter, and most of the gain."""
-ATTENTION_LOW, ATTENTION_HIGH = 0.22, 0.9
-"""Share of the time of fused attention in float32 that bfloat16 saves: as of a product, up to
-FlashAttention's 0.6 of the tensor cores' rate instead of that of float32 outside of them, a 15th
-of it on an H100 and H200 (data sheets)."""
+ATTENTION_LOW, ATTENTION_HIGH = 0.7, 0.9
+"""Share of the time of fused attention in float32 that bfloat16 saves: 0.25 to 0.6 of the tensor
+cores' rate (as in `unfused_attention`) instead of that of float32 outside of them at most, which is
+a 15th of it on an H100 and H200 and a 16th on an A100 (data sheets)."""
 
 RULE = Rule(Category.PRECISION, needs=(LAUNCHES, DEVICE), knobs=("bf16_autocast",))
 
@@ -57,6 +57,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         (percent("tf32_products", share, LEAST_SHARE),),
         "Try bfloat16 autocast, and compare the losses.",
         saving(facts, gains),
-        f"{LOW:.0%} to {HIGH:.0%} of the products, up to {ATTENTION_HIGH:.0%} of fused attention"
-        f" and up to half of what else surrounds them; {PLAYED}.",
+        f"{LOW:.0%} to {HIGH:.0%} of the products, {ATTENTION_LOW:.0%} to {ATTENTION_HIGH:.0%} of"
+        f" fused attention and up to half of what else surrounds them; {PLAYED}.",
     )

@@ -37,6 +37,9 @@ class Loading:
     """Time that is waited for batches which are late: without what taking a ready one lasts, and
     without the start of the workers."""
 
+    longest_ns: float = 0.0
+    """The longest part of it."""
+
     @property
     def late_share(self) -> float:
         """Share of the waiting (0 to 1) in which batches were late."""
@@ -75,4 +78,4 @@ def loading(profile: Profile) -> Loading:
         if len(rows) >= FEWEST and longest and late[first] >= WARM_UP * median:
             late[first] = median
         late = np.maximum(late - READY_NS, 0.0)
-    return Loading(len(rows), total, in_process, float(late.sum()))
+    return Loading(len(rows), total, in_process, float(late.sum()), float(late.max()))
