@@ -1,8 +1,9 @@
 """Ask today's rules about the profiles of a recording, without a GPU.
 
-    python benchmarks/defects/rediagnose.py results.jsonl HOME again.jsonl
+    python benchmarks/defects/rediagnose.py results.jsonl again.jsonl HOME [HOME ...]
 
-HOME is what `record.py --home` kept. The gains stay as they were measured.
+Each HOME is what `record.py --home` kept. The gains stay as they were measured; programs of which
+no HOME has the profile are left out, as what was said of them was said by other rules.
 """
 
 from __future__ import annotations
@@ -10,30 +11,34 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from fit import read
 from record import thin
 
+from gpuadvisor.profiling.diagnosing import diagnose_target
+from gpuadvisor.reports.json_documents import diagnosis_json
+from gpuadvisor.storage.profiles.library import open_profiles
+
 
 def main() -> None:
-    """Write each line again, with another diagnosis."""
+    """Write the lines of these profiles again, with another diagnosis."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    for name in ("results", "home", "again"):
+    for name in ("results", "again"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("homes", type=Path, nargs="+")
     chosen = parser.parse_args()
-    environment = {**os.environ, "GPUADVISOR_HOME": str(chosen.home.absolute())}
+    rows = {row["diagnosis"]["profile"]: row for row in read([chosen.results])}
+    count = 0
     with chosen.again.open("w") as file:
-        for row in read([chosen.results]):
-            profile = row["diagnosis"]["profile"]
-            line = [sys.executable, "-m", "gpuadvisor", "diagnose", profile, "--json"]
-            told = subprocess.run(
-                line, stdout=subprocess.PIPE, text=True, check=True, env=environment
-            )
-            row["diagnosis"] = thin(json.loads(told.stdout))
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+        for home in chosen.homes:
+            os.environ["GPUADVISOR_HOME"] = str(home.absolute())
+            for name in sorted({each.name for each in open_profiles().list()} & rows.keys()):
+                row = rows[name]
+                row["diagnosis"] = thin(diagnosis_json(diagnose_target(name, ())))
+                file.write(json.dumps(row, separators=(",", ":")) + "\n")
+                count += 1
+    print(f"{count} of {len(rows)} were diagnosed again; of the others no profile is there")
 
 
 if __name__ == "__main__":
