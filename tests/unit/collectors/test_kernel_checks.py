@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuadvisor.collectors.kernels.child.backends import check
+from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Target, check, prepare
 from gpuadvisor.domain.kernels import Kernel, array, output
 from gpuadvisor.errors import UsageError
 
@@ -46,6 +46,56 @@ def checked(source=CUDA, **changes):
 )
 def test_a_text_that_fits(source):
     assert checked(source, name="scale").name == "scale"
+
+
+HALVES = """
+#include <cuda_fp16.h>
+#include "twice.h"
+__global__ void scale(__half *y, int n) { y[blockIdx.x * BLOCK + threadIdx.x] = TWICE(TILE * n); }
+"""
+
+
+def compiled(folder, options=(), source=HALVES):
+    pytest.importorskip("cuda.core", reason="NVRTC and cuda-core are not installed")
+    given = {"parameters": {"BLOCK": [32], "TILE": [1]}, "problems": [{"n": 4096}], "name": "scale"}
+    arguments = [output("n", dtype="float16"), "n"]
+    kernel = Kernel(source, **given, grid="n // BLOCK", block="BLOCK", arguments=arguments,
+                    options=options, file=str(folder / "kernels.py"))  # fmt: skip
+    return prepare(kernel, {"n": 4096, **kernel.start}, Target("90"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["-std=c++14", "-O3", "-lineinfo", "-use_fast_math"],
+        ["-I", "elsewhere", "-Ielsewhere", "--include-path=elsewhere", "-DM=1", "-D", "N", "-UN"],
+        ["--std", "c++17", "-maxrregcount", "32", "-Xptxas=-v", "--ftz=true", "-fmad=false"],
+    ],
+)
+def test_headers_and_usual_options_are_found(tmp_path, monkeypatch, options):
+    (tmp_path / "include").mkdir()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    (tmp_path / "include" / "cuda_fp16.h").write_text("typedef unsigned short __half;\n")
+    (tmp_path / "twice.h").write_text("#define TWICE(x) (2 * (x))\n")
+    assert compiled(tmp_path, options)["threads"] == 32
+
+
+def test_a_header_of_the_host_is_said_to_be_none_of_nvrtc_s(tmp_path):
+    source = HALVES.replace("cuda_fp16.h", "math.h")
+    with pytest.raises(CannotBuild, match=r'"math.h".*NVRTC has CUDA.s headers and none of the'):
+        compiled(tmp_path, source=source)
+
+
+def test_an_option_that_is_none_is_named(tmp_path):
+    with pytest.raises(UsageError, match="kernel scale: its option nonsense is none of NVRTC's"):
+        compiled(tmp_path, ["--nonsense"])
+
+
+@pytest.mark.parametrize("options", [["-arch=sm_80"], ["--gpu-architecture", "compute_80"]])
+def test_the_architecture_is_the_gpu_s(options):
+    with pytest.raises(UsageError, match=r"is compiled for the GPU that it is measured on: leave"):
+        checked(options=options)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from gpuadvisor.collectors.kernels.child.__main__ import Session
 from gpuadvisor.domain.kernel_records import KernelDiagnosis
+from gpuadvisor.domain.kernels import declared
 from gpuadvisor.profiling.importing import import_file
 from gpuadvisor.profiling.kernel_diagnosis import diagnosis_of, function_name
 from gpuadvisor.storage.profiles.library import open_profiles
@@ -144,6 +145,7 @@ def test_what_was_taken_of_a_profile_is_said(rules, threads, rows, told):
 
 
 def test_the_launches_of_an_example_are_those_of_its_rules():
+    declared()  # what other tests declared in this process
     session = Session(str(ROOT / "examples" / "kernels" / "transpose.py"), "")
     (kernel,) = session.describe({})["kernels"]
     points = kernel["problems"][0]["points"]

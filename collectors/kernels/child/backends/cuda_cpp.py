@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import math
 import os
 import re
@@ -26,6 +27,26 @@ from gpuadvisor.errors import UsageError
 STATIC_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory above which a kernel is told beforehand (CUDA C++ Programming Guide)."""
 _SHOWN_ERRORS = 3
+NO_HOST_HEADERS = (
+    "; NVRTC has CUDA's headers and none of the host's: what a kernel needs of math.h and stdio.h "
+    "is there without them, and cuda/std/cstdint stands for stdint.h"
+)
+_LETTERS = {"I": "include_path", "D": "define_macro", "U": "undefine_macro"}
+_NAMES = {
+    "maxrregcount": "max_register_count", "include-path": "include_path",
+    "gpu-architecture": "arch", "define-macro": "define_macro", "undefine-macro": "undefine_macro",
+    "Xptxas": "ptxas_options",
+    "G": "debug", "device-debug": "debug", "generate-line-info": "lineinfo", "fmad": "fma",
+}  # fmt: skip
+"""Options of NVRTC and nvcc to cuda-core's names, where these differ by more than a dash."""
+_WITH_VALUE = frozenset(
+    ("std", "arch", "gpu-architecture", "include-path", "define-macro", "undefine-macro", "Xptxas",
+     "ptxas-options", "maxrregcount")
+)  # fmt: skip
+"""Options whose value may be the next word."""
+_USUAL_HEADERS = Path("/usr/local/cuda/include")
+_IS_USUAL = frozenset(("O3",))
+"""Options of nvcc that ask for what is done anyway."""
 
 
 def takes(source: Any) -> bool:
@@ -36,6 +57,7 @@ def takes(source: Any) -> bool:
 def check(kernel: Kernel, source: str, names: Names) -> None:
     """UsageError for a kernel without a block, and for a text that does not fit its parameters."""
     threads(kernel, names)
+    _flags(kernel)
     check_text(kernel, kernel.cuda_text)
 
 
@@ -84,13 +106,15 @@ def _compiled(core: Any, kernel: Kernel, names: Names, target: Target) -> tuple[
     if target.folder and kept.is_file():
         head, _, binary = kept.read_bytes().partition(b"\n")
         return binary, head.decode()
-    options = core.ProgramOptions(std="c++17", arch=f"sm_{target.capability}", **_flags(kernel))
+    options = _options(core, kernel, target)
     try:
         compiled = core.Program(text, "c++", options).compile(
             "cubin", name_expressions=(kernel.name,)
         )
     except Exception as error:
-        raise CannotBuild(f"it does not compile: {compiler_errors(str(error))}") from None
+        said = compiler_errors(str(error))
+        hint = NO_HOST_HEADERS if "open source file" in said else ""
+        raise CannotBuild(f"it does not compile: {said}{hint}") from None
     mangled = compiled.symbol_mapping.get(kernel.name, kernel.name)
     symbol: str = mangled.decode() if isinstance(mangled, bytes) else mangled
     binary = bytes(compiled.code)
@@ -114,14 +138,73 @@ def _core() -> Any:
     return core
 
 
+def _options(core: Any, kernel: Kernel, target: Target) -> Any:
+    """Return what cuda-core compiles with; UsageError for an option that it does not take."""
+    flags = {"std": "c++17", **_flags(kernel)}
+    known = getattr(core.ProgramOptions, "__dataclass_fields__", flags)
+    for name in flags:
+        if name not in known:
+            raise UsageError(
+                f"kernel {kernel.name}: its option {name} is none of NVRTC's that cuda-core takes: "
+                "leave it out"
+            )
+    if re.search(r"^\s*#\s*include\b", kernel.cuda_text, re.MULTILINE):
+        flags["include_path"] = [*flags.get("include_path", ()), *_include_folders(kernel)]
+    return core.ProgramOptions(arch=f"sm_{target.capability}", **flags)
+
+
 def _flags(kernel: Kernel) -> dict[str, Any]:
     """Return options as cuda-core names them: `-use_fast_math` is `use_fast_math=True`."""
     found: dict[str, Any] = {}
-    for option in kernel.options:
-        name, _, value = option.lstrip("-").replace("-", "_").partition("=")
-        name = {"maxrregcount": "max_register_count"}.get(name, name)
-        found[name] = int(value) if value.isdigit() else value or True
+    words = iter(kernel.options)
+    for word in words:
+        name, is_joined, value = word.lstrip("-").partition("=")
+        if not word.startswith("--") and word[1:2] in _LETTERS:  # -I/path, or -I /path
+            name, value = _LETTERS[word[1]], word[2:] or next(words, "")
+        elif not is_joined and name in _WITH_VALUE:
+            value = next(words, "")
+        name = _NAMES.get(name, name.replace("-", "_"))
+        if name in _IS_USUAL:
+            continue
+        if name == "arch":
+            raise UsageError(
+                f"kernel {kernel.name}: it is compiled for the GPU that it is measured on: leave "
+                f"{word} out of its options"
+            )
+        if name in _LETTERS.values():
+            macro, is_given, number = value.partition("=")
+            whole = (macro, number) if name == "define_macro" and is_given else value
+            found[name] = [*found.get(name, ()), whole]
+        else:
+            told = {"true": True, "false": False}.get(value, value or True)
+            found[name] = int(value) if value.isdigit() else told
     return found
+
+
+def _cuda_headers() -> list[str]:
+    """Return the folders with CUDA's own headers, which NVRTC does not look for by itself: those of
+    `CUDA_HOME` or `CUDA_PATH`, of NVIDIA's wheels, or of the usual place; none where there is none.
+    """
+    named = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    spec = importlib.util.find_spec("nvidia")
+    wheels = sorted(
+        each
+        for place in (spec.submodule_search_locations or () if spec else ())
+        for each in Path(place).glob("*/include")
+    )
+    places = [*(Path(each, "include") for each in named if each), *wheels, _USUAL_HEADERS]
+    # CUDA 13 has those of CUB, Thrust and libcu++ in a folder of their own. A wheel may lack what
+    # another place has.
+    folders = [each for place in places for each in (place, place / "cccl")]
+    return [str(each) for each in folders if each.is_dir()]
+
+
+def _include_folders(kernel: Kernel) -> list[str]:
+    """Return where the headers are that a text includes: beside it, and CUDA's own."""
+    source = Path(kernel.file).parent
+    if "\n" not in str(kernel.source) and "__global__" not in str(kernel.source):
+        source = (source / str(kernel.source)).parent
+    return [str(source.absolute()), *_cuda_headers()]
 
 
 def _allow(compiled: Any, shared: int) -> None:
