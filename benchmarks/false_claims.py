@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -143,8 +144,8 @@ def beside(period_s: float, recognised: float, studies: int) -> Rates:
 def _noise_row(studies: int, name: str) -> str:
     make = NOISES[name]
     cells = [
-        _rate(proofs(make, 0.0, studies)),
-        _rate(placebos(make, studies)),
+        rate(proofs(make, 0.0, studies)),
+        rate(placebos(make, studies)),
         f"{proofs(make, 0.03, studies).claims:.1%}",
         f"{proofs(make, 0.1, studies).claims:.1%}",
     ]
@@ -153,7 +154,7 @@ def _noise_row(studies: int, name: str) -> str:
 
 def _neighbour_row(studies: int, period_s: float) -> str:
     found = [beside(period_s, recognised, studies) for recognised in (0.0, 0.8)]
-    return f"| {period_s} s | {' | '.join(map(_rate, found))} |"
+    return f"| {period_s} s | {' | '.join(map(rate, found))} |"
 
 
 def _power_row(studies: int, spread: float) -> str:
@@ -166,25 +167,37 @@ def _power_row(studies: int, spread: float) -> str:
     )
 
 
-def _rate(found: Rates) -> str:
+def rate(found: Rates) -> str:
+    """Return the rate of claims with the end of its interval."""
     return f"{found.claims:.2%} (at most {found.at_most:.2%})"
 
 
-def main() -> None:
-    """Print tables of rates."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+Table = Callable[[str, Callable[..., str], Iterable[object]], None]
+"""Prints a table of its head, what makes a line of a number of studies and a case, and cases."""
+
+
+@contextmanager
+def tables(about: str) -> Iterator[Table]:
+    """Read the arguments and give what prints a table of so many studies."""
+    parser = argparse.ArgumentParser(description=about.partition("\n")[0])
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=1, help="processes that work side by side")
     chosen = parser.parse_args()
     with ProcessPoolExecutor(chosen.jobs) as pool:
 
-        def table(head: str, row: Callable[[int, str], str], of: Iterable[object]) -> None:
+        def table(head: str, row: Callable[..., str], of: Iterable[object]) -> None:
             columns = head.count("|") - 2
             print(f"\n{head}\n|---|{'--:|' * columns}")
             for line in pool.map(partial(row, chosen.studies), of):
                 print(line, flush=True)
 
         print(f"Claims of a gain in {chosen.studies} studies each; in brackets the upper end")
+        yield table
+
+
+def main() -> None:
+    """Print tables of rates."""
+    with tables(__doc__) as table:
         print("of their 95 % interval.")
         head = "| noise | true gain 0 %: proof | 8 placebo knobs: study | 3 % | 10 % |"
         table(head, _noise_row, NOISES)

@@ -9,18 +9,26 @@ of `false_claims.py`, and with what may be wrong with blocks. Nothing is measure
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.false_claims import BASELINES, NOISES, PERIODS_S, TUNED, Make, Rates, neighbour
+from benchmarks.false_claims import (
+    BASELINES,
+    NOISES,
+    PERIODS_S,
+    TUNED,
+    Make,
+    Rates,
+    neighbour,
+    rate,
+    tables,
+)
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.proof import is_faster, is_no_gain, prove_point
 from tests import simulation
@@ -122,48 +130,32 @@ def _power_row(studies: int, within: float) -> str:
     cells = [f"{proofs(make, 0.05, studies, pairs).claims:.1%}" for pairs in PAIRS]
     alone = proofs(make, 0.05, studies, PAIRS[-1], blocks=0)
     none = proofs(make, 0.0, studies, PAIRS[-1])
-    ends = [f"{alone.claims:.1%}", _rate(none), f"{none.no_gain / studies:.1%}"]
+    ends = [f"{alone.claims:.1%}", rate(none), f"{none.no_gain / studies:.1%}"]
     return f"| {within:.1%} | {' | '.join([*cells, *ends])} |"
 
 
 def _bias_row(studies: int, name: str) -> str:
     make, bias = partial(starts, within=0.01), BIASES[name]
     none, five = (proofs(make, gain, studies, PAIRS[-1], bias=bias) for gain in (0.0, 0.05))
-    return f"| {name} | {_rate(none)} | {five.claims:.1%} | {five.in_turns:.0%} |"
+    return f"| {name} | {rate(none)} | {five.claims:.1%} | {five.in_turns:.0%} |"
 
 
 def _noise_row(studies: int, name: str) -> str:
     # Half of a run's windows stand for its blocks: recorded runs have no others.
     found = proofs(NOISES[name], 0.0, studies, blocks=simulation.WINDOWS // 2)
-    return f"| {name} | {_rate(found)} | {found.in_turns:.0%} |"
+    return f"| {name} | {rate(found)} | {found.in_turns:.0%} |"
 
 
 def _neighbour_row(studies: int, period_s: float) -> str:
     alike, apart = (
         proofs(partial(make, period_s=period_s), 0.0, studies) for make in (neighbour, restless)
     )
-    return f"| {period_s} s | {_rate(alike)} | {_rate(apart)} |"
-
-
-def _rate(found: Rates) -> str:
-    return f"{found.claims:.2%} (at most {found.at_most:.2%})"
+    return f"| {period_s} s | {rate(alike)} | {rate(apart)} |"
 
 
 def main() -> None:
     """Print tables of rates."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--studies", type=int, default=2000)
-    parser.add_argument("--jobs", type=int, default=1, help="processes that work side by side")
-    chosen = parser.parse_args()
-    with ProcessPoolExecutor(chosen.jobs) as pool:
-
-        def table(head: str, row: Callable[[int, str], str], of: Iterable[object]) -> None:
-            columns = head.count("|") - 2
-            print(f"\n{head}\n|---|{'--:|' * columns}")
-            for line in pool.map(partial(row, chosen.studies), of):
-                print(line, flush=True)
-
-        print(f"Claims of a gain in {chosen.studies} studies each; in brackets the upper end")
+    with tables(__doc__) as table:
         print(f"of their 95 % interval. Starts differ by {BETWEEN:.0%}.")
         of_pairs = " | ".join(f"5 % in {pairs} pairs" for pairs in PAIRS)
         head = f"| blocks differ by | {of_pairs} | without blocks | 0 % | no gain shown |"

@@ -23,7 +23,7 @@ LEAST_PAUSE_S = 3.0
 """Seconds without any kernel that are apart from the rest: three polls in a row. [own]"""
 LEAST_KNOWN_S = 10.0
 """Seconds without any kernel of which a cause is named: two lists of processes, of which the later
-tells what the CPU did within. [own]"""
+tells what the CPU did within; there is one every 5 s (`PROCESSES_S` of `nvml.sampler`)."""
 REPEATED = 3
 """Pauses in a slice and the one before from which on they are how the job works. [own]"""
 FULL_PCT = 90.0

@@ -12,7 +12,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.errors import AdvisorError, Interrupted, UsageError
 from gpuadvisor.interruption import stoppable
 from gpuadvisor.pytest_plugin.comparing import Compared, Comparing
-from gpuadvisor.pytest_plugin.processes import Asked, Side, machine
+from gpuadvisor.pytest_plugin.fresh_processes import Asked, Side, machine
 from gpuadvisor.pytest_plugin.session import Session
 from gpuadvisor.pytest_plugin.stored import check, record
 from gpuadvisor.tuning.gate.configuration import shared_values

@@ -22,7 +22,7 @@ from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.errors import RefusedError
 from gpuadvisor.pytest_plugin.comparing import Compared, SideRun, tell_disturbed
 from gpuadvisor.pytest_plugin.fixture import wanted_of
-from gpuadvisor.pytest_plugin.processes import Asked, Machine, Side, machine
+from gpuadvisor.pytest_plugin.fresh_processes import Asked, Machine, Side, machine
 from gpuadvisor.storage.gate import (
     Baselines,
     add_to_baselines,

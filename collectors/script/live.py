@@ -24,7 +24,7 @@ from gpuadvisor.errors import Interrupted, ScriptError
 
 Concluded = TypeVar("Concluded")
 APPLIER = "gpuadvisor.collectors.script.child.live_blocks:LIVE"
-SUPPLY = "gpuadvisor.collectors.script.child.loader_supply:SUPPLY"
+SUPPLY = "gpuadvisor.collectors.script.child.loader_timing:SUPPLY"
 END = {"end": True}
 """Order after which the script is not needed any more."""
 AHEAD = 2

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import gettempdir
@@ -26,6 +29,24 @@ def cpu() -> Iterator[None]:
     """The CPU for this module's studies: those of two modules would refuse each other."""
     with locked(Path(gettempdir()) / "gpuadvisor-tests" / "cpu.lock", wait=True):
         yield
+
+
+@pytest.fixture
+def gpuadvisor(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The program in a process of its own, in a folder that has its home, too."""
+
+    def call(*args: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "GPUADVISOR_HOME": str(tmp_path / "home")}
+        return subprocess.run(
+            [sys.executable, "-m", "gpuadvisor", *args],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            timeout=600,
+        )
+
+    return call
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -106,22 +105,6 @@ def run(folder: Path, text: str, **specification: object) -> RunOutcome:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     return run(tmp_path_factory.mktemp("trained"), TRAIN)
-
-
-@pytest.fixture
-def gpuadvisor(tmp_path):
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "GPUADVISOR_HOME": str(tmp_path / "home")}
-        return subprocess.run(
-            [sys.executable, "-m", "gpuadvisor", *args],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-            timeout=600,
-        )
-
-    return call
 
 
 def test_steps_take_as_long_as_the_script_itself_says(trained):

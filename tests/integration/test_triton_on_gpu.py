@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -135,22 +134,6 @@ def find(folder: Path, text: str, seconds: float = 120.0) -> Found:
         Limits(startup_s=180.0),
     )
     return triton_kernels_of(wanted, seconds)
-
-
-@pytest.fixture
-def gpuadvisor(tmp_path):
-    def call(*args: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "GPUADVISOR_HOME": str(tmp_path / "home")}
-        return subprocess.run(
-            [sys.executable, "-m", "gpuadvisor", *args],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-            timeout=600,
-        )
-
-    return call
 
 
 def alone(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gpuadvisor.rules.evidence import Evidence
-from tests.rules.building import H100, counters
+from tests.rules.building import H100, T4, counters
+
+Cases = dict[str, Callable[[], Evidence]]
+"""Evidence by what it is."""
 
 ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 ACTIVE = ".avg.pct_of_peak_sustained_active"
@@ -102,3 +106,35 @@ def few_warps(
         },
         **shape,
     )
+
+
+def limited_warps(limiter: str, other: str, named: str) -> tuple[Cases, Cases]:
+    """Return kernels that wait as this limiter lets two blocks in, of the eight that warps would
+    allow, and such as do not, or not for that; `other` limits one of them and is called `named`."""
+    limited = partial(few_warps, limiter, 2)
+
+    def busy(share: float) -> Evidence:
+        return kernel(
+            QUIET,
+            {
+                f"launch__occupancy_limit_{limiter}": 2,
+                "sm__maximum_warps_per_active_cycle_pct": 25.0,
+                f"sm__warps_active{ACTIVE}": 24.0,
+                f"sm__throughput{ELAPSED}": share,
+            },
+        )
+
+    fires: Cases = {
+        "a quarter of the warps": lambda: limited(25.0),
+        "just few enough": lambda: limited(69.0),
+        "on a small chip": lambda: limited(25.0, device=T4, ms=10.5),
+        "half busy": lambda: busy(55.0),
+    }
+    silent: Cases = {
+        "just enough warps": lambda: limited(71.0),
+        "busy enough": lambda: busy(61.0),
+        "a library's kernel": lambda: limited(25.0, name="cutlass_80_simt_sgemm_128x64"),
+        f"{named} are the limit": lambda: few_warps(other, 2, 25.0),
+        "not counted what limits": lambda: limited(25.0, without="occupancy_limit"),
+    }
+    return fires, silent

@@ -14,7 +14,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateSide
 from gpuadvisor.pytest_plugin import document, fixture, tables, timing
-from gpuadvisor.pytest_plugin.processes import Side
+from gpuadvisor.pytest_plugin.fresh_processes import Side
 from gpuadvisor.tuning.gate.sides import ReadySide
 
 pytest_plugins = ["pytester"]
@@ -298,7 +298,7 @@ import sys
 from types import SimpleNamespace
 from gpuadvisor.collectors.devices import list_gpus
 from gpuadvisor.collectors.load import LoadMeter
-from gpuadvisor.pytest_plugin.processes import on_gpu
+from gpuadvisor.pytest_plugin.fresh_processes import on_gpu
 gpu, = list_gpus()
 
 def told(used):

@@ -14,7 +14,7 @@ from gpuadvisor.domain.baseline import RecordedRun, Recording
 from gpuadvisor.domain.gate import GateVerdict
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.errors import RefusedError
-from gpuadvisor.pytest_plugin import processes, stored
+from gpuadvisor.pytest_plugin import fresh_processes, stored
 from gpuadvisor.pytest_plugin.comparing import Compared, SideRun
 from gpuadvisor.storage.gate import add_to_baselines, read_baselines
 from gpuadvisor.tuners.proof import MAX_REPEATED
@@ -165,8 +165,8 @@ WORDS = ("-p", "gpuadvisor.pytest_plugin", "--gpu-benchmark-max-time=0", "-p", "
 @pytest.fixture
 def pytest_with(pytester, monkeypatch):
     """A function that runs pytest with options and a store."""
-    monkeypatch.setattr(processes, "inspect_python", lambda python: PYTHON)
-    monkeypatch.setattr(processes, "reserved", lambda devices, checked: checked)
+    monkeypatch.setattr(fresh_processes, "inspect_python", lambda python: PYTHON)
+    monkeypatch.setattr(fresh_processes, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(stored, "MAX_REPEATED", 0)  # other tests run beside this one
     pytester.makepyfile(test_it=TESTS)
 

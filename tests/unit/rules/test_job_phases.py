@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuadvisor.collectors.nvml.sampler import PROCESSES_S
 from gpuadvisor.domain.telemetry import HOST, Frame, GpuProcess, Sample
 from gpuadvisor.rules.job_phases import (
     LEAST_KNOWN_S,
@@ -17,13 +18,17 @@ from gpuadvisor.rules.job_phases import (
     Poll,
     phases,
 )
-from gpuadvisor.rules.job_use import JobFold
+from gpuadvisor.rules.job_use import LISTING_HOLDS_S, JobFold
 from tests.simulated_jobs import BEGIN_S
 from tests.telemetry import h100
 
 WORKED, PAUSED, UNTOLD = Phase.WORKED, Phase.PAUSED, Phase.UNTOLD
 AT_WORK = Before(has_worked=True)
 GPU = h100(0).uuid
+
+
+def test_lists_of_processes_come_as_often_as_rules_on_them_say():
+    assert (LEAST_KNOWN_S, LISTING_HOLDS_S) == (2 * PROCESSES_S, 3 * PROCESSES_S)
 
 
 def polls(*utilization):
