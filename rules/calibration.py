@@ -68,8 +68,8 @@ class Calibration:
             return replace(result, method=f"{result.method} {why}".strip())
         found = fit.span(Span(*(100 * each / run_ns for each in (saving.low_ns, saving.high_ns))))
         basis = (
-            f"Fitted to {fit.pairs} cures measured on {self.gpu} ({self.date}): {self.coverage:.0%}"
-            " of such gains lie in this range."
+            f"Fitted to {fit.pairs} cures of generated programs, measured on {self.gpu}"
+            f" ({self.date}), so that {self.coverage:.0%} of such gains lie in this range."
         )
         low_ns, high_ns = (each / 100 * run_ns for each in (found.low, found.high))
         return replace(

@@ -117,13 +117,23 @@ def _held(result: RuleResult, evidence: Evidence) -> RuleResult:
     held = facts.account.held_ns(saving.parts)
     if held is None:
         return result
-    from gpuadvisor.rules.estimates import MARGIN, longer_with_profiler
+    from gpuadvisor.rules.estimates import longer_with_profiler
 
-    held *= MARGIN * longer_with_profiler(facts)
+    held *= longer_with_profiler(facts)
     if saving.high_ns <= held:
         return result
     low, high = min(saving.low_ns, held), min(saving.high_ns, held)
     return replace(result, saving=replace(saving, low_ns=low, high_ns=high))
+
+
+def _saved_ns(saving: Estimate, evidence: Evidence) -> float:
+    """Return what of the time that was recorded is about what is saved: no more than was there,
+    although it may be a larger share of a run without the profiler."""
+    middle = (saving.low_ns + saving.high_ns) / 2
+    if saving.of_ns is not None or evidence.facts is None or not evidence.facts.has_timeline:
+        return middle
+    held = evidence.facts.account.held_ns(saving.parts)
+    return middle if held is None else min(middle, held)
 
 
 def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
@@ -131,7 +141,7 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
     severe = _severity(worth)
     saving_ms = None
     if worth is not None and result.saving is not None:
-        saving_ms = (result.saving.low_ns + result.saving.high_ns) / 2 / NS_PER_MS
+        saving_ms = _saved_ns(result.saving, evidence) / NS_PER_MS
     source, place = _place(rule, result, evidence)
     severity = result.severity or severe
     if evidence.facts is not None and evidence.facts.fitness.share < LEAST_LOOKED_AT:

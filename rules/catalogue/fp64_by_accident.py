@@ -1,4 +1,4 @@
-"""Kernels compute in 64-bit floats on a GPU that is slow at them."""
+"""Kernels compute in 64-bit floats: on a GPU that is slow at them, or in a program of PyTorch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 SLOW = 16
 """FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for
-the sake of completeness (T4, A10, L4, RTX), 2 on V100, A100 and H100."""
+the sake of completeness (T4, A10, L4, RTX), 2 on V100, A100 and H100. There programs of physics
+compute in them on purpose; PyTorch's do so where an input was made of doubles."""
 PRODUCT_LOW, PRODUCT_HIGH = 0.85, 0.985
 """Share of a product's time that FP32 saves, at a 32nd to a 64th of its rate; not of one with a
 single vector, which memory limits. [own]"""
+FAST_LOW, FAST_HIGH = 0.0, 0.875
+"""The same on a GPU with tensor cores for doubles: nothing outside of FP32's, where both have the
+same rate (19.5 TFLOP/s on A100, 67 on H100 and H200), and 1 - 1/8 with TF32 (156 and 495; data
+sheets)."""
 OTHER_LOW, OTHER_HIGH = 0.45, 0.95
 """Share of the time of other kernels that FP32 saves: half the bytes, down to a twentieth where
 arithmetic was the limit. [own]"""
@@ -31,29 +36,36 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
     rates = per_clock(evidence)
     ratio = rates.get("fp32", 0) / rates["fp64"] if rates.get("fp64") else 0.0
-    if ratio < SLOW or "fp64_tensor" in rates:
+    slow = ratio >= SLOW and "fp64_tensor" not in rates
+    if not ratio or not (slow or facts.is_of_pytorch):
         return
     uses = facts.kernel_uses
     found = tuple(each for each in uses.uses if each.precision == "fp64")
     share = uses.share(found)
     if share < LEAST_SHARE:
         return
+    which = (
+        "which this GPU computes at 1/{:.0f} of its float32 rate"
+        if slow
+        else ("twice the bytes of float32, and products without TF32")
+    )
+    figures = [percent("fp64_kernel_time", share, LEAST_SHARE)]
+    if slow:
+        figures.append(Figure("fp32_rate_over_fp64_rate", ratio, "", SLOW))
+    products = "at the float32 rate" if slow else "at the rate of FP32 to that of TF32"
     yield RuleResult(
-        f"{share:.0%} of the GPU's kernel time goes into 64-bit floats ({named(found)}), which this"
-        f" GPU computes at 1/{ratio:.0f} of its float32 rate",
-        (
-            percent("fp64_kernel_time", share, LEAST_SHARE),
-            Figure("fp32_rate_over_fp64_rate", ratio, "", SLOW),
-        ),
-        "Convert the input to float32: a NumPy array without a dtype makes 64-bit tensors,"
-        " as does `.double()`.",
-        saving(facts, [_gain(each) for each in found]),
-        f"Products at the float32 rate, other kernels with half the bytes or a twentieth of the"
+        f"{share:.0%} of the GPU's kernel time goes into 64-bit floats ({named(found)}),"
+        f" {which.format(ratio)}",
+        tuple(figures),
+        "Convert the input to float32, unless the results need doubles: a NumPy array without a"
+        " dtype makes 64-bit tensors, as does `.double()`.",
+        saving(facts, [_gain(each, slow) for each in found]),
+        f"Products {products}, other kernels with half the bytes or a twentieth of the"
         f" arithmetic; {PLAYED}.",
     )
 
 
-def _gain(use: KernelUse) -> Gain:
+def _gain(use: KernelUse, slow: bool) -> Gain:
     if use.kind.family in ("gemm", "convolution") and not ONE_VECTOR.search(use.name):
-        return Gain(use, PRODUCT_LOW, PRODUCT_HIGH)
+        return Gain(use, PRODUCT_LOW, PRODUCT_HIGH) if slow else Gain(use, FAST_LOW, FAST_HIGH)
     return Gain(use, OTHER_LOW, OTHER_HIGH)

@@ -44,10 +44,11 @@ def timeline(
     made: Made,
     device: DeviceLimits | None = H100,
     recorded: Mapping[str, str] | None = None,
+    source: str = "kineto",
     **evidence: Any,
 ) -> Evidence:
     """Return the evidence of a profile with a timeline; `recorded` says how, as Kineto does."""
-    return Evidence(facts=Facts(_profile(made, "kineto", device, recorded)), **evidence)
+    return Evidence(facts=Facts(_profile(made, source, device, recorded)), **evidence)
 
 
 def counters(

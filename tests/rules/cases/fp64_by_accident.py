@@ -14,6 +14,8 @@ GEMV = (
 )
 
 FIRES = {
+    "products of PyTorch on an H100": lambda: queued([K(DGEMM, 5000)] * 3, H100),
+    "sums on an A100": lambda: queued([K(ADD, 300)] * 9, A100),
     "products with one vector": lambda: queued([K(GEMV, 500)] * 9, A10G),
     "products on an A10G": lambda: queued([K(DGEMM, 5000)] * 3, A10G),
     "sums on a T4": lambda: queued([K(ADD, 300)] * 9, T4),
@@ -22,9 +24,11 @@ FIRES = {
     ),
 }
 SILENT = {
-    "an H100 is fast at them": lambda: queued([K(DGEMM, 5000)] * 3, H100),
-    "an A100 too": lambda: queued([K(ADD, 300)] * 3, A100),
-    "a V100 too": lambda: queued([K(DGEMM, 300)] * 3, V100),
+    "an H100 is fast at them, and this is no program of PyTorch": lambda: queued(
+        [K(DGEMM, 5000)] * 3, H100, source="nsys"
+    ),
+    "an A100 too": lambda: queued([K("solve<double>", 300)] * 3, A100, source="nsys"),
+    "a V100 too": lambda: queued([K(DGEMM, 300)] * 3, V100, source="nsys"),
     "a scalar now and then": lambda: queued([K(ADD, 2), K(FLOATS, 300)] * 9, A10G),
     "floats": lambda: queued([K(FLOATS, 300)] * 9, A10G),
 }

@@ -11,7 +11,8 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.account_wording import near_bound_ns
 from gpuadvisor.reports.diagnosis_document import diagnosis_lines
 from gpuadvisor.reports.json_documents import diagnosis_json
-from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.engine import NS_PER_MS, diagnose
+from gpuadvisor.rules.estimates import longer_with_profiler
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.kernel_families import kind_of, short_name
@@ -223,15 +224,18 @@ def test_operators_that_are_recorded_are_not_what_would_tell(has_operators):
 
 
 def within_the_account(facts, diagnosis):
-    """No finding saves more of a run than its account has of what the finding shortens."""
+    """No finding saves more time than the account has of what the finding shortens, nor a larger
+    share of the run than that is without the profiler."""
     account, idle = facts.account, [1 - each.busy_share for each in facts.time_breakdowns.values()]
     for finding in diagnosis.findings:
         if finding.improvement_pct is None:
             continue
         held = account.held_ns(finding.parts)
         assert held is not None, finding.rule
+        assert finding.saving_ms is None or finding.saving_ms * NS_PER_MS <= held * (1 + 1e-9) + 1
         saved = finding.improvement_pct.high / 100 * facts.window.run_ns
-        assert saved <= held * (1 + 1e-9) + 1, (finding.rule, finding.improvement_pct)
+        most = held * longer_with_profiler(facts)
+        assert saved <= most * (1 + 1e-9) + 1, (finding.rule, finding.improvement_pct)
         for figure in finding.evidence:
             if figure.metric.startswith("gpu_idle"):
                 assert figure.value <= 100 * max(idle) + 0.06, (finding.rule, figure)
