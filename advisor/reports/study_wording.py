@@ -129,7 +129,7 @@ def _compared_with_unchanged(speedup: Speedup) -> str:
     if speedup.ci99_high < SAYS_NOTHING * speedup.ci99_low:
         return f"measured {speedup_ratio(speedup)} ({evidence(speedup)})"
     pairs = figures.count(speedup.pairs, "pair of runs", "pairs of runs")
-    return f"cannot be compared with the unchanged script: {pairs} {DIFFER}"
+    return f"cannot be compared with the unchanged script by {pairs}, as runs {DIFFER}"
 
 
 def reason(result: StudyResult) -> str:

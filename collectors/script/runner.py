@@ -197,7 +197,8 @@ def _template(request: RunRequest, phases: Sequence[Phase], moves: bool = False)
         if len(phases) < 2:
             raise
     # What is imported after torch is not always fit for it.
-    return Template(start, phases[:1], moves).wait(wait_s)
+    first = {**phases[0], "changed_later": phases[-1]["changed"]}
+    return Template(start, [first], moves).wait(wait_s)
 
 
 def _template_start(request: RunRequest) -> Start:

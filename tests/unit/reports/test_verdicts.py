@@ -169,8 +169,8 @@ class TestTheSentences:
     def test_runs_that_differ_too_much_have_no_interval(self, show):
         text = said(PROSE[show], inconclusive_study(speedup=Speedup(0.27, 1e-9, 66_609_559.0, 3)))
         assert (
-            "he best of 18 settings, num_workers=8, cannot be compared with the unchanged script: "
-            "3 pairs of runs differ too much." in text
+            "he best of 18 settings, num_workers=8, cannot be compared with the unchanged script "
+            "by 3 pairs of runs, as runs differ too much." in text
         )
         assert "0.27" not in text and "66,609" not in text
 

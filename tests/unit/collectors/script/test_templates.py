@@ -448,3 +448,20 @@ def test_what_a_library_sets_itself_is_set_in_each_run(tmp_path, begin):
     for changed in ({}, {"$CACHE_OF_IT": "there"}):
         with pytest.raises(NoTemplateError, match=r"it changes \$CACHE_OF_IT before it imports"):
             start_template(wanted, notes(tmp_path, module, changed=changed, path=path))
+
+
+def test_what_a_library_that_imports_torch_itself_sets_after_that_is_set_ahead(tmp_path, begin):
+    module = library(tmp_path, "import os; os.environ['CACHE_OF_IT'] = 'here'")
+    write(tmp_path, "import os; print(os.environ['CACHE_OF_IT'])")
+    path = [str(tmp_path / "site-packages"), *sys.path]
+    wanted = request(tmp_path)
+    for value, fits in (("here", True), ("there", False)):
+        changed = {"$CACHE_OF_IT": value}
+        later = {"modules": [], "path": path, "main": "script.py", "changed": changed}
+        found = notes(tmp_path, module, path=path, later=later)
+        if fits:
+            outcome = run_script(replace(wanted, template=begin(wanted, found)))
+            assert outcome.output == "here"
+            continue
+        with pytest.raises(NoTemplateError, match=r"it changes \$CACHE_OF_IT before it imports"):
+            start_template(wanted, found)
