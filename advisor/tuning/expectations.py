@@ -38,8 +38,9 @@ FASTER_BESIDE, SLOWER_BESIDE, CROWDED = 0.85, 1.3, 2.0
 workers and the script have to share cores, as they were no fewer than those. One loader on an H200
 took 65.7 ms alone, and 53.7 to 67.3 beside it. [own]"""
 FASTER_REST, SLOWER_REST = 0.95, 1.1
-"""The same of the rest of a step beside more workers: other work of theirs takes caches and memory,
-and without waiting clocks are higher. [own]"""
+"""Times its time in the unchanged script that the part of a step that is no waiting for a batch may
+take beside more workers: these use caches and memory, and without waiting clocks are higher. [own]
+"""
 TIME_OBJECTIVES = (Objective.THROUGHPUT, Objective.LATENCY)
 """Objectives whose gains can be compared with what findings promise, which is time."""
 

@@ -21,9 +21,9 @@ PRODUCT_LOW, PRODUCT_HIGH = 0.85, 0.985
 """Share of a product's time that FP32 saves, at a 32nd to a 64th of its rate; not of one with a
 single vector, which memory limits. [own]"""
 FAST_LOW, FAST_HIGH = 0.0, 0.875
-"""The same on a GPU with tensor cores for doubles: nothing outside of FP32's, where both have the
-same rate (19.5 TFLOP/s on A100, 67 on H100 and H200), and 1 - 1/8 with TF32 (156 and 495; data
-sheets)."""
+"""Share of a product's time that FP32 saves on a GPU with tensor cores for doubles: none where
+FP32 runs without them, at the same rate (19.5 TFLOP/s on A100, 67 on H100 and H200), and 1 - 1/8
+with TF32 (156 and 495; data sheets)."""
 OTHER_LOW, OTHER_HIGH = 0.45, 0.95
 """Share of the time of other kernels that FP32 saves: half the bytes, down to a twentieth where
 arithmetic was the limit. [own]"""

@@ -81,7 +81,7 @@ class Metric(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     unit: ClassVar[str] = ""
-    """Of its figures: `ms`, `s`, `bytes`, `J`; empty for a number."""
+    """What the metric's figures are given in: `ms`, `s`, `bytes`, `J`; empty for plain numbers."""
     role: ClassVar[MetricRole] = MetricRole.GUARDS
     """What the metric means for a gate's verdict unless the user asks for it, when it decides."""
     statistical: ClassVar[bool] = False
