@@ -42,9 +42,10 @@ MOST_WAITS = 64
 """Steps in which a launch has to come again."""
 LEAST_PAIRS, MOST_STEPS = 12, 64
 """Launches in place with and without other values, and steps after which there are no more."""
-MOST_LOOKUP_US = 2.0
-"""Time that looking up a launch may take: Triton's own launch takes 10 to 20 us on the CPU, and a
-kernel of 2 % of a 1 ms step is over in 20."""
+MOST_LOOKUP_US, MOST_LOOKUP_SHARE = 2.0, 0.005
+"""Time, and part of a step, beyond which looking up a launch takes too long: Triton's own launch
+takes 10 to 20 us on the CPU, and 1 % is the least gain that is kept
+(`gpuadvisor.tuners.launch_search.WORTH_IN_PLACE`)."""
 WORDS = 300
 """Characters of a reason, at most."""
 LONGEST_TEXT = 1200
@@ -272,8 +273,11 @@ class LaunchSearch:
     def _try(self, launched: Launched, kernel: Kernel) -> None:
         """Measure the points that are asked for."""
         us = lookup_us(kernel, launched, self._wanted.texts)
-        if us > MOST_LOOKUP_US:
-            raise NotTunable(f"looking it up would take {us:.1f} us at each launch")
+        share = 1e-3 * us * self._wanted.launches / self._watched_steps / self._step_ms
+        if us > MOST_LOOKUP_US and share > MOST_LOOKUP_SHARE:
+            raise NotTunable(
+                f"looking it up would take {us:.1f} us at each launch, {share:.1%} of a step"
+            )
         copies = Copies(self._inquiry, self._clock, kernel, launched)
         self._inquiry.answer(
             parameters=tunable(kernel, launched),  # an autotuner has chosen by now
