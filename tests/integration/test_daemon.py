@@ -171,12 +171,7 @@ def test_a_day_in_the_life(machine):
     assert machine.ask("reload").returncode == 0
     machine.said("the configuration was read again")
     machine.wait("no host metrics", lambda: not any("_host_" in name for name in machine.scrape()))
-    before = machine.scrape()["gpuadvisor_daemon_frames_total"][""]
-    began_s = time.monotonic()
-    machine.wait(
-        "fast frames", lambda: machine.scrape()["gpuadvisor_daemon_frames_total"][""] > before + 9
-    )
-    assert time.monotonic() - began_s < 9, "more than one a second"
+    machine.wait("more than one frame a second", lambda: frames_in(machine, 3.0) > 4)
 
     told = json.loads(machine.run("jobs", "--json").stdout)
     (job,) = told["jobs"]
@@ -241,6 +236,12 @@ def test_a_start_while_the_driver_hangs_is_answered_and_the_daemon_waits_for_it(
 
 def states(machine):
     return machine.scrape().get("states", {})
+
+
+def frames_in(machine, seconds):
+    before = machine.scrape()["gpuadvisor_daemon_frames_total"][""]
+    time.sleep(seconds)
+    return machine.scrape()["gpuadvisor_daemon_frames_total"][""] - before
 
 
 def ended(events):

@@ -154,7 +154,7 @@ def test_a_script_that_never_imports_torch_is_told_so_before_the_time_out(tmp_pa
         TrialState.HUNG,
         "it did not import torch within 1 s",
     )
-    assert 1 <= outcome.wall_s < 10
+    assert 1 <= outcome.wall_s < request.limits.startup_s
     (waiting,) = [event for event in heard if event["event"] == "waiting"]
     assert (waiting["torch"], waiting["limit_s"]) == (None, 1)
 
