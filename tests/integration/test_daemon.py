@@ -173,9 +173,9 @@ def test_a_day_in_the_life(machine):
     machine.wait("no host metrics", lambda: not any("_host_" in name for name in machine.scrape()))
     machine.wait("more than one frame a second", lambda: frames_in(machine, 3.0) > 4)
 
-    told = json.loads(machine.run("jobs", "--json").stdout)
+    told = machine.wait("a job that runs", lambda: with_running_jobs(machine))  # not where rows lag
     (job,) = told["jobs"]
-    assert (job["pids"], len(job["gpus"]), job["is_running"]) == ([os.getpid()], 2, True)
+    assert (job["pids"], len(job["gpus"])) == ([os.getpid()], 2)
     unclaimed = sum(each["gpu_hours"] for each in told["unclaimed"].values())
     assert job["gpu_hours"] + unclaimed == pytest.approx(told["total"]["gpu_hours"])
 
@@ -236,6 +236,11 @@ def test_a_start_while_the_driver_hangs_is_answered_and_the_daemon_waits_for_it(
 
 def states(machine):
     return machine.scrape().get("states", {})
+
+
+def with_running_jobs(machine):
+    told = json.loads(machine.run("jobs", "--json").stdout)
+    return told if any(job["is_running"] for job in told["jobs"]) else None
 
 
 def frames_in(machine, seconds):
