@@ -15,6 +15,7 @@ using std::min;
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static
+#define __constant__
 #define __launch_bounds__(...)
 
 struct dim3 { unsigned x, y, z; };

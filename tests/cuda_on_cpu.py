@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import inspect
 import re
 import shutil
 import subprocess
@@ -23,7 +24,9 @@ def compiled(kernel, names, folder):
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("CUDA C++ on a CPU needs g++")
-    text = kernel.with_macros(kernel.cuda_text, names)
+    is_made = inspect.isfunction(kernel.source)
+    raw = kernel.value("source", kernel.source, names) if is_made else kernel.cuda_text
+    text = kernel.with_macros(raw, names)
     (found,) = [each for each in SIGNATURE.finditer(text) if each[1] == kernel.name]
     arguments = [each.replace("__restrict__", "").strip() for each in found[2].split(",")]
     types = [re.sub(r"\w+$", "", each).strip() for each in arguments]
@@ -41,7 +44,12 @@ def compiled(kernel, names, folder):
     )
     flags = ["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-fPIC", "-shared"]
     subprocess.run([compiler, *flags, str(source), "-o", str(library)], check=True)
-    run = ctypes.CDLL(str(library)).run
+    loaded = ctypes.CDLL(str(library))
+    for name, value in kernel.constants.items():
+        ctypes.memmove(
+            (ctypes.c_char * value.nbytes).in_dll(loaded, name), value.tobytes(), value.nbytes
+        )
+    run = loaded.run
     sides = [kernel.sides(what, getattr(kernel, what), names) for what in ("grid", "block")]
     grid, block = [(ctypes.c_uint * 3)(*(*each, 1, 1)[:3]) for each in sides]
 

@@ -64,6 +64,7 @@ _FORMS: tuple[tuple[str, Any, str], ...] = (
     ("default", Mapping, '{"block": 64}'),
     ("restrictions", Sequence, '["block <= n"]'),
     ("problems", Sequence, '[{"n": 4096}]'),
+    ("constants", Mapping, '{"filter": numpy.ones(9, numpy.float32)}'),
 )
 """Fields with what they are and how they are written."""
 
@@ -107,8 +108,9 @@ class Kernel:
     """A kernel to tune, with its parameters, problems, and arguments. Rules: see the module."""
 
     source: Any
-    """CUDA C++ as text or the path of a `.cu` file, or a function decorated with `triton.jit`,
-    `numba.cuda.jit` or a function that returns a `cupy.RawKernel` for parameters."""
+    """CUDA C++ as text or the path of a `.cu` file, a function decorated with `triton.jit` or
+    `numba.cuda.jit`, a `cupy.RawKernel`, or a function of parameters that returns one of these; a
+    text that it returns has the parameters as macros, too."""
     parameters: Mapping[str, Sequence[Value]]
     """Name to the values to try. In CUDA C++ each is a macro of that name, in Triton a `constexpr`
     or `num_warps`, `num_stages`, `num_ctas`, `maxnreg`."""
@@ -150,6 +152,9 @@ class Kernel:
     """Useful floating-point operations, for the rate reached."""
     options: Sequence[str] = ()
     """Options of NVRTC, such as `-use_fast_math`."""
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """Name of a `__constant__` variable of CUDA C++ to the array of numpy that it holds: its bytes
+    are copied there before the first launch."""
     file: str = ""
     """File that the kernel was declared in, as known to the caller."""
 
@@ -433,6 +438,8 @@ class Kernel:
                     f"its default {name}={value!r} is none of the values "
                     f"{list(self.parameters[name])}"
                 )
+        if self.constants and self.language not in ("cuda_cpp", ""):
+            raise self._error("constants= is for CUDA C++: give its kernel arguments")
         if not self.problems:
             raise self._error("problems is empty: leave it out for a kernel without sizes")
         for problem in self.problems:

@@ -1,5 +1,6 @@
 """A call of Kernel Tuner's `tune_kernel`, taken over: what is made of it, and what is refused."""
 
+import json
 import sys
 
 import numpy as np
@@ -10,8 +11,9 @@ from gpuadvisor.collectors.kernels.child.taken_over import declare
 from gpuadvisor.collectors.kernels.runner import KernelProcess
 from gpuadvisor.domain.kernels import declared
 from gpuadvisor.errors import UsageError
-from gpuadvisor.kernel_tuner import Call, tune_kernel, written
+from gpuadvisor.kernel_tuner import _block_size_names, tune_kernel
 from gpuadvisor.storage.kernel_caches import read
+from gpuadvisor.tuning.kernels.kernel_tuner_call import Call, written
 from tests import cuda_on_cpu, simulated_kernels
 
 SOURCE = """
@@ -109,11 +111,73 @@ def test_the_process_that_runs_the_kernel_finds_the_call(tmp_path):
     )
 
 
+PARTLY = """
+__constant__ float weights[3];
+extern "C" __global__ void weigh(float *y, const float *x, int n) {
+    int i = blockIdx.x * block_size_x * block_size_y + threadIdx.x;
+    float sum = 0;
+    #pragma unroll loop_unroll_factor
+    for (int k = 0; k < 3; ++k) sum += weights[k];
+    int problem_size_x = n;
+    if (i < problem_size_x) y[i] = sum * x[i] + grid_size_x;
+}
+"""
+WEIGHTS = np.array([1, 2, 3.5], np.float32)
+
+
+def weighing(source=PARTLY):
+    return call(
+        name="weigh", source=source, constants={"weights": WEIGHTS},
+        parameters={"block_size_x": [64, 128], "loop_unroll_factor": [0, 3]},
+        arguments=[np.zeros(N, np.float32), A, np.int32(N)],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "source", [PARTLY, lambda p: PARTLY.replace("k < 3", f"k < {p['block_size_x'] // 64}")]
+)
+@pytest.mark.parametrize("point", [(64, 0), (128, 3)])
+def test_constants_and_macros_of_kernel_tuner_hold_in_the_process_of_the_kernel(
+    tmp_path, source, point
+):
+    made = weighing(source)
+    start = dict(zip(made.parameters, point, strict=True))
+    file = written(tmp_path, made, made.points(), start)
+    declare(str(file))
+    (kernel,) = declared()
+    arguments = Arguments(kernel, start, 0, "cpu")
+    names = {**kernel.problems[0], **start}
+    cuda_on_cpu.compiled(kernel, names, tmp_path)(arguments.values)
+    blocks = -(-N // start["block_size_x"])
+    count = 3 if source is PARTLY else start["block_size_x"] // 64
+    assert arguments.values[0].numpy() == pytest.approx(WEIGHTS[:count].sum() * A + blocks)
+
+
+def test_points_of_a_text_share_it(tmp_path):
+    made = weighing(lambda p: PARTLY.replace("grid_size_x", "0"))
+    written(tmp_path, made, made.points(), {})
+    document = json.loads((tmp_path / "call.json").read_text())
+    assert [each["text"] for each in document["launches"]] == [0, 1, 0, 1]
+    assert "#pragma unroll" not in document["texts"][0]
+    assert "constexpr int loop_unroll_factor = 3;" in document["texts"][1]
+
+
+def test_blocks_are_named_in_any_case():
+    assert _block_size_names(None, {"BLOCK_SIZE_X": [1]})[:2] == ["BLOCK_SIZE_X", "block_size_y"]
+    assert _block_size_names(["threads"], {})[1:] == ["block_size_y", "block_size_z"]
+
+
 @pytest.mark.parametrize(
     "changes, said",
     [
         ({"verify": lambda *given: True}, "verify= is not taken over by gpuadvisor: leave it out"),
-        ({"cmem_args": {"a": 1}}, "cmem_args= is not taken over by gpuadvisor: keep Kernel Tuner"),
+        ({"texmem_args": {"a": A}}, "texture references are gone since CUDA 12"),
+        ({"kernel_source": lambda p: SOURCE}, 'a function makes the source: say lang="CUDA"'),
+        (
+            {"kernel_source": lambda p: p["tile"], "lang": "CUDA"},
+            "kernel_source fails for {'block_size_x': 32, 'vector': 1}: KeyError: 'tile'",
+        ),
+        ({"kernel_source": lambda p: "", "lang": "CUDA"}, "gives no text with a __global__"),
         ({"lang": "OpenCL"}, "lang='OpenCL' is not taken over"),
         ({"objective": "GFLOP/s"}, "objective='GFLOP/s' is not taken over"),
         ({"strategy": "magic"}, "'magic' is none of Kernel Tuner's"),
@@ -124,7 +188,6 @@ def test_the_process_that_runs_the_kernel_finds_the_call(tmp_path):
         ({"problem_size": "n"}, "'n' fails: NameError"),
         ({"kernel_source": "nosuch.cu"}, "nosuch.cu cannot be read"),
         ({"kernel_source": "__kernel void add();\n"}, "no __global__ function"),
-        ({"kernel_source": SOURCE + "int g = grid_size_x;"}, "grid_size_x, which the source"),
     ],
 )
 def test_what_is_not_taken_over_is_refused_by_name(changes, said):
@@ -206,3 +269,22 @@ def test_a_call_is_tuned_on_a_gpu(tmp_path, monkeypatch):
     assert len(results) == 10
     assert all("time" in each for each in results)
     assert env["best_config"]["time"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("source", [PARTLY, lambda p: PARTLY.replace("k < 3", f"k < {p['k']}")])
+def test_constants_and_a_function_as_source_are_taken_on_a_gpu(tmp_path, monkeypatch, source):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
+    results, _ = tune_kernel(
+        "weigh",
+        source if source is PARTLY else lambda p: source({**p, "k": 3}),
+        N,
+        [np.zeros(N, np.float32), A, np.int32(N)],
+        {"block_size_x": [64], "loop_unroll_factor": [0, 3]},
+        answer=[6.5 * A + 16, None, None],
+        cmem_args={"weights": WEIGHTS},
+        lang="CUDA",
+        quiet=True,
+    )
+    assert len(results) == 2
+    assert all("time" in each for each in results)

@@ -56,7 +56,10 @@ class Session:
 
     def describe(self, request: Mapping[str, Any]) -> Answer:
         """Return what there is to tune; the points of each problem in the order of its values."""
-        return {"kernels": [_described(kernel) for kernel in self.kernels]}
+        found = [_described(kernel) for kernel in self.kernels]
+        if self.is_call:  # whose source may be a function, as where each point has its own text
+            found = [{**each, "language": "cuda_cpp"} for each in found]
+        return {"kernels": found}
 
     def launches(self, request: Mapping[str, Any]) -> Answer:
         """Return the blocks of the grid and the threads of a block, of each point of a problem."""

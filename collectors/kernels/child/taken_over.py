@@ -1,7 +1,8 @@
 """A call of Kernel Tuner's `tune_kernel`, as `gpuadvisor.kernel_tuner` leaves it in a folder.
 
-`call.json` says what the kernel is and holds each point with its grid, block and shared memory,
-which were computed where the call was made; `arrays.npz` holds the arguments and the answers.
+`call.json` says what the kernel is and holds each point with its grid, block, shared memory and the
+number of its text, which were computed where the call was made; `arrays.npz` holds the arguments,
+the answers and the constants.
 """
 
 from __future__ import annotations
@@ -34,9 +35,14 @@ def declare(file: str) -> None:
     def launch(p: dict[str, Any], part: str) -> Any:
         return launches[tuple(p[name] for name in names)][part]
 
+    texts = call["texts"]
+
+    def text(p: dict[str, Any]) -> str:
+        return str(texts[launch(p, "text")])
+
     answers = [arrays[f"answer{place}"] for place in call["compared"] if call["has_answer"]]
     Kernel(
-        call["source"],
+        texts[0] if len(texts) == 1 else text,
         name=call["name"],
         parameters=call["parameters"],
         default=call["default"],
@@ -50,6 +56,7 @@ def declare(file: str) -> None:
         tolerance=call["tolerance"],
         absolute_tolerance=call["absolute_tolerance"],
         options=call["options"],
+        constants={name: arrays[f"constant {name}"] for name in call["constants"]},
         file=file,
     )
 

@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Target, check, prepare
@@ -81,6 +82,47 @@ def test_headers_and_usual_options_are_found(tmp_path, monkeypatch, options):
     assert compiled(tmp_path, options)["threads"] == 32
 
 
+CONSTANT = """
+__constant__ float weights[4];
+extern "C" __global__ void scale(float *y, int n) { y[blockIdx.x * BLOCK] = TILE * READ; }
+"""
+
+
+def with_constants(size, source=CONSTANT):
+    pytest.importorskip("cuda.core", reason="NVRTC and cuda-core are not installed")
+    kernel = Kernel(source, parameters={"BLOCK": [32], "TILE": [1, 2]}, grid="n // BLOCK",
+                    block="BLOCK", problems=[{"n": 64}], arguments=[output("n"), "n"], name="scale",
+                    constants={"weights": np.ones(size, np.float32)})  # fmt: skip
+    return prepare(kernel, {"n": 64, **kernel.start}, Target("90"))
+
+
+ELSEWHERE = CONSTANT.replace("__c", "#if TILE == 2\n__c").replace("4];", "4];\n#endif")
+
+
+@pytest.mark.parametrize(
+    "source, size",
+    [
+        (CONSTANT.replace("READ", "weights[n]"), 4),
+        (CONSTANT.replace("READ", "weights[n]"), 3),
+        (ELSEWHERE.replace("READ", "1"), 9),
+    ],
+)
+def test_constants_that_have_room_or_are_not_there_compile(source, size):
+    assert with_constants(size, source)["threads"] == 32
+
+
+def test_a_constant_without_room_is_refused_before_it_is_copied():
+    with pytest.raises(CannotBuild, match="constant weights has 16 bytes, and constants= gives 20"):
+        with_constants(5, CONSTANT.replace("READ", "weights[n]"))
+
+
+def test_a_text_that_a_function_makes_is_compiled_with_the_parameters():
+    made = with_constants(4, lambda p: CONSTANT.replace("READ", f"weights[{p['TILE']} % BLOCK]"))
+    assert made["threads"] == 32
+    with pytest.raises(CannotBuild, match=r"takes 3 arguments .*, and arguments= gives 2"):
+        with_constants(4, lambda: CONSTANT.replace("int n", "int n, int m"))
+
+
 def test_a_header_of_the_host_is_said_to_be_none_of_nvrtc_s(tmp_path):
     source = HALVES.replace("cuda_fp16.h", "math.h")
     with pytest.raises(CannotBuild, match=r'"math.h".*NVRTC has CUDA.s headers and none of the'):
@@ -101,6 +143,7 @@ def test_the_architecture_is_the_gpu_s(options):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"constants": {"filter": 1}}, "constants= has filter, which its text has not"),
         ({"block": None}, "needs block=: threads in x, y and z"),
         ({"grid": "n / BLOCK"}, "grid must be one to three whole numbers from 1 on, not [128.0]"),
         ({"bytes": "8 * m"}, 'bytes, "8 * m": there is no m: there are n, BLOCK, TILE'),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -79,7 +80,7 @@ class Backend(Protocol):
 
 def build(kernel: Kernel, names: Names, target: Target) -> Launchable:
     """Compile a kernel for the names of a problem and a point."""
-    source, backend = _chosen(kernel, names)
+    kernel, source, backend = _chosen(kernel, names)
     return backend.build(kernel, source, names, target)
 
 
@@ -89,7 +90,7 @@ def prepare(kernel: Kernel, names: Names, target: Target) -> Mapping[str, int] |
     That is `threads`, `registers` and `local_bytes` a thread, and `shared_bytes`, dynamic ones too;
     what is not known is missing. None for a language that compiles only where it launches.
     """
-    source, backend = _chosen(kernel, names)
+    kernel, source, backend = _chosen(kernel, names)
     ahead = getattr(backend, "prepare", None)
     if ahead is None:
         return None
@@ -100,21 +101,24 @@ def check(kernel: Kernel, names: Names) -> None:
     """UsageError for what can be told to be wrong without a compiler or a GPU."""
     kernel.check_call(names)
     if not inspect.isfunction(kernel.source):
-        source, backend = _chosen(kernel, names)
+        kernel, source, backend = _chosen(kernel, names)
         look = getattr(backend, "check", None)
         if look is not None:
             look(kernel, source, names)
 
 
-def _chosen(kernel: Kernel, names: Names) -> tuple[Any, Backend]:
-    """Return the source for these names, and who compiles it."""
+def _chosen(kernel: Kernel, names: Names) -> tuple[Kernel, Any, Backend]:
+    """Return the kernel with its source for these names, that source, and who compiles it."""
     source = kernel.source
     if inspect.isfunction(source):  # it makes the kernel for a point, as closures do
         source = kernel.value("the function that makes the kernel", source, names)
+        if isinstance(source, str):
+            kernel = copy(kernel)
+            object.__setattr__(kernel, "source", source)  # a copy declares no other kernel
     for name in BACKENDS:
         backend = cast(Backend, import_module(f"{__name__}.{name}"))
         if backend.takes(source):
-            return source, backend
+            return kernel, source, backend
     raise UsageError(
         f"kernel {kernel.name}: its source is a {type(source).__name__}: it must be CUDA C++ as "
         "text or a .cu file, or a kernel of triton.jit, numba.cuda.jit or cupy.RawKernel"

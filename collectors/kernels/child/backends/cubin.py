@@ -30,6 +30,17 @@ def resources(binary: bytes, symbol: str) -> dict[str, int]:
         return {}
 
 
+def variable_bytes(binary: bytes, name: str) -> int | None:
+    """Return the size of a variable with this mangled name; None where the binary has none."""
+    try:
+        sections = dict(_sections(binary))
+        table, texts = sections[".symtab"][0], sections[".strtab"][0]
+        found = (_SYMBOL.unpack_from(table, at) for at in range(0, len(table), _SYMBOL.size))
+        return next((each[-1] for each in found if _text(texts, each[0]) == name), None)
+    except (struct.error, KeyError, ValueError):
+        return None
+
+
 def _resources(binary: bytes, symbol: str) -> dict[str, int]:
     if binary[:4] != b"\x7fELF":
         return {}

@@ -68,12 +68,15 @@ def build(kernel: Kernel, source: str, names: Names, target: Target) -> Launchab
 
     block, grid = threads(kernel, names), kernel.sides("grid", kernel.grid, names)
     binary, symbol = _compiled(core, kernel, names, target)
-    compiled = core.ObjectCode.from_cubin(binary).get_kernel(symbol)
+    module = core.ObjectCode.from_cubin(binary)
+    compiled = module.get_kernel(symbol)
     shared = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
     _allow(compiled, shared)
     configuration = core.LaunchConfig(grid=grid, block=block, shmem_size=shared)
     device = core.Device(torch.cuda.current_device())
     device.set_current()
+    for name, data in _constants(kernel, binary).items():
+        _copy(module, name, data)
     stream = device.create_stream(TorchStream())
     sizes = _sizes(compiled)
 
@@ -89,6 +92,7 @@ def prepare(kernel: Kernel, source: str, names: Names, target: Target) -> Mappin
     """Compile without a GPU, and return what a block takes."""
     block = threads(kernel, names)
     binary, symbol = _compiled(_core(), kernel, names, target)
+    _constants(kernel, binary)
     taken = cubin.resources(binary, symbol)
     dynamic = int(kernel.value("shared_bytes", kernel.shared_bytes, names))
     if "shared_bytes" in taken:
@@ -100,6 +104,9 @@ def _compiled(core: Any, kernel: Kernel, names: Names, target: Target) -> tuple[
     """Return a cubin and the mangled name of the kernel in it, from the target's folder if another
     process left it there; CannotBuild, in the compiler's words, where it does not compile.
     """
+    said = _other_arguments(kernel, kernel.declared_in(kernel.cuda_text)[1])
+    if said:  # of a text that was made for this point
+        raise CannotBuild(said)
     text = kernel.with_macros(kernel.cuda_text, names)
     key = f"{target.capability}\0{chr(0).join(kernel.options)}\0{text}"
     kept = Path(target.folder, f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin")
@@ -131,7 +138,7 @@ def _core() -> Any:
     except ImportError as error:
         raise UsageError(
             "CUDA C++ is compiled with NVIDIA's cuda-core, which this Python has not: "
-            f"install cuda-core ({error})"
+            f"install cuda-core[cu13], or [cu12] for an older driver ({error})"
         ) from None
     if not hasattr(core, "Program"):  # before 0.5
         from cuda.core import experimental as core
@@ -207,6 +214,36 @@ def _include_folders(kernel: Kernel) -> list[str]:
     return [str(source.absolute()), *_cuda_headers()]
 
 
+def _constants(kernel: Kernel, binary: bytes) -> dict[str, bytes]:
+    """Return what its constants hold, of those that the binary has: a text may have one for some
+    points only. CannotBuild where one has less room.
+    """
+    import numpy
+
+    found = {}
+    for name, value in kernel.constants.items():
+        data = numpy.ascontiguousarray(value).tobytes()
+        room = cubin.variable_bytes(binary, name)
+        if room is not None:
+            if len(data) > room:
+                raise CannotBuild(
+                    f"its constant {name} has {room:,} bytes, and constants= gives {len(data):,}"
+                )
+            found[name] = data
+    return found
+
+
+def _copy(module: Any, name: str, data: bytes) -> None:
+    """Copy bytes to a variable of a module, in the current context."""
+    from cuda.bindings import driver
+
+    status, place, _ = driver.cuLibraryGetGlobal(module.handle, name.encode())
+    if not int(status):
+        (status,) = driver.cuMemcpyHtoD(place, data, len(data))
+    if int(status):
+        raise RuntimeError(f"its constant {name} cannot be written: {status.name}")
+
+
 def _allow(compiled: Any, shared: int) -> None:
     if shared <= STATIC_SHARED_BYTES:
         return
@@ -274,17 +311,34 @@ def check_text(kernel: Kernel, text: str) -> None:
                 f"parameter: delete that line, or put it between `#ifndef {name}` and `#endif`"
             )
     if '#include "' not in text:  # what that holds may use them
-        kernel.check_used(set(re.findall(r"\w+", text)), "its text")
-    if not callable(kernel.arguments):
-        plain = re.sub(r"/\*.*?\*/|//[^\n]*|<[^<>]*>", "", arguments, flags=re.DOTALL)
-        declared = [each for each in plain.split(",") if each.strip()]
-        # A macro may stand for several, and a pointer to a function has commas of its own.
-        is_clear = "(" not in plain and all(re.search(r"\w\W+\w", each) for each in declared)
-        if declared and is_clear and len(declared) != len(kernel.arguments):
-            raise UsageError(
-                f"kernel {kernel.name}: it takes {len(declared)} arguments "
-                f"({' '.join(arguments.split())}), and arguments= gives {len(kernel.arguments)}"
-            )
+        words = set(re.findall(r"\w+", text))
+        kernel.check_used(words, "its text")
+        for name in kernel.constants:
+            if name not in words:
+                raise UsageError(
+                    f"kernel {kernel.name}: constants= has {name}, which its text has not"
+                )
+    said = _other_arguments(kernel, arguments)
+    if said:
+        raise UsageError(f"kernel {kernel.name}: {said}")
+
+
+def _other_arguments(kernel: Kernel, arguments: str) -> str:
+    """Say that a kernel is declared with another number of arguments than are given; empty where it
+    is not, or may not be.
+    """
+    if callable(kernel.arguments):
+        return ""
+    plain = re.sub(r"/\*.*?\*/|//[^\n]*|<[^<>]*>", "", arguments, flags=re.DOTALL)
+    declared = [each for each in plain.split(",") if each.strip()]
+    # A macro may stand for several, and a pointer to a function has commas of its own.
+    is_clear = "(" not in plain and all(re.search(r"\w\W+\w", each) for each in declared)
+    if not declared or not is_clear or len(declared) == len(kernel.arguments):
+        return ""
+    return (
+        f"it takes {len(declared)} arguments ({' '.join(arguments.split())}), and arguments= gives "
+        f"{len(kernel.arguments)}"
+    )
 
 
 def compiler_errors(log: str) -> str:
