@@ -76,12 +76,7 @@ class Names:
         """Names by which the files import each other."""
         self._modules: set[str] = set()
         """Names of a library's modules."""
-        for node in nodes:
-            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
-                is_own = alias.name.rpartition(".")[2] in modules
-                if is_own or isinstance(node, ast.Import):
-                    group = self._own_modules if is_own else self._modules
-                    group.add((alias.asname or alias.name).partition(".")[0])
+        self._read_imports(nodes, set(modules))
         own = [node for node in self._calls if chain(node.func)[:1] != ["super"]]
         self._called = set(map(self._key, own))
         self._bound: list[tuple[str, ast.expr]] = []
@@ -100,9 +95,7 @@ class Names:
         """Identities of names that are stored in a function and are its own."""
         self._of_functions: dict[str, set[Touch]] = {}
         """What a call of a function touches."""
-        owners = (chain(call.func) for call in self._calls if last_name(call.func) in MODEL_METHODS)
-        roots = {next((name for name in owner[:-1] if name != "self"), "") for owner in owners}
-        self._models = roots
+        self._models = self._model_names()
         self._data = self._data_names()
         every = [each for functions in self._functions.values() for each in functions]
         self._reading = [each for each in every if self._reads_samples(each)]
@@ -111,18 +104,9 @@ class Names:
         """Global names that the reading of samples uses, and attributes of them and of data sets:
         `LEVEL`, `config.level`, `self.level`."""
         self._read_locals(every)
-        for _ in range(_MOST_ROUNDS):
-            found = {
-                name: set().union(*(self.touched(each.body) for each in members))
-                for name, members in self._functions.items()
-            }
-            if found == self._of_functions:
-                break
-            self._of_functions = found
+        self._read_touches()
         self._callbacks = self._never_named()
-        caught = {last_name(part) for node in nodes if isinstance(node, ast.ExceptHandler)
-                  for part in ast.walk(node.type or node)}  # fmt: skip
-        self._stopping = caught & self._classes.keys()
+        self._stopping = self._caught(nodes) & self._classes.keys()
         """Exceptions of the files' own that they catch."""
 
     # -- questions -------------------------------------------------------------------------
@@ -166,25 +150,9 @@ class Names:
         dropped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         found: set[Touch] = set()
         for node in nodes:
-            if isinstance(node, ast.Call):
-                found |= self._call(node, id(node) in dropped)
-            elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Delete)):
-                targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
-                found = found.union(*map(self.stored, targets))
-            elif isinstance(node, ast.Attribute):
-                names = self._chain(node)
-                is_part = node.attr in PARTS or names[:1] in TOOLS
-                is_part |= node.attr == "load_state_dict" and "opt" in "".join(names[-2:-1])
-                if is_part and names != ["self", "data"]:
-                    found.add(Touch.MODEL)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found |= self._of_functions.get(f".{node.value}", set())  # by `getattr`, say
-            elif isinstance(node, ast.Lambda):
-                found |= self.touched([ast.Expr(node.body)])
-            if isinstance(getattr(node, "ctx", None), ast.Load):
-                keys = (
-                    self._standing_for(node) if isinstance(node, (ast.Name, ast.Attribute)) else ()
-                )
+            found |= self._done(node, id(node) in dropped)
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                keys = self._standing_for(node)
                 found = found.union(*(self._of_functions.get(key, ()) for key in keys))
         return found
 
@@ -239,6 +207,26 @@ class Names:
     def is_callback(self, node: ast.AST) -> bool:
         """Say whether a library calls a function, if and when it sees fit."""
         return id(node) in self._callbacks
+
+    def _done(self, node: ast.AST, is_dropped: bool) -> set[Touch]:
+        """Return what a node touches by itself; of a call that is dropped nobody uses the value."""
+        if isinstance(node, ast.Call):
+            return self._call(node, is_dropped)
+        if isinstance(node, (ast.Assign, ast.AugAssign, ast.Delete)):
+            targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
+            return set().union(*map(self.stored, targets))
+        if isinstance(node, ast.Attribute):
+            return {Touch.MODEL} if self._is_part(node) else set()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return self._of_functions.get(f".{node.value}", set())  # by `getattr`, say
+        return self.touched([ast.Expr(node.body)]) if isinstance(node, ast.Lambda) else set()
+
+    def _is_part(self, node: ast.Attribute) -> bool:
+        """Say whether a script reaches for a model's weights and layers, or an optimizer's."""
+        names = self._chain(node)
+        if node.attr == "load_state_dict" and "opt" in "".join(names[-2:-1]):
+            return True
+        return (node.attr in PARTS or names[:1] in TOOLS) and names != ["self", "data"]
 
     def _call(self, node: ast.Call, is_dropped: bool) -> set[Touch]:
         called, given = last_name(node.func), node.args
@@ -301,6 +289,14 @@ class Names:
                     name = owner.name if name == "__init__" else f".{name}"
                 self._functions.setdefault(name, []).append(Function(node, owner))
 
+    def _read_imports(self, nodes: list[ast.AST], modules: set[str]) -> None:
+        for node in nodes:
+            for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+                is_own = alias.name.rpartition(".")[2] in modules
+                if is_own or isinstance(node, ast.Import):
+                    group = self._own_modules if is_own else self._modules
+                    group.add((alias.asname or alias.name).partition(".")[0])
+
     def _repeated(self, nodes: list[ast.AST]) -> tuple[set[str], set[int]]:
         """Return the parameters that a library gives, and the identities of what runs in loops, or
         each time that a function does which is called in them or by a library."""
@@ -326,6 +322,24 @@ class Names:
     def _read_bindings(self, nodes: list[ast.AST]) -> None:
         """Read what is given to names, and follow from name to name what changes."""
         self._outside, repeated = self._repeated(nodes)
+        given = self._read_assignments(nodes, repeated)
+        for _ in range(_MOST_ALIASES):
+            for name, value in self._bound:
+                if keys := self._standing_for(value):
+                    self._aliases.setdefault(name, set()).update(keys)
+        for call in self._calls:
+            given += [] if self._key(call) else self._given(call, self._standing_for(call.func))
+        for _ in range(_MOST_ROUNDS):
+            more = {name for name, value in given if self.varies(value)} - self._turning
+            if not more:
+                break
+            self._turning |= more
+
+    def _read_assignments(
+        self, nodes: list[ast.AST], repeated: set[int]
+    ) -> list[tuple[str, ast.expr]]:
+        """Note what is given to names, and what changes for being given in a loop; return what
+        else is given in what is `repeated`, and by calls, which changes where its value does."""
         loops = [node for node in nodes if isinstance(node, LOOPS)]
         looped = {id(node) for loop in loops for node in own_nodes(loop.body)}
         given: list[tuple[str, ast.expr]] = []
@@ -340,17 +354,7 @@ class Names:
                 elif id(node) in repeated:
                     given += pairs
             given += self._given(node, [self._key(node)]) if isinstance(node, ast.Call) else []
-        for _ in range(_MOST_ALIASES):
-            for name, value in self._bound:
-                if keys := self._standing_for(value):
-                    self._aliases.setdefault(name, set()).update(keys)
-        for call in self._calls:
-            given += [] if self._key(call) else self._given(call, self._standing_for(call.func))
-        for _ in range(_MOST_ROUNDS):
-            more = {name for name, value in given if self.varies(value)} - self._turning
-            if not more:
-                break
-            self._turning |= more
+        return given
 
     def _given(self, call: ast.Call, keys: Iterable[str]) -> list[tuple[str, ast.expr]]:
         """Note what a call gives to parameters of functions."""
@@ -383,6 +387,11 @@ class Names:
             key = f"lambda {id(value)}"
             return {key} & self._functions.keys()
         return set().union(*map(self._standing_for, parts))
+
+    def _model_names(self) -> set[str]:
+        """Return the names that stand first where a model's methods are called."""
+        owners = (chain(call.func) for call in self._calls if last_name(call.func) in MODEL_METHODS)
+        return {next((name for name in owner[:-1] if name != "self"), "") for owner in owners}
 
     def _data_names(self) -> set[str]:
         """Return the names of DataLoaders, of what they were given, and what that is made of."""
@@ -436,6 +445,17 @@ class Names:
                 selves = (node for node in names_ if node.id in ("self", "cls"))
                 self._selves |= dict.fromkeys(map(id, selves), owner)
 
+    def _read_touches(self) -> None:
+        """Find out what calls of functions touch, also through those that they call."""
+        for _ in range(_MOST_ROUNDS):
+            found = {
+                name: set().union(*(self.touched(each.body) for each in members))
+                for name, members in self._functions.items()
+            }
+            if found == self._of_functions:
+                break
+            self._of_functions = found
+
     def _reads_samples(self, function: Function) -> bool:
         name = getattr(function.node, "name", "")
         if function.owner is None:
@@ -462,3 +482,8 @@ class Names:
                 if is_called and Touch.DATA in self.touched(each.body):
                     found.add(id(each.node))
         return found
+
+    def _caught(self, nodes: list[ast.AST]) -> set[str]:
+        """Return the names of the exceptions that are caught, and of all in a handler of any."""
+        handlers = (node for node in nodes if isinstance(node, ast.ExceptHandler))
+        return {last_name(part) for each in handlers for part in ast.walk(each.type or each)}
