@@ -13,8 +13,10 @@ from gpuadvisor.rules.job_launches import is_same_process, launches, script_of
 ALIVE_S = 90.0
 """Seconds since a process was seen last after which it has ended: uses are stored each minute."""
 LATE_S = 300.0
-"""Seconds without any use from which on nobody knows whether a job runs: another user is told the
-uses of whole minutes, which are stored a minute later. [own]"""
+"""Seconds without any use from which on nobody knows whether a job runs. Another user is told the
+uses of whole minutes, which are stored up to a minute later: those of a daemon at work are 120 s
+old at most (`TEND_S` of `daemon.daemon`). Above that a larger number only says for longer of a job
+whose daemon has ended that it runs."""
 ABSENT_S = 900.0
 """Seconds without a process of an unknown start after which its number is another process's."""
 ENDING_S = 60.0

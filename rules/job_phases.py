@@ -18,16 +18,17 @@ from gpuadvisor.domain.metrics import NO_KERNELS_SM_ACTIVE_PCT
 from gpuadvisor.domain.telemetry import Number
 
 NO_KERNELS_PCT = 1.0
-"""Utilization that is none: a driver's own work shows as much. [own]"""
+"""Utilization that is none: an H200 whose last process had ended still read 1 for a second
+(`examples/four_h200.gpr`)."""
 LEAST_PAUSE_S = 3.0
-"""Seconds without any kernel that are apart from the rest: three polls in a row. [own]"""
+"""Seconds without any kernel that are apart from the rest: three polls in a row. The cause that is
+named for most of a job's time is the same from half to twice of it: `tests/unit/rules`."""
 LEAST_KNOWN_S = 10.0
 """Seconds without any kernel of which a cause is named: two lists of processes, of which the later
 tells what the CPU did within; there is one every 5 s (`PROCESSES_S` of `nvml.sampler`)."""
 REPEATED = 3
-"""Pauses in a slice and the one before from which on they are how the job works. [own]"""
-FULL_PCT = 90.0
-"""Utilization of a poll that was no part of a pause beside it. [own]"""
+"""Pauses in a slice and the one before from which on they are how the job works; the same holds of
+it."""
 
 
 class Phase(Enum):
@@ -93,7 +94,7 @@ def phases(polls: Sequence[Poll], before: Before) -> tuple[list[Phase], Before]:
             phase = Phase.UNTOLD
         found += [phase] * run.polls
     if not is_rhythm:
-        _cut_edges(polls, found)
+        _cut_edges(found)
     last = runs[-1] if runs and runs[-1].is_empty else None
     has_worked = before.has_worked or any(not run.is_empty for run in runs)
     return found, Before(has_worked, last.whole_s if last else 0.0, len(short))
@@ -134,12 +135,10 @@ def _runs(polls: Sequence[Poll], before: Before) -> Iterator[_Run]:
         )
 
 
-def _cut_edges(polls: Sequence[Poll], found: list[Phase]) -> None:
-    """Leave out of the work the polls that saw only a part of it, beside one that saw none."""
+def _cut_edges(found: list[Phase]) -> None:
+    """Leave out of the work the polls beside one that saw none: they may have seen a part of it."""
     was = list(found)
     for place, phase in enumerate(was):
-        used = polls[place].utilization_pct
-        if phase is Phase.WORKED and used is not None and used < FULL_PCT:
-            beside = [*was[max(place - 1, 0) : place], *was[place + 1 : place + 2]]
-            if any(each is not Phase.WORKED for each in beside):
-                found[place] = Phase.UNTOLD
+        beside = [*was[max(place - 1, 0) : place], *was[place + 1 : place + 2]]
+        if phase is Phase.WORKED and any(each is not Phase.WORKED for each in beside):
+            found[place] = Phase.UNTOLD

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpuadvisor.collectors.nvml.sampler import PROCESSES_S
 from gpuadvisor.domain.telemetry import HOST, Frame, GpuProcess, Sample
+from gpuadvisor.rules import job_phases
 from gpuadvisor.rules.job_phases import (
     LEAST_KNOWN_S,
     LEAST_PAUSE_S,
@@ -46,15 +47,16 @@ def polls(*utilization):
         # Its start: how it works shows from the next slice on.
         ([0] * 4 + [2, 98] + [100] * 14, Before(), [UNTOLD] * 20),
         ([0] * 12 + [100] * 8, Before(), [PAUSED] * 12 + [UNTOLD] * 8),
-        # A profile is written, or a pause of which nobody knows what the CPU did.
+        # A profile is written, or a pause of which nobody knows what the CPU did. A poll beside it
+        # may have seen a part of it, whatever utilization it read.
         ([100] * 9 + [60] + [0] * 5 + [30] + [100] * 4, AT_WORK,
          [WORKED] * 9 + [UNTOLD] * 7 + [WORKED] * 4),
-        ([100] * 5 + [0] * 15, AT_WORK, [WORKED] * 5 + [PAUSED] * 15),
+        ([100] * 5 + [0] * 15, AT_WORK, [WORKED] * 4 + [UNTOLD] + [PAUSED] * 15),
         # What was of a pause before the slice counts.
-        ([0] * 4 + [100] * 16, Before(True, 8.0), [PAUSED] * 4 + [WORKED] * 16),
-        ([0] * 2 + [100] * 18, Before(True, 2.0), [UNTOLD] * 2 + [WORKED] * 18),
+        ([0] * 4 + [100] * 16, Before(True, 8.0), [PAUSED] * 4 + [UNTOLD] + [WORKED] * 15),
+        ([0] * 2 + [100] * 18, Before(True, 2.0), [UNTOLD] * 3 + [WORKED] * 17),
         # How long the last will last is not known yet.
-        ([100] * 18 + [0] * 2, AT_WORK, [WORKED] * 18 + [UNTOLD] * 2),
+        ([100] * 18 + [0] * 2, AT_WORK, [WORKED] * 17 + [UNTOLD] * 3),
         # One second in three is how it works; so are four in six.
         ([0, 80, 90] * 6 + [0, 80], AT_WORK, [WORKED] * 20),
         ([0, 0, 0, 0, 100, 100] * 3 + [0, 0], AT_WORK, [WORKED] * 20),
@@ -228,3 +230,25 @@ def test_whatever_follows_what_no_second_is_counted_twice_or_said_to_wait(parts,
     if rhythm < REPEATED:
         assert "waiting_for_input" not in found
         assert "launch_bound" not in found
+
+
+READS = Second(0, 0, 100)
+LIVES_AND_CAUSES = [
+    ([TRAINS] * 60, "healthy"),
+    ([CAPPED] * 60, "clocks_held"),
+    ([Second(50, 40, 100)] * 60, "waiting_for_input"),
+    ([Second(9, 0.14, 100)] * 60, "waits_for_host"),
+    (([TRAINS] * 40 + [EVALUATES] * 8) * 5, "healthy"),
+    (([TRAINS] * 60 + [READS] * 4) * 5, "healthy"),
+    (([READS] * 4 + [Second(100, 80, 60)] * 3) * 40, "waits_for_host"),
+    ([TRAINS] * 20 + [RESTS] * 60, "idle"),
+]
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+@pytest.mark.parametrize("name", ["NO_KERNELS_PCT", "LEAST_PAUSE_S", "REPEATED"])
+def test_what_is_named_most_rests_on_no_constant_within_a_factor_of_two(name, factor, monkeypatch):
+    monkeypatch.setattr(job_phases, name, factor * getattr(job_phases, name))
+    for life, expected in LIVES_AND_CAUSES:
+        found = named([*STARTS, *life])
+        assert max(found, key=found.get) == expected

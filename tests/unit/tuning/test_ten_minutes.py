@@ -14,6 +14,7 @@ from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import LoaderFacts, Origin
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import Verdict
+from gpuadvisor.tuning import expectations
 from gpuadvisor.tuning.cold_start import CACHES
 from tests.study_simulation import FACTS, Machine, studies
 from tests.unit.tuning.test_study import finding
@@ -150,6 +151,20 @@ def test_what_more_workers_are_worth_is_foretold_from_the_loader_alone(tune):
     assert each.low_pct < each.measured_pct < each.high_pct
     told = [sentence for sentence in said if "(input_bound)" in sentence]
     assert len(told) == 1 and "worth 0 to" not in told[0]
+
+
+ROOM = ("FASTER_BESIDE", "SLOWER_BESIDE", "CROWDED", "FASTER_REST", "SLOWER_REST")
+
+
+@pytest.mark.parametrize("machine", [LoaderBound, Machine])
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_what_a_study_finds_rests_on_no_room_that_is_foretold(tune, machine, factor, monkeypatch):
+    expected, _ = tune(machine(), 600.0)
+    for name in ROOM:
+        room = getattr(expectations, name) - 1.0
+        monkeypatch.setattr(expectations, name, 1.0 + factor * room)
+    result, _ = tune(machine(), 600.0)
+    assert (result.verdict, result.settings) == (expected.verdict, expected.settings)
 
 
 def test_more_is_tried_on_top_of_the_workers_where_there_is_time(tune):
