@@ -24,8 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
     from gpuadvisor.commands._output import messages, output
     from gpuadvisor.doctor import render
-    from gpuadvisor.doctor.check import gather
-    from gpuadvisor.doctor.registry import examine
+    from gpuadvisor.doctor.check import examine, gather
 
     # Importing torch takes seconds; on a pipe the status shows nothing.
     with messages().status(Text(f"Asking {args.python} what it has ...")):

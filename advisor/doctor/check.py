@@ -1,16 +1,23 @@
-"""What a check is given, the state of the machine, and what it says."""
+"""What a check is given, the state of the machine, what it says, and all checks in their order.
+
+A new one is a new file in `checks/`, and nothing else.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import pkgutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
+from typing import Protocol, cast
 
 from gpuadvisor.collectors.devices import Inventory, cpu_device, inventory
 from gpuadvisor.collectors.energy import ComputeProcess, EnergyMeter, other_processes
 from gpuadvisor.collectors.interpreter import TargetPython, inspect_python
+from gpuadvisor.doctor import checks
 from gpuadvisor.domain.device import Device
 from gpuadvisor.errors import UsageError
 
@@ -100,3 +107,36 @@ def _use(gpu: Device) -> GpuUse:
     meter.read_j()
     others = other_processes(gpu)
     return GpuUse(gpu, None if others is None else tuple(others), meter.unavailable())
+
+
+class CheckModule(Protocol):
+    """What a file in `checks/` has."""
+
+    __name__: str
+    ORDER: int
+    """Place in the list: causes before their effects."""
+
+    def check(self, machine: MachineState) -> Iterable[Check]:
+        """Return the results; none where the check does not apply here."""
+
+
+def modules() -> list[CheckModule]:
+    """Return the checks in their order."""
+    names = [module.name for module in pkgutil.iter_modules(checks.__path__)]
+    found = [cast(CheckModule, import_module(f"{checks.__name__}.{name}")) for name in names]
+    return sorted(found, key=lambda module: (module.ORDER, module.__name__))
+
+
+def examine(machine: MachineState) -> list[Check]:
+    """Return what every check says."""
+    return [check for module in modules() for check in _run(module, machine)]
+
+
+def _run(module: CheckModule, machine: MachineState) -> list[Check]:
+    """Run one check; the machines where a check itself fails are those that need the others."""
+    try:
+        return list(module.check(machine))
+    except Exception as error:
+        name = module.__name__.rpartition(".")[2].replace("_", " ")
+        detail = f"could not be checked ({type(error).__name__}: {error})"
+        return [Check(name, CheckState.WARNING, detail, "report it as a bug of gpuadvisor")]

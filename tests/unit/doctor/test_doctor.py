@@ -12,8 +12,8 @@ from gpuadvisor.collectors.devices import Inventory
 from gpuadvisor.collectors.energy import ComputeProcess
 from gpuadvisor.collectors.interpreter import TargetPython, TorchGpu
 from gpuadvisor.commands import doctor
-from gpuadvisor.doctor import registry, render
-from gpuadvisor.doctor.check import Check, CheckState, GpuUse, MachineState
+from gpuadvisor.doctor import render
+from gpuadvisor.doctor.check import Check, CheckState, GpuUse, MachineState, examine
 from gpuadvisor.doctor.checks import (
     compiler,
     cpu,
@@ -218,13 +218,13 @@ def own_store(tmp_path, monkeypatch):
 
 
 def test_checks_are_found_and_run_in_order():
-    names = [check.name for check in registry.examine(ONE_GPU)]
+    names = [check.name for check in examine(ONE_GPU)]
     assert names[:4] == ["python", "torch", "driver", "gpu 0"]
 
 
 def test_a_check_that_fails_is_a_warning(monkeypatch):
     monkeypatch.setattr(cpu, "check", lambda facts: 1 / 0)
-    failed = [check for check in registry.examine(ONE_GPU) if check.name == "cpu"]
+    failed = [check for check in examine(ONE_GPU) if check.name == "cpu"]
     assert failed[0].state is WARNING
     assert "ZeroDivisionError" in failed[0].detail
 
