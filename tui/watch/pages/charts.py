@@ -20,12 +20,21 @@ from gpuadvisor.printable import duration
 from gpuadvisor.tui.watch import charting, plot, then
 from gpuadvisor.tui.watch.asking import Asker
 from gpuadvisor.tui.watch.cells import Line, Style
-from gpuadvisor.tui.watch.charting import Chart, Drawing, Question, Series
+from gpuadvisor.tui.watch.charting import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    Chart,
+    Drawing,
+    Question,
+    Series,
+    Window,
+    shortest,
+)
 from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.table import text_of
 from gpuadvisor.tui.watch.watched import START
-from gpuadvisor.tui.watch.window import DAY_S, HOUR_S, MINUTE_S, Window, shortest
 
 if TYPE_CHECKING:
     from gpuadvisor.daemon.past import Past
@@ -402,7 +411,7 @@ class Charts(Page):
             self._jump()
 
     def action_metric(self) -> None:
-        from gpuadvisor.tui.watch.choosing import Choice
+        from gpuadvisor.tui.watch.dialogs import Choice
 
         def chosen(name: str | None) -> None:
             if name is not None:
@@ -413,7 +422,7 @@ class Charts(Page):
 
     def action_go(self) -> None:
         from gpuadvisor.daemon.history import moment
-        from gpuadvisor.tui.watch.choosing import Typed
+        from gpuadvisor.tui.watch.dialogs import Typed
 
         hint = 'Such as "17 min ago", "yesterday 14:00" or "last night".'
 
@@ -429,7 +438,7 @@ class Charts(Page):
 
     def action_compare(self) -> None:
         from gpuadvisor.tui.watch import cells
-        from gpuadvisor.tui.watch.choosing import Choice
+        from gpuadvisor.tui.watch.dialogs import Choice
 
         labels = cells.labels(self.watched.state.gpus)
         entries = [("", "nothing")]

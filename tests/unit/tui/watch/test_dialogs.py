@@ -10,8 +10,7 @@ from textual.widgets import Input
 
 from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.tui.watch.app import Watch
-from gpuadvisor.tui.watch.choosing import Choice, Typed
-from gpuadvisor.tui.watch.dialogs import PopUp, Question, Reading
+from gpuadvisor.tui.watch.dialogs import Choice, PopUp, Question, Reading, Typed
 from gpuadvisor.tui.watch.help import Help
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.state import WatchState
