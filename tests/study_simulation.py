@@ -33,10 +33,10 @@ from gpuadvisor.tuners.loader_ceiling import CACHED
 from gpuadvisor.tuning import (
     budget,
     cold_start,
-    loader_supply,
     rehearsal,
     screening,
     study,
+    supply_timer,
     trial_runner,
 )
 from gpuadvisor.tuning.budget import BudgetLimit
@@ -262,12 +262,12 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
             limit = BudgetLimit(seconds=seconds)
             machine.warmup_s = budget.schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)
-            for module in (budget, study, loader_supply, screening, cold_start):
+            for module in (budget, study, supply_timer, screening, cold_start):
                 patch.setattr(module, "time", clock)
             patch.setattr(trial_runner, "run_script", machine.run)
             patch.setattr(cold_start, "run_script", machine.run_cold)
             patch.setattr(trial_runner, "run_in_turns", machine.run_in_turns)
-            patch.setattr(loader_supply, "run_supply", machine.supply)
+            patch.setattr(supply_timer, "run_supply", machine.supply)
             patch.setattr(screening, "run_live", machine.live)
             patch.setattr(rehearsal, "run_life", machine.life)
             telling = Telling(machine)

@@ -20,9 +20,9 @@ from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budget import Budget, Reserve
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
-from gpuadvisor.tuning.loader_supply import not_promising, shown_by
 from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.screening import Screening
+from gpuadvisor.tuning.supply_timer import not_promising, shown_by
 from gpuadvisor.tuning.trial_runner import Progress
 from gpuadvisor.tuning.verdicts import not_tried
 

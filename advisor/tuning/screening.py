@@ -29,13 +29,13 @@ from gpuadvisor.tuners.loader_ceiling import (
     waits,
     worthless,
 )
-from gpuadvisor.tuners.loader_supply import rechosen
 from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Parameter, Space
+from gpuadvisor.tuners.supply_timing import rechosen
 from gpuadvisor.tuning.arguments import applied
 from gpuadvisor.tuning.budget import Budget, schedule_for
 from gpuadvisor.tuning.durations import COMPILED_ANEW
-from gpuadvisor.tuning.loader_supply import narrowed
+from gpuadvisor.tuning.supply_timer import narrowed
 from gpuadvisor.tuning.trial_runner import limits_for
 from gpuadvisor.tuning.turning import is_live
 from gpuadvisor.tuning.value_finding import InOneScript

@@ -43,7 +43,6 @@ from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.leftovers import left_since, look
-from gpuadvisor.tuning.loader_supply import SupplyTimer
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.preparation import (
     check_objective,
@@ -59,6 +58,7 @@ from gpuadvisor.tuning.proving import Prover, format_settings
 from gpuadvisor.tuning.recorder import StudyRecorder, recorded
 from gpuadvisor.tuning.results import deserves_plan, keep_plan
 from gpuadvisor.tuning.screening import Screener
+from gpuadvisor.tuning.supply_timer import SupplyTimer
 from gpuadvisor.tuning.trial_runner import Progress
 from gpuadvisor.tuning.value_finding import InOneScript, ValueFinder
 from gpuadvisor.tuning.verdicts import (

@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.storage.database import Store
-from gpuadvisor.tuning import loader_supply, screening, trial_runner
+from gpuadvisor.tuning import screening, supply_timer, trial_runner
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,4 +61,4 @@ def nothing_runs_live(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(trial_runner, "run_in_turns", run_in_turns)
     monkeypatch.setattr(screening, "run_live", run_live)
-    monkeypatch.setattr(loader_supply, "run_supply", run_live)
+    monkeypatch.setattr(supply_timer, "run_supply", run_live)

@@ -16,7 +16,7 @@ from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.reports.study_document import study_markdown
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning import loader_supply, screening, trial_runner
+from gpuadvisor.tuning import screening, supply_timer, trial_runner
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.trial_runner import Silent
 from tests.live_simulation import LiveScript
@@ -108,7 +108,7 @@ class Waiting:
 def waiting(script, monkeypatch):
     made = Waiting()
     monkeypatch.setattr(trial_runner, "run_script", made.run)
-    monkeypatch.setattr(loader_supply, "run_supply", made.supply)
+    monkeypatch.setattr(supply_timer, "run_supply", made.supply)
     monkeypatch.setattr(type(load_knobs()["tf32"]), "live", lambda self, target: None)
     monkeypatch.setattr(screening, "run_live", made.live)
     return made
@@ -224,7 +224,7 @@ def test_a_script_that_cannot_be_timed_alone_is_searched_as_before(waiting):
 def test_it_runs_in_a_private_view(waiting):
     tune(budget=TEN_MINUTES, only=ONLY)
     (request,) = waiting.requests
-    assert request.scratch == (loader_supply.unavailable() is None)
+    assert request.scratch == (supply_timer.unavailable() is None)
 
 
 def test_computing_that_is_faster_needs_more_workers(waiting):

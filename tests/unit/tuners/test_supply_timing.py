@@ -10,7 +10,7 @@ import pytest
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.screening import BlockTime
-from gpuadvisor.tuners.loader_supply import BLOCKS, in_order, time_supply
+from gpuadvisor.tuners.supply_timing import BLOCKS, in_order, time_supply
 from tests import simulation
 from tests.simulation import measurement
 
