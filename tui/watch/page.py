@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 GAP = 2
 """Blank characters between two keys."""
-MOST_NOTICE = 3
-"""Lines of a notice."""
+MOST_NOTICE, NOTICE_SHARE = 3, 3
+"""Lines of a notice, and the part of what is between the head and the keys that it takes at most."""
 Clicks = dict[tuple[int, int], str]
 """Textual's actions, by the line and the place of a text in it."""
 
@@ -98,7 +98,9 @@ class Page(Screen[None]):
         head, clicks = self._head()
         self.query_one("#head", Lines).show([head], clicks=clicks)
         notice = self._watch.said or self.notice
-        lines = textwrap.wrap(notice, max(self.size.width, 1))[:MOST_NOTICE]
+        most = min(max((self.size.height - 2) // NOTICE_SHARE, 1), MOST_NOTICE)
+        width = max(self.size.width, 1)
+        lines = textwrap.wrap(notice, width, max_lines=most, placeholder="…")
         self.query_one("#notice").display = bool(lines)
         self.query_one("#notice", Lines).show([[(line, Style.WARNING)] for line in lines])
         keys, clicks = self._keys()

@@ -16,7 +16,7 @@ from gpuadvisor.tui.watch.pages.processes import Processes
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.watched import Watched
 from tests.telemetry import START_S, all_in, frame, sample
-from tests.unit.tui.watch.screens import PATIENCE_S, screen_text, until
+from tests.unit.tui.watch.screens import PATIENCE_S, screen_text, shown, until
 
 
 class Made:
@@ -344,7 +344,21 @@ async def test_any_size_will_do_and_back():
                 assert max(map(len, lines), default=0) <= size[0]
                 assert len(lines) <= size[1]
         await pilot.press("1")
-        assert "H100" in screen_text(app) or "power cap" in screen_text(app)
+        await shown(pilot, "power cap")
+
+
+@pytest.mark.asyncio
+async def test_a_long_notice_leaves_room_for_the_page_and_says_that_it_goes_on():
+    sentence = f"The driver does not answer: {'and so on, ' * 40}."
+    app = page(Made(frame(0, sample(), sample(), problem=sentence)))
+    async with app.run_test(size=(20, 5)) as pilot:
+        await shown(pilot, "mem")
+        _, notice, *_ = screen_text(app).splitlines()
+        assert notice == "The driver does not…"
+        await pilot.resize_terminal(80, 24)
+        await shown(pilot, "mem GiB")
+        notice = screen_text(app).splitlines()[1:4]
+        assert [line.endswith("…") for line in notice] == [False, False, True]
 
 
 @pytest.mark.asyncio
