@@ -17,6 +17,13 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
+def told(error: Exception) -> AdvisorError:
+    """Return what is said of an error in a thread, whose traceback would go over the page."""
+    if isinstance(error, AdvisorError):
+        return error
+    return AdvisorError(f"This failed: report it as a bug ({brief(error)}).")
+
+
 class Asker(Generic[Q, A]):
     """Asks one question at a time; of those that come meanwhile, the last is asked next."""
 
@@ -55,10 +62,8 @@ class Asker(Generic[Q, A]):
             answer, error = None, None
             try:
                 answer = self._answer(question)
-            except AdvisorError as found:
-                error = found
-            except Exception as found:  # a thread's traceback would go over the page
-                error = AdvisorError(f"This failed: report it as a bug ({brief(found)}).")
+            except Exception as found:
+                error = told(found)
             with self._lock:
                 self.question, self.answer, self.error = question, answer, error
                 self._asked, self._next = self._next, None

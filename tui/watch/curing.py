@@ -13,8 +13,9 @@ from textual.binding import Binding
 
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess
 from gpuadvisor.errors import AdvisorError, Interrupted
-from gpuadvisor.printable import brief, printable
+from gpuadvisor.printable import printable
 from gpuadvisor.tui.watch import acting
+from gpuadvisor.tui.watch.asking import told
 from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.process_list import NOT_LISTED_BYTES
@@ -88,11 +89,8 @@ class Curing(Page):
                 then = work()
             except Interrupted:
                 return
-            except AdvisorError as error:
-                text = str(error)
-                then = lambda: self._say(text)  # noqa: E731
-            except Exception as error:  # a thread's traceback would go over the page
-                text = f"this failed: report it as a bug ({brief(error)})"
+            except Exception as error:
+                text = str(told(error))
                 then = lambda: self._say(text)  # noqa: E731
             with suppress(Exception):  # the program has ended
                 self.app.call_from_thread(then)

@@ -20,6 +20,7 @@ from textual.message import Message
 from textual.widgets import DataTable, Static
 
 from gpuadvisor.errors import AdvisorError
+from gpuadvisor.tui.watch.asking import told
 from gpuadvisor.tui.watch.cells import Style
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL, Look
@@ -244,8 +245,8 @@ class Listed(Page):
         def run() -> None:
             try:
                 found = work()
-            except AdvisorError as error:
-                found = error
+            except Exception as error:
+                found = told(error)
             if self.is_running:
                 self.post_message(Came(what, of, found))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GAP = 2
 """Blank characters between two keys."""
 MOST_NOTICE, NOTICE_SHARE = 3, 3
-"""Lines of a notice, and the part of what is between the head and the keys that it takes at most."""
+"""Lines of a notice, and the part of what is between head and keys that it takes at most."""
 Clicks = dict[tuple[int, int], str]
 """Textual's actions, by the line and the place of a text in it."""
 

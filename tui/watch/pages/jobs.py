@@ -11,8 +11,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from gpuadvisor.domain.jobs import UNTOLD
-from gpuadvisor.errors import AdvisorError
 from gpuadvisor.printable import duration, printable
+from gpuadvisor.tui.watch.asking import told
 from gpuadvisor.tui.watch.cells import Line, Style
 from gpuadvisor.tui.watch.dialogs import Reading
 from gpuadvisor.tui.watch.lines import Lines
@@ -107,8 +107,8 @@ class Jobs(Page):
         report, problem = None, ""
         try:
             report = gather(span, folder=self.watched.store)
-        except AdvisorError as error:
-            problem = str(error)
+        except Exception as error:
+            problem = str(told(error))
         self.app.call_from_thread(self._show, span, report, problem)
 
     def _show(self, span: str, report: JobsReport | None, problem: str) -> None:

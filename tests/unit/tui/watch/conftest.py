@@ -12,7 +12,8 @@ from tests.unit.tui.watch.several import Machines
 
 
 @pytest.fixture(autouse=True)
-def same_everywhere(monkeypatch):
+def same_everywhere(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     for name in ("NO_COLOR", "TEXTUAL_THEME", "TEXTUAL_FILTERS"):

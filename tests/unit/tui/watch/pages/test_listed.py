@@ -58,6 +58,18 @@ async def test_an_empty_store_says_how_to_get_something(app):
 
 
 @pytest.mark.asyncio
+async def test_what_fails_in_a_thread_is_said_on_the_page(app, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("by none")
+
+    monkeypatch.setattr("gpuadvisor.tui.watch.pages.studies.Studies.entries", broken)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: app.pages)
+        await pilot.press("4")
+        await until(pilot, shows(app, "This failed: report it as a bug (ZeroDivisionError"))
+
+
+@pytest.mark.asyncio
 async def test_a_finished_study_is_told_and_its_page_written(app, home):
     with open_store() as store:
         result = studies.study(study="done-1")
