@@ -152,6 +152,10 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
             else "nothing, as it is not known what the CPU does then."
         ),
         knobs=(),
+        program_advice=""
+        if not facts.host_recorded
+        else "Prepare the data on the GPU, or ahead of time in other threads, while the GPU works"
+        " on the data before.",
         calls=found.preparing_calls,
     )
 
@@ -168,7 +172,7 @@ def _made_by(facts: Facts) -> tuple[str, str]:
     found = doing(facts.profile, facts.launching, facts.host_idle.preparing_times)
     if found is None:
         return (
-            "while the script prepares what it then copies to the GPU",
+            "while the CPU does its own work before it copies to the GPU, as in preparing the data",
             "Prepare batches on the GPU, or in the worker processes of a DataLoader.",
         )
     what = f"while the CPU runs {found.name} ({found.share:.0%} of it) before copies to the GPU"

@@ -51,6 +51,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "At most all of the time in which these copies or the calls that make them ran and no"
         " kernel did; at least half of what the run played again without them saves, the host at"
         " the pace that it may have without the profiler.",
+        program_advice="Make the data on the GPU, or gather small values into one buffer and copy"
+        " that once.",
         work=copies.rows,
     )
 

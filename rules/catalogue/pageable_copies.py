@@ -56,10 +56,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     steps = len(facts.steps.steps) if facts.steps is not None else 0
     comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
     most = evidence.share(copies.exposed_ns) >= ALL_OF_RUN
-    besides = _kernels_come_again(facts) if facts.work.kernels else not most
-    is_start = not comes_again and besides
+    again = _kernels_come_again(facts)
+    # Where no kernel comes again either, nothing tells what a longer run would have more of.
+    is_start = not comes_again and (facts.work.kernels > 0 or not most)
     times = f"{copies.count:,} times" if copies.count > 1 else "once"
-    if is_start:
+    if is_start and not again:
+        times += f", in a recording in which no kernel comes {AGAIN} times"
+    elif is_start:
         times += ", one after the other, as at a start" if copies.count > 1 else ", as at a start"
     low, high = _saved(facts, copies)
     yield RuleResult(

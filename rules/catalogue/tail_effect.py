@@ -38,23 +38,40 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     high = min(unfilled, seen, 1 - loads.busiest)
     if high < LEAST_LOST:
         return None
-    at_once = sm_count * (kernel.resident or 1) if waves >= 1 else sm_count
     shares = Shares(LEAST_SHARE * high, high)
     return result_of(
         kernel,
-        f"{short(kernel)} has {blocks:,} blocks and the GPU takes {at_once:,} at a time:"
-        f" {unfilled:.0%} of the places in {math.ceil(rounds)} rounds stay empty",
+        f"{short(kernel)} has {blocks:,} blocks{_left_over(kernel, blocks, sm_count, waves)}",
         (
-            Figure("waves", round(rounds, 2)),
+            Figure("waves", round(waves, 2)),
             percent("places_empty", unfilled, LEAST_LOST),
             percent("multiprocessors_idle", kernel.idle_multiprocessors or 0.0),
         ),
-        "Choose blocks of another size so that their number is a little below a multiple of what"
-        " the GPU takes, or a persistent kernel that deals out the work itself.",
+        "Choose blocks of another size so that their number is a little below a multiple of"
+        f" {'what the GPU takes' if waves >= 1 else 'its multiprocessors'}, or a persistent kernel"
+        " that deals out the work itself.",
         shares,
-        "At most the empty places of the last round, as far as idle multiprocessors or missing"
-        " warps show them; at least half of it.",
+        "At most the places that stay empty, as far as idle multiprocessors or missing warps show"
+        " them; at least half of it.",
         unless_library(kernel, shares),
+    )
+
+
+def _left_over(kernel: KernelMetrics, blocks: int, sm_count: int, waves: float) -> str:
+    """Return what stays empty, as the end of a sentence: places of the last round, or, where all
+    blocks run at once, those of multiprocessors that have one block less than others."""
+    if waves < 1:
+        most = math.ceil(blocks / sm_count)
+        unfilled = 1 - blocks / (most * sm_count)
+        return (
+            f", which all run at once: {most:,} on some of the {sm_count:,} multiprocessors and"
+            f" {most - 1:,} on others, which have nothing to do at the end ({unfilled:.0%} of the"
+            " work that all could do)"
+        )
+    at_once, rounds = sm_count * (kernel.resident or 1), math.ceil(waves)
+    return (
+        f" and the GPU takes {at_once:,} at a time: {1 - waves / rounds:.0%} of the places in"
+        f" {rounds} rounds stay empty"
     )
 
 

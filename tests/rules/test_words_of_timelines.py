@@ -4,7 +4,15 @@ that it has not."""
 import pytest
 
 from gpuadvisor.domain.profile import Direction, Memory
-from gpuadvisor.rules.catalogue import allocator_churn, exposed_communication, managed_memory
+from gpuadvisor.domain.severity import Severity
+from gpuadvisor.rules.catalogue import (
+    allocator_churn,
+    exposed_communication,
+    input_bound,
+    managed_memory,
+    many_small_copies,
+    pageable_copies,
+)
 from tests.profiles import Made
 from tests.rules.building import timeline
 from tests.rules.programs import Program
@@ -98,3 +106,41 @@ def test_pinned_memory_is_not_called_the_gpus_and_keeps_no_pool_of_it(allocate, 
     assert ("empty_cache" in found.advice) is of_gpu
     assert ("cudaMallocAsync" in found.program_advice) is of_gpu
     assert (found.knobs is None) is of_gpu
+
+
+@pytest.mark.parametrize(("passes", "severity"), [(1, Severity.NOTICE), (4, None)])
+def test_copies_of_a_program_that_does_nothing_again_are_no_more_than_a_notice(passes, severity):
+    program = Program()
+    for _ in range(passes):
+        program.copies(64 << 20, 6)
+        program.launches("kernel", runs=500, op=20)
+        program.copies(64 << 20, 6, to_host=True)
+    (found,) = pageable_copies.check(timeline(program.made))
+    assert found.severity == severity
+    assert ("no kernel comes 3 times" in found.summary) is (severity is not None)
+
+
+def prepares():
+    program = Program()
+    for _ in range(4):
+        program.works(4_000)
+        program.copies(64 << 20, 6)
+        program.launches("kernel", runs=500, op=20)
+    return timeline(program.made)
+
+
+def many():
+    program = Program()
+    for _ in range(5):
+        for _ in range(40):
+            program.works(10)
+            program.copies(8, 1)
+        program.launches("kernel", runs=100, times=10, op=5)
+    return timeline(program.made)
+
+
+@pytest.mark.parametrize(("rule", "made"), [(input_bound, prepares), (many_small_copies, many)])
+def test_programs_that_are_none_of_pytorch_are_advised_in_their_own_words(rule, made):
+    (found,) = rule.check(made())
+    assert found.program_advice
+    assert not {"DataLoader", "device='cuda'", "tensor"} & {*found.program_advice.split()}

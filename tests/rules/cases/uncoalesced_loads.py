@@ -60,6 +60,7 @@ SILENT = {
     "nothing tells loads from stores": lambda: few_counters(5.0, 4.0),
     "warps wait for stores": lambda: few_counters(30.0, 50.0),
     "side by side": lambda: touches(1.0),
+    "in blocks of nine threads, whose size comes first": lambda: touches(3.0, block=9),
     "shifted by a few bytes": lambda: touches(1.15),
     "one value for all threads": lambda: kernel({USED.format("ld"): 4.0}),
     "the caches keep what is loaded again": lambda: touches(
