@@ -112,6 +112,8 @@ class Tables:
         self.events = 0
         self.unreadable = 0
         """Elements that are no events."""
+        self.has_phases = False
+        """Whether an event tells what it is (`ph`), as all of a Chrome trace do."""
         self.has_python = False
         """Whether the Python functions that ran are among the ranges."""
         self.other_categories: set[str] = set()
@@ -131,6 +133,7 @@ class Tables:
 
     def _take(self, events: Sequence[AnyEvent]) -> None:
         self.events += len(events)
+        self.has_phases = self.has_phases or any(event.ph for event in events)
         self._output.clock.start(events)
         groups = _Groups()
         for event in events:

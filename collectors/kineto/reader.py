@@ -207,10 +207,12 @@ def refuse_foreign(path: Path, output: Output, tables: Tables) -> None:
     if any(rows for table, rows in output.rows.items() if table not in shared):
         return
     what = f"{seems or 'a Chrome trace of another program'}, it seems, and"
+    if not tables.has_phases:
+        what = "JSON, but"
     raise UsageError(
-        f"{path} is {what if tables.events else 'JSON, but'} not a trace of the torch profiler: it"
-        " has neither the metadata nor the events that PyTorch writes; read are traces of"
-        " torch.profiler, and reports of Nsight Systems and Nsight Compute."
+        f"{path} is {what} not a trace of the torch profiler: it has neither the metadata nor"
+        " the events that PyTorch writes; read are traces of torch.profiler, and reports of Nsight"
+        " Systems and Nsight Compute."
     )
 
 

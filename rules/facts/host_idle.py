@@ -47,6 +47,9 @@ INNER = 0.9
 [own]"""
 
 
+PART = 0.9
+"""Most that a marked range may last, as a share of the time from the first to the last moment that
+it is to explain: a longer one is around all of it. [own]"""
 FEWEST_SAMPLES = 20
 """Samples from which on shares of them are told: of fewer, the 95 % interval of a half is wider
 than 40 points (Wilson's)."""
@@ -155,11 +158,15 @@ def doing(profile: Profile, ran: Operators, times: Intervals) -> Doing | None:
         return found
     columns = profile.columns("ranges")
     user = (columns["kind"] == Range.USER) & (columns["name"] > NO_TEXT)
-    # A range around all that a program does tells nothing of what it does at a time.
+    # A range around all that a program does tells nothing of what it does at a time: one that comes
+    # again does, and one that lies within some of the time.
     often = np.bincount(columns["name"][user], minlength=1) >= AGAIN
     rows = np.flatnonzero(user)
-    rows = rows[often[columns["name"][rows]]]
     begin, end = ends(columns["begin_ns"][rows], columns["duration_ns"][rows])
+    is_part = end - begin <= PART * (int(times.end_ns.max()) - int(times.begin_ns.min()))
+    is_within = covered_ns(times, begin, end) >= INNER * (end - begin)
+    telling = often[columns["name"][rows]] | (is_part & is_within)
+    rows, begin, end = rows[telling], begin[telling], end[telling]
     process, thread, name = (columns[each][rows] for each in ("process", "thread", "name"))
     tree = call_tree(begin, end, thread_keys(process, thread, process[:0], thread[:0])[0])
     spent = np.where(tree.outermost(name), covered_ns(times, begin, end), 0)

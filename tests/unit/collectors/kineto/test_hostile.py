@@ -197,6 +197,7 @@ ONNX_RUNTIME = b"""[
         (b"7", "is not JSON"),
         (b"{}", "is JSON, but not a trace of the torch profiler"),
         (b"[1, 2, 3]", "is JSON, but not a trace of the torch profiler"),
+        (b'[{"Duration": 1, "Name": "sgemm"}]', "is JSON, but not a trace of the torch profiler"),
         (b'{"name": "package", "version": "1"}', "is JSON, but not a trace of the torch profiler"),
         (
             b'{"traceEvents": [{"ph": "B", "cat": "v8", "name": "compile", "ts": 1}]}',

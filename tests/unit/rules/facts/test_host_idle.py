@@ -4,6 +4,7 @@ import pytest
 
 from gpuadvisor.domain.profile import SYSTEM_CALLS, Direction, Range
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.host_idle import doing
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import RANGES
 from tests.profiles import Made
@@ -132,3 +133,23 @@ def test_they_are_no_ranges_that_the_program_marked():
     evidence = Evidence(Facts(waiting(("poll", 300, 1))))
     assert RANGES.missing(evidence) == "no ranges"
     assert not evidence.known_facts.host_recorded
+
+
+@pytest.mark.parametrize(
+    ("ranges", "named"),
+    [
+        ([("compile", 1_000, 5_000)], "compile"),
+        ([("main", 0, 10_000)], None),
+        ([("main", 0, 10_000), ("compile", 1_000, 5_000)], "compile"),
+        ([("short", 1_000, 500)], None),
+    ],
+)
+def test_a_range_that_comes_once_is_named_where_it_lies_in_the_idle_time(ranges, named):
+    made = Made()
+    for number, at in enumerate((0, 8_000)):
+        made.launched(f"kernel {number}", (at + 10, 5), (at + 18, 100))
+    for name, begin, length in ranges:
+        made.range(name, (begin, length), Range.USER)
+    facts = Facts(made.profile(source="nsys", devices=(H100,)))
+    found = doing(facts.profile, facts.launching, facts.host_idle.other_times)
+    assert (found and found.name) == named
