@@ -90,6 +90,26 @@ def _inventory(library: Any, environ: Mapping[str, str]) -> Inventory:
     )
 
 
+def free_memory_bytes(device: Device) -> int | None:
+    """Return the memory of a GPU that nobody has now, or that of the machine for a CPU.
+
+    None where the driver does not say.
+    """
+    if not device.is_gpu:
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+
+    def free(library: Any) -> int | None:
+        memory = nvml.read(library, "nvmlDeviceGetMemoryInfo", handle(library, device))
+        return None if memory is None else int(memory.free)
+
+    try:
+        return nvml.query(free)
+    except nvml.QueryError:
+        return None
+
+
 def _present(library: Any) -> tuple[list[Device | None], list[str]]:
     """Return each GPU in the order of nvidia-smi, None for one that fails, and what failed."""
     present: list[Device | None] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from gpuadvisor.collectors.devices import free_memory_bytes
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.turns import BLOCK_S, BUSY, FEWEST_BLOCKS, Turns
 from gpuadvisor.domain.device import Device
@@ -22,6 +23,9 @@ CONTEXT_BYTES = 1 << 30
 0.4 to 0.8 GiB on an H200."""
 ROOM = 0.9
 """Part of the memory that both sides may take together."""
+TAKEN = 0.5
+"""Part of the free memory that two runs may take which start side by side: one that finds less
+might choose other algorithms, or a smaller size of something, than it does alone."""
 READS_AHEAD = "its loaders' workers would read ahead while it waits for its turn"
 TOOK_TURNS = (
     "the runs of a pair took turns, in blocks of a tenth of a second, so that what else used the "
@@ -66,6 +70,31 @@ def run_in_turns(
 def have_workers(runs: Iterable[Measurement]) -> bool:
     """Say whether loaders had workers in any of these runs."""
     return any(loader.num_workers for run in runs for loader in run.facts.loaders)
+
+
+class Room:
+    """The memory of a GPU and of its host as two runs are about to start side by side."""
+
+    def __init__(self, device: Device) -> None:
+        places = (device, "the GPU"), (replace(device, kind="cpu"), "the machine")
+        self._free = {
+            name: (place, free_memory_bytes(place))
+            for place, name in (places if device.is_gpu else places[1:])
+        }
+
+    def lacks(self) -> str:
+        """Return why the two may not fit into it, as a clause; empty while they do.
+
+        What is seen of both is not yet all that they will take.
+        """
+        for name, (device, before) in self._free.items():
+            now = free_memory_bytes(device)
+            if before is None or now is None:
+                return f"what memory of {name} is free is not known"
+            if now < (1 - TAKEN) * before:
+                gib = (before - now) / 2**30, before / 2**30
+                return f"they took {gib[0]:.1f} of the {gib[1]:.1f} GiB of memory free on {name}"
+        return ""
 
 
 def lacks_room(runs: Iterable[Measurement], device: Device) -> str:

@@ -20,7 +20,7 @@ from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutc
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.collectors.script.templates import Template
-from gpuadvisor.collectors.script.turns import MOST_LONGER, Seat, Turns
+from gpuadvisor.collectors.script.turns import MOST_LONGER, Place, Seat, Turns
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Application, Settings
 from gpuadvisor.domain.loader_supply import Supplied
@@ -79,6 +79,15 @@ class Side:
     """Variables set in addition to gpuadvisor's own environment and to those of the knobs."""
     cores: tuple[int, ...] = ()
     """CPU cores to keep to; empty for all."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A run of a side that lives at the same time as another one."""
+
+    side: Side
+    number: int
+    request: RunRequest
 
 
 class Progress(Protocol):
@@ -227,19 +236,36 @@ class TrialRunner:
         self, side: Side, seat: Seat, load: LoadMeter, private: bool
     ) -> tuple[Trial, RunOutcome]:
         try:
-            number = next(self._numbers)
-            self.progress.on_trial_start(number, side.settings, "proof")
-            request = self.request(side, "proof", number=number)
+            beside = self.begin_beside(side, seat)
+            request = beside.request
             longest_s = request.limits.total_s + MOST_LONGER * self.schedule.measure_s
             limits = replace(request.limits, total_s=longest_s)
             private |= request.scratch
-            request = replace(request, seat=seat, limits=limits, scratch=private)
-            outcome = run_script(request, lambda: None, load)
+            request = replace(request, limits=limits, scratch=private)
+            return self.run_beside(replace(beside, request=request), lambda: None, load)
         finally:
             seat.leave()
+
+    def begin_beside(self, side: Side, place: Place) -> Beside:
+        """Return a run of a proof that is to live beside another one, to be given to `run_beside`
+        in any thread: it is measured as this runner would measure it now."""
+        number = next(self._numbers)
+        self.progress.on_trial_start(number, side.settings, "proof")
+        return Beside(side, number, replace(self.request(side, "proof", number=number), seat=place))
+
+    def run_beside(
+        self, beside: Beside, read_energy_j: Callable[[], float | None], load: LoadMeter
+    ) -> tuple[Trial, RunOutcome]:
+        """Run it as `run` does; it is not handed to `record`. Whatever comes of it, its place is
+        free then."""
+        try:
+            outcome = run_script(beside.request, read_energy_j, load)
+        finally:
+            if beside.request.seat is not None:
+                beside.request.seat.leave()
         if self.cancelled():
             raise Interrupted("interrupted")
-        return self._validated(number, "proof", side, outcome)
+        return self._validated(beside.number, "proof", beside.side, outcome)
 
     def _validated(
         self, number: int, phase: str, side: Side, outcome: RunOutcome

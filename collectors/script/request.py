@@ -16,7 +16,7 @@ from gpuadvisor.domain.rehearsal import WrittenFile
 from gpuadvisor.domain.study import TrialState
 
 if TYPE_CHECKING:
-    from gpuadvisor.collectors.script.turns import Seat  # psutil is for who runs something
+    from gpuadvisor.collectors.script.turns import Place  # psutil is for who runs something
 
 Event = Mapping[str, Any]
 """One event from the script's process: `event`, `pid`, and what that kind of event carries."""
@@ -89,9 +89,8 @@ class RunRequest:
     is nothing to measure, and the run ends."""
     template: Template | None = None
     """Fork the run from this process if it begins as that did, else start a fresh one."""
-    seat: Seat | None = None
-    """Where the run takes turns with another one that lives at the same time; None if it is
-    alone."""
+    seat: Place | None = None
+    """Where the run waits for another one that lives at the same time; None if it is alone."""
     on_event: Callable[[Event], None] | None = None
     """Told of every event as it comes, for progress; and of `waiting`, once, where the first step
     takes long: `seconds` since the start, `torch` if it was imported, and `limit_s`, the seconds

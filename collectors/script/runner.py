@@ -262,8 +262,7 @@ class _Run:
         # Read and write, so that the pipe has a writer, and no end, for as long as we live.
         self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         if request.seat is not None:
-            turns = str(request.seat.open(folder))
-            self._specification = replace(self._specification, turns=turns)
+            self._specification = request.seat.open(folder, self._specification)
         self._rest = b""
         self._told = False
         """Whether it was said that there is no step yet."""
@@ -348,6 +347,7 @@ class _Run:
                 return Ending.CANCELLED
             if request.seat.waits:  # it is the other one that may be stuck
                 self._heard_s = now
+                return None
             now -= request.seat.waited_s
         if self._too_slow():
             return Ending.TOO_SLOW

@@ -88,6 +88,9 @@ class Specification:
     turns: str | None = None
     """Path of the named pipe through which the process gets its turns where another run is measured
     at the same time, each in blocks of `schedule.window_s`; None where it is alone."""
+    line: str | None = None
+    """Path of the named pipe through which the process is told to be measured, where another run
+    starts at the same time: until then it waits with its steps; None where it is alone."""
     stay: bool = False
     """Let the script go on to its own end when there is enough."""
 

@@ -16,14 +16,16 @@ import os
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from gpuadvisor.collectors.script.child.turns import BLOCK, GO, WARM
+from gpuadvisor.collectors.script.specification import Specification
 
 BLOCK_S = 0.1
 """Time of a block, which has one step at least. Beside a process that comes and goes every 4 or
@@ -124,40 +126,107 @@ class Turns:
         return seconds >= MOST_LONGER * self.measure_s or self.is_precise(*self.blocks_ms)
 
 
-@dataclass
-class Seat:
-    """One of two runs that take turns."""
+class Place(ABC):
+    """One of two runs that live at the same time, and wait for each other."""
 
-    turns: Turns
-    blocks: list[tuple[int, float]] = field(default_factory=list)
-    """Steps that counted in each block, and their seconds."""
-    waits: bool = False
-    has_left: bool = False
-    """Whether its processes are gone."""
-    broke: bool = False
-    """Whether it was the first to fail, or to end before the turns were over."""
-    waited_s: float = 0.0
-    """Time in which it has waited so far."""
-
-    def __post_init__(self) -> None:
-        self._path = Path()
+    def __init__(self) -> None:
+        self.waits = False
+        self.has_left = False
+        """Whether its processes are gone."""
+        self.waited_s = 0.0
+        """Time in which it has waited so far."""
         self._orders: int | None = None
         self._since_s = 0.0
         self._processes: list[psutil.Process] = []
         self._cpu_s = self._busy_s = 0.0
 
-    def open(self, folder: Path) -> Path:
-        """Return the pipe through which its process gets its turns."""
-        path = folder / "turns"
+    @abstractmethod
+    def open(self, folder: Path, specification: Specification) -> Specification:
+        """Return the specification with a pipe through which its process gets orders."""
+
+    def pipe(self, folder: Path) -> str:
+        """Return the path of a new pipe for its orders."""
+        path = folder / "orders"
         os.mkfifo(path, 0o600)
         # Read and write, so that its process never finds the pipe without a writer.
         self._orders = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        return path
+        return str(path)
 
     def started(self, process: int) -> None:
         """Note its first process."""
         with contextlib.suppress(psutil.Error):
             self._processes = [psutil.Process(process)]
+
+    @abstractmethod
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Take an event of its process: the other one may be to go on now."""
+
+    @abstractmethod
+    def leave(self, failed: bool = True) -> None:
+        """Note that its processes are gone, and whether the run failed; only the first time."""
+
+    @property
+    @abstractmethod
+    def is_abandoned(self) -> bool:
+        """Whether it is to end, as the other one, or the machine, has no use for it any more."""
+
+    @property
+    def busy(self) -> float:
+        """CPU cores that its processes kept busy while it waited, until now."""
+        busy_s, waited_s = self._busy_s, self.waited_s
+        if self.waits:
+            busy_s += max(0.0, self._used_s() - self._cpu_s)
+            waited_s += time.monotonic() - self._since_s
+        return busy_s / waited_s if waited_s else 0.0
+
+    def wait(self) -> None:
+        """Note that it waits from now on."""
+        self.waits, self._since_s, self._cpu_s = True, time.monotonic(), self._used_s()
+
+    def note_children(self) -> None:
+        """Note the processes that it has by now."""
+        if self._processes:
+            with contextlib.suppress(psutil.Error):
+                self._processes += self._processes[0].children(recursive=True)
+
+    def order(self, word: str) -> None:
+        """End its wait with an order; to be called with the lock of both held."""
+        if not self.waits or self._orders is None:
+            return
+        self._busy_s += max(0.0, self._used_s() - self._cpu_s)
+        self.waited_s += time.monotonic() - self._since_s
+        self.waits = False
+        os.write(self._orders, f"{word}\n".encode())
+
+    def close(self) -> None:
+        """Give no more orders."""
+        if self._orders is not None:
+            os.close(self._orders)
+            self._orders = None
+
+    def _used_s(self) -> float:
+        """Return the CPU time of its processes so far."""
+        used = 0.0
+        for process in self._processes:
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                used += times.user + times.system
+        return used
+
+
+class Seat(Place):
+    """One of two runs that take turns."""
+
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self.turns = turns
+        self.blocks: list[tuple[int, float]] = []
+        """Steps that counted in each block, and their seconds."""
+        self.broke = False
+        """Whether it was the first to fail, or to end before the turns were over."""
+
+    def open(self, folder: Path, specification: Specification) -> Specification:
+        return replace(specification, turns=self.pipe(folder))
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Take an event of its process: it may be the other one's turn now."""
@@ -173,20 +242,10 @@ class Seat:
                 return
             if kind == BLOCK:
                 self.turns.add(self, event["steps"], event["seconds"])
-            elif self._processes:
-                with contextlib.suppress(psutil.Error):
-                    self._processes += self._processes[0].children(recursive=True)
-            self.waits, self._since_s, self._cpu_s = True, time.monotonic(), self._used_s()
+            else:
+                self.note_children()
+            self.wait()
             self.turns.go_on()
-
-    def order(self, word: str) -> None:
-        """End its wait with an order; to be called with the lock of the turns held."""
-        if not self.waits or self._orders is None:
-            return
-        self._busy_s += max(0.0, self._used_s() - self._cpu_s)
-        self.waited_s += time.monotonic() - self._since_s
-        self.waits = False
-        os.write(self._orders, f"{word}\n".encode())
 
     def leave(self, failed: bool = True) -> None:
         """Note that its processes are gone, and whether the run failed; only the first time.
@@ -201,26 +260,10 @@ class Seat:
             self.broke = (failed or not self.turns.is_over) and not is_left
             self.turns.is_over = True
             self.waits = False
-            if self._orders is not None:
-                os.close(self._orders)
-                self._orders = None
+            self.close()
             self.turns.go_on()
 
     @property
     def is_abandoned(self) -> bool:
         """Whether the other one has left while this one was still to work."""
         return any(seat.broke for seat in self.turns.seats if seat is not self)
-
-    @property
-    def busy(self) -> float:
-        """CPU cores that its processes kept busy while it waited."""
-        return self._busy_s / self.waited_s if self.waited_s else 0.0
-
-    def _used_s(self) -> float:
-        """Return the CPU time of its processes so far."""
-        used = 0.0
-        for process in self._processes:
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                used += times.user + times.system
-        return used

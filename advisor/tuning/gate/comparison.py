@@ -179,10 +179,13 @@ class _Gate:
             return self._of_one_script(problems.get("head", ""))
         if problems:
             return self._broken(problems)
-        first = {"base": self._run("base", "first")}
-        if self._may_fork and not first["base"].problem:
-            self._runs.fork_ahead(self._side("base"), self.own)
-        first["head"] = self._run("head", "first")
+        first = self._begun_both()
+        if "base" not in first:
+            first["base"] = self._run("base", "first")
+            if self._may_fork and not first["base"].problem:
+                self._runs.fork_ahead(self._side("base"), self.own)
+        if "head" not in first:
+            first["head"] = self._run("head", "first")
         if problems := {side: why for side, run in first.items() if (why := run.problem)}:
             return self._failed(problems)
         self._check_samples(first)
@@ -236,6 +239,17 @@ class _Gate:
         if turns.were_taken:
             compared = _without_startup(compared, "both versions started at the same time")
         return compared
+
+    def _begun_both(self) -> dict[str, GateRun]:
+        """Return those first runs that could be made while both versions started side by side.
+
+        On a CPU they would start on the same cores, which takes as long. In one folder each would
+        find what the other one writes.
+        """
+        folders = {side.side.folder for side in (self.base, self.head)}
+        if not (self.device.is_gpu and self._may_fork and len(folders) == 2):
+            return {}
+        return self._runs.begin_both(self._side("base"), self._side("head"), self.own)
 
     @property
     def _may_fork(self) -> bool:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from gpuadvisor.collectors.clocks import ClockSampler
+from gpuadvisor.collectors.energy import EnergyMeter
 from gpuadvisor.collectors.gpu_errors import GpuErrors
+from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.request import Event, RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.collectors.script.start_line import StartLine
+from gpuadvisor.collectors.script.turns import BUSY, Place
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import Level, Settings
@@ -22,7 +30,7 @@ from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import Forks
 from gpuadvisor.tuning.gate.lengths import BEFORE, FIRST, Lengths
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.in_turns import run_in_turns
+from gpuadvisor.tuning.in_turns import Room, run_in_turns
 from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
 from gpuadvisor.tuning.turning import Turning
 from gpuadvisor.tuning.validator import TrialValidator
@@ -159,6 +167,75 @@ class Runs:
         self._lengths.learn(run)
         return run
 
+    def begin_both(self, base: Side, head: Side, own: Sequence[str]) -> dict[str, GateRun]:
+        """Run both versions for the first time: they start side by side, and while one is measured
+        the other one waits. The process to fork from begins in between, as in `fork_ahead`.
+
+        Returned is what counts: of both, of the base alone, or nothing; the rest is to be run
+        alone. Raises as `run`.
+        """
+        found: dict[str, GateRun] = {}
+        room = Room(self.device)
+        if room.lacks():  # it is not known
+            return found
+        line = StartLine(room.lacks)
+        with ExitStack() as held, ThreadPoolExecutor(1) as pool:
+            first = self._begin_beside("base", base, line.first, held)
+            second = self._begin_beside("head", head, line.second, held)
+            self._clock.end()
+            try:
+                later = pool.submit(second.run)
+                ended = first.run()
+                is_alone = line.second.busy <= BUSY
+                if line.first.was_let and is_alone and ended[1].measurement is not None:
+                    found["base"] = self._begun("base", first, ended)
+                    self.fork_ahead(base, own)
+                    line.follow()
+                else:
+                    busy = "" if is_alone else "the head works while it waits"
+                    line.give_up(busy or f"the base could not be measured ({ended[1].reason})")
+                ended = later.result()
+            finally:
+                line.give_up("the base has failed")
+            if found and line.second.was_let and ended[1].measurement is not None:
+                found["head"] = self._begun("head", second, ended)
+            else:
+                why = line.why_apart or f"the head could not be measured ({ended[1].reason})"
+                again = "the head starts" if found else "both versions start"
+                self.progress.on_message(f"{again} anew, alone: side by side {why}")
+        return found
+
+    def _begin_beside(self, side: str, version: Side, place: Place, held: ExitStack) -> _Begun:
+        """Return the first run of a version, which is to live beside that of the other one."""
+        self.progress.on_run_start(side, "first")
+        self._runner.schedule = self._lengths.schedule(side, "first")
+        if self._forks is not None:
+            self._forks.before(side, "first")
+        folder = None
+        if self.counting is not None and self.counting.wants("first", self.all):
+            folder = held.enter_context(run_folder())
+            self._runner.beside = (self.counting.application(folder),)
+        try:
+            beside = self._runner.begin_beside(version, place)
+        finally:
+            self._runner.beside = ()
+        meters = EnergyMeter(self.device).read_j, LoadMeter(self.device)
+        return _Begun(partial(self._runner.run_beside, beside, *meters), folder)
+
+    def _begun(self, side: str, begun: _Begun, ended: tuple[Trial, RunOutcome]) -> GateRun:
+        """Return such a run that has ended and counts, noted as one of the gate's."""
+        trial, outcome = ended
+        self._take_errors()
+        if self.counting is not None and begun.folder is not None and trial.measurement is not None:
+            found = self.counting.counted(trial.measurement, begun.folder)
+            trial = replace(trial, measurement=found)
+        run = self._kept(side, "first", trial, outcome, self._clock.end())
+        self._ears.measured_steps = None
+        if self._forks is not None:
+            self._forks.after(side, "first", outcome)
+        self._lengths.learn(run)
+        return run
+
     def run_both(
         self, versions: Mapping[str, Side], sides: Sequence[str], place: str
     ) -> dict[str, GateRun]:
@@ -268,6 +345,16 @@ class Runs:
                 f"{disturbance}, also when runs were repeated: versions cannot be compared so; "
                 "wait until the GPU is free and cool, or choose another one"
             )
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A run that is to live beside another one."""
+
+    run: Callable[[], tuple[Trial, RunOutcome]]
+    """To be called in any thread."""
+    folder: Path | None
+    """Where its steps are counted; None where they are not."""
 
 
 class _Ears(Silent):

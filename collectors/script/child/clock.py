@@ -98,10 +98,12 @@ class StepClock:
         handover: StepHandover | None = None,
         later: StepHandover | None = None,
         turns: Turns | None = None,
+        line: Turns | None = None,
     ) -> None:
         """`handover` gets the steps of the warm script, `later` those after what is measured.
 
-        With `turns`, what is measured are blocks of steps between which the script waits.
+        With `turns`, what is measured are blocks of steps between which the script waits; with
+        `line`, it waits once, before it warms up for as long as the schedule says.
         """
         self._schedule = schedule
         self._channel = channel
@@ -111,6 +113,7 @@ class StepClock:
         self._handover = handover
         self._later = later
         self._turns = turns
+        self._line = line
         self.stopped = False
         self.on_warm: Callable[[], None] = lambda: None
         """Called before the first counted step."""
@@ -234,7 +237,22 @@ class StepClock:
         enough = (quiet >= schedule.quiet_steps and self._is_past_prefetched(quiet)) or (
             self.steps >= RESTLESS_STEPS and spent_s >= schedule.max_measure_s
         )
-        return enough and self.steps >= schedule.warmup_steps and spent_s >= schedule.warmup_s
+        if not enough or self.steps < schedule.warmup_steps:
+            return False
+        if self._line is not None and not self._line.mine:
+            self._wait_at(self._line)
+            return False  # the first step after that settles
+        return spent_s >= schedule.warmup_s
+
+    def _wait_at(self, line: Turns) -> None:
+        """Wait with an idle device until this process may be measured; it warms up after that."""
+        self._make_timer().synchronize()
+        went = line.join(self._counters.workers)
+        self._first_s = time.perf_counter()
+        if went is None:
+            self.stop()
+        elif not went:
+            self._finish()
 
     def _is_past_prefetched(self, quiet: int) -> bool:
         """Say whether steps no longer live on batches that were loaded while nothing ran."""

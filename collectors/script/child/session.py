@@ -84,7 +84,8 @@ class Session:
             self._finish,
             self._handover(registry.step_taker),
             self._handover(registry.later_taker),
-            self._turns(channel),
+            self._turns(self._specification.turns, channel),
+            self._turns(self._specification.line, channel),
         )
         clock.on_measured = self._measured
         clock.on_warm = stop_watching
@@ -111,8 +112,7 @@ class Session:
         atexit.register(self._script_ended)
         self._at_process_exit()
 
-    def _turns(self, channel: Channel) -> Turns | None:
-        path = self._specification.turns
+    def _turns(self, path: str | None, channel: Channel) -> Turns | None:
         return Turns(path, channel, self._is_owner) if path is not None else None
 
     def _handover(self, taker: StepTaker | None) -> StepHandover | None:
@@ -246,7 +246,8 @@ class SessionWithoutTorch(Session):
             counters,
             HostTimer,
             self._finish,
-            turns=self._turns(self._channel),
+            turns=self._turns(self._specification.turns, self._channel),
+            line=self._turns(self._specification.line, self._channel),
         )
         self._clock.on_warm = stop_watching
         steps.listen(self.step)

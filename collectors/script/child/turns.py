@@ -1,7 +1,8 @@
 """Takes turns with the process of another run: a block of steps in each, and else it waits.
 
-It runs in the process of the script. While it waits, the thread that makes the script's steps
-stands still between two of them; other threads and processes of the script go on.
+Or it waits once, before it is measured, until the other one has ended. It runs in the process of
+the script. While it waits, the thread that makes the script's steps stands still between two of
+them; other threads and processes of the script go on.
 """
 
 from __future__ import annotations
@@ -34,13 +35,16 @@ class Turns:
         """Whether it is this process's turn: it works, as it does not wait."""
         return self._process == os.getpid()
 
-    def join(self) -> bool | None:
-        """Wait for the first turn. Return whether it came; None where others count instead."""
+    def join(self, workers: int = 0) -> bool | None:
+        """Wait for the first turn. Return whether it came; None where others count instead.
+
+        `workers` of its loaders read ahead meanwhile.
+        """
         if not self._is_owner():
             return None
         self._orders = open(self._path, encoding="utf-8")  # noqa: PTH123, SIM115
         self._process = os.getpid()
-        self._channel.send(WARM)
+        self._channel.send(WARM, workers=workers)
         return self._is_to_go()
 
     def hand_on(self, steps: int, seconds: float) -> bool:

@@ -1,12 +1,15 @@
 """Whole gates on scripts that are only simulated, in real repositories: what is said, and how."""
 
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from select import select
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -14,18 +17,21 @@ import pytest
 from gpuadvisor import cli
 from gpuadvisor.collectors.energy import ComputeProcess
 from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script.child.turns import WARM
 from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.start_line import Starter
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.profiling import recording
 from gpuadvisor.tuners.gate.metric import PROFILER
-from gpuadvisor.tuning import preparation, trial_runner
+from gpuadvisor.tuning import in_turns, preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, setting_up
 from gpuadvisor.tuning.gate.lengths import COUNTS
 from tests.json_page import documented, leaves
 from tests.simulation import measurement
 
 GPU = Device("cuda", 0, "NVIDIA H100", "GPU-1", 80 << 30)
+CPU = Device("cpu", 0, "a CPU", memory_bytes=1 << 40, cores=2)
 
 
 def git(*words):
@@ -42,6 +48,20 @@ def commit(text, name="train.py"):
     write(text, name)
     git("add", "--all")
     git("commit", "--quiet", "-m", "change")
+
+
+def started(place):
+    """Wait at the line where runs start side by side; return whether one is to be measured."""
+    with TemporaryDirectory() as folder:
+        orders = os.open(place.pipe(Path(folder)), os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            place.take({"event": WARM, "workers": 0})
+            while not select([orders], [], [], 0.02)[0]:
+                if place.is_abandoned:
+                    return False
+            return True
+        finally:
+            os.close(orders)
 
 
 class Machine:
@@ -77,8 +97,11 @@ class Machine:
         return RunOutcome(TrialState.COMPLETE, "", None, "", 8.0, steps=3)
 
     def run(self, request, *meters):
-        self.requests.append(request)
         text = (Path(request.command.folder) / request.command.script).read_text()
+        waits = isinstance(request.seat, Starter) and not text.startswith("fails")
+        if waits and not started(request.seat):
+            return RunOutcome(TrialState.PRUNED, "stopped", None, "", 1.0)
+        self.requests.append(request)
         if text.startswith("fails"):
             state = TrialState(text.split()[1])
             return RunOutcome(
@@ -122,6 +145,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
     monkeypatch.setattr(comparison, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
+    monkeypatch.setattr(in_turns, "free_memory_bytes", lambda device: 1 << 40)
     return made
 
 
@@ -182,7 +206,7 @@ def vanishing(machine, monkeypatch):
     return vanishing
 
 
-@pytest.mark.parametrize("number", [1, 2, 7])
+@pytest.mark.parametrize("number", [2, 7])
 def test_a_file_that_vanished_from_one_version_is_not_that_versions_doing(gated, vanishing, number):
     commit("", "helper.py")
     commit("100 1000")
@@ -194,7 +218,7 @@ def test_a_file_that_vanished_from_one_version_is_not_that_versions_doing(gated,
     assert git("worktree", "list").count("\n") == 0
 
 
-@pytest.mark.parametrize("number", [1, 7])
+@pytest.mark.parametrize("number", [2, 7])
 def test_what_vanished_for_both_is_neither_versions_doing(gated, vanishing, tmp_path, number):
     shared = tmp_path / "shared.py"
     shared.touch()
@@ -266,7 +290,53 @@ def test_what_a_script_removes_itself_is_no_excuse(machine, gated, monkeypatch):
     assert status == 4
     assert "the work tree is broken where HEAD runs" in " ".join(out.split())
     sides = [Path(each.command.folder).name for each in machine.requests]
-    assert sides == ["base", "head", "base"]  # it still runs where it ran
+    # It fails beside the base and alone, and the base still runs where it ran.
+    assert sides == ["head", "base", "head", "base"]
+
+
+def side_by_side(machine):
+    return [isinstance(each.seat, Starter) for each in machine.requests]
+
+
+def test_first_runs_start_side_by_side(machine, gated):
+    commit("100 1000")
+    write("101 1000")
+    _, out, err = gated("--base", "HEAD", "--json")
+    assert side_by_side(machine) == [True] * 2 + [False] * 8
+    runs = [(each["side"], each["place"]) for each in json.loads(out)["runs"]]
+    assert runs[:3] == [("base", "first"), ("head", "first"), ("base", "known")]
+    assert "side by side" not in err
+
+
+@pytest.mark.parametrize(
+    ("change", "beside"),
+    [
+        (lambda patch: patch.setattr(in_turns, "free_memory_bytes", lambda device: None), 0),
+        (lambda patch: patch.setattr(comparison, "devices_for", lambda *each: [CPU]), 0),
+        (lambda patch: patch.setattr(in_turns, "free_memory_bytes", filling(80, 40, 39)), 1),
+    ],
+)
+def test_where_they_do_not_they_start_alone(machine, gated, monkeypatch, change, beside):
+    commit("100 1000")
+    write("101 1000")
+    change(monkeypatch)
+    status, _, err = gated("--base", "HEAD", "--no-turns")
+    assert (status, sum(side_by_side(machine))) == (0, beside)
+    assert len(machine.requests) == 10
+    told = "the head starts anew, alone: side by side they took 41.0 of the 80.0 GiB"
+    assert (told in " ".join(err.split())) is bool(beside)
+
+
+def filling(*gib):
+    """Memory of which so much is free each time that somebody asks, and then as the last time."""
+    left = list(gib)
+    return lambda device: (left.pop(0) if left[1:] else left[0]) << 30 if device.is_gpu else 1 << 40
+
+
+def test_two_versions_in_one_folder_start_one_after_the_other(machine, gated):
+    write("100 1000")
+    gated("--base-cmd", "A=1 python train.py", "--head-cmd", "A=2 python train.py", script="")
+    assert not any(side_by_side(machine))
 
 
 def test_it_takes_ten_runs_where_that_is_enough(machine, gated):
@@ -284,7 +354,8 @@ def test_a_script_that_fails_with_the_profiler_is_gated_without(machine, gated):
     assert status == 0
     assert why["kernels"] == "with torch's profiler the script fails: killed by SIGSEGV"
     counted = [bool(each.specification.applications) for each in machine.requests]
-    assert counted == [True] + [False] * 10  # the first run again, and nine more
+    # Beside the other version, alone, that again without, and nine more.
+    assert counted == [True] * 2 + [False] * 10
 
 
 def test_a_count_that_fails_is_told_before_anything_is_timed(machine, gated):

@@ -11,7 +11,7 @@ from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.templates import NoTemplateError, in_common
 from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuning import preparation, trial_runner
+from gpuadvisor.tuning import in_turns, preparation, trial_runner
 from gpuadvisor.tuning.gate import comparison, forking, setting_up
 from tests.simulation import measurement
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git, write
@@ -86,6 +86,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "devices_for", lambda python, jobs: [GPU])
     monkeypatch.setattr(comparison, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
+    monkeypatch.setattr(in_turns, "free_memory_bytes", lambda device: 1 << 40)
     monkeypatch.setattr(forking, "begin_template", lambda request, phases: Process(phases))
     monkeypatch.setattr(forking, "start_common_template", common_process)
     Process.begun = Process.closed = 0

@@ -6,6 +6,7 @@ import random
 import threading
 from collections import namedtuple
 from dataclasses import replace
+from pathlib import Path
 from select import select
 
 import psutil
@@ -13,6 +14,7 @@ import pytest
 
 from gpuadvisor.collectors.script.child.turns import BLOCK, GO, WARM
 from gpuadvisor.collectors.script.request import RunOutcome
+from gpuadvisor.collectors.script.turns import Seat
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.screening import BlockTime
@@ -50,7 +52,7 @@ class Player:
         measured = replace(outcome.measurement, facts=self.facts)
         windows = tuple(replace(w, seconds=w.seconds * factor) for w in measured.windows)
         outcome = replace(outcome, measurement=replace(measured, windows=windows))
-        if request.seat is None:
+        if not isinstance(request.seat, Seat):
             return outcome
         problem = self._play(
             request.seat, self.side(request), float(outcome.measurement.mean_step_ms) / factor
@@ -66,7 +68,7 @@ class Player:
             folder = self.folder / f"run {self.in_turns}"
             folder.mkdir()
         blocks = 0
-        with seat.open(folder).open("r+b", buffering=0) as orders:
+        with Path(seat.pipe(folder)).open("r+b", buffering=0) as orders:
             seat.take({"event": WARM})
             while True:
                 while not select([orders], [], [], 0.02)[0]:

@@ -14,7 +14,7 @@ class Run:
     def __init__(self, seat, folder):
         folder.mkdir()
         self.seat = seat
-        self.orders = os.open(seat.open(folder), os.O_RDONLY | os.O_NONBLOCK)
+        self.orders = os.open(seat.pipe(folder), os.O_RDONLY | os.O_NONBLOCK)
 
     def told(self):
         """Return the orders that have come since it last looked."""
