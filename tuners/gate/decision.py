@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 
 from gpuadvisor.domain.gate import Difference, GateVerdict
 from gpuadvisor.domain.study import InTurns
-from gpuadvisor.tuners.statistics import Pair, proven_ratio
+from gpuadvisor.tuners.statistics import BY_ORDER_ALONE, Pair, proven_ratio
 
 LOOK_ERRORS: Mapping[int, float] = {
     3: 0.0001,
@@ -105,10 +106,14 @@ def compare(
     pairs: Sequence[RunPair],
     known_base: Sequence[Run] = (),
     bounds: Bounds = ORDINARY,
+    first_head: Run | None = None,
 ) -> Difference:
     """Say what so many pairs show of a metric; ValueError for fewer than two.
 
-    `known_base` are earlier runs of the old version: they say how much its runs differ. Where all
+    `known_base` are earlier runs of the old version: they say how much its runs differ. With fewer
+    than `BY_ORDER_ALONE` pairs, which follow one another, `first_head` has to lie above all runs of
+    the old version, and nearer to those of the new one, for that to be worse: where a third of the
+    processes is slow as a whole, all of these happen to be so in a third as many gates. Where all
     runs have a clock, the ratio is also looked at with times as they would have been at one clock,
     and the narrower interval counts, if the clocks of both versions were alike and both point
     the same way. Between two looks the error of the next one is used up.
@@ -116,7 +121,7 @@ def compare(
     Where both sides were timed within each process, too, their ratio there counts, unless turning
     them is seen to change what they take.
     """
-    plain = _judged(metric, pairs, known_base, bounds, 1.0)
+    plain = _judged(metric, pairs, known_base, bounds, 1.0, first_head)
     within = [pair.within for pair in pairs if pair.within is not None]
     if len(within) == len(pairs) and not _changes(pairs, within):
         turned = [
@@ -138,6 +143,7 @@ def compare(
         [_at_one_clock(run, share) for run in known_base],
         bounds,
         widened,
+        first_head and _at_one_clock(first_head, share),
     )
     agree = (adjusted.ratio > 1) == (plain.ratio > 1) or adjusted.verdict is not GateVerdict.FAIL
     if not agree or adjusted.high / adjusted.low >= plain.high / plain.low:
@@ -206,6 +212,7 @@ def _judged(
     known_base: Sequence[Run],
     bounds: Bounds,
     widened: float,
+    first_head: Run | None = None,
 ) -> Difference:
     costs = [_costs(pair) for pair in pairs]
     in_turns = any(pair.ratio for pair in pairs)
@@ -229,6 +236,10 @@ def _judged(
         ratio * (strict.ratio / strict.ci99_low) ** widened,
     )
     low = min(low, at_all * (1 + bounds.tolerance))  # above the tolerance where both are shown
+    if not in_turns and len(pairs) < BY_ORDER_ALONE and first_head is not None:
+        base = [cost.base for cost in costs]
+        least = max(*known, *base, geometric_mean(base) * math.sqrt(ratio))
+        low = min(low, 1.0) if first_head.cost <= least else low
     surely_below = ratio * (sure.ratio / sure.ci99_low) ** widened
     is_near = at_most < 1 + FAR * bounds.limit
     if low > 1 + bounds.tolerance:

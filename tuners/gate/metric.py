@@ -135,7 +135,9 @@ class Statistical(Metric):
             for base, head, first in evidence.pairs
         ]
         bounds = self.bounds(evidence, median(pair.base.cost for pair in pairs), share)
-        found = compare(self.name, pairs, [cost_of(run) for run in evidence.known], bounds)
+        known = [cost_of(run) for run in evidence.known]
+        first = [cost_of(run) for run in evidence.first if self.primary and run.side == "head"]
+        found = compare(self.name, pairs, known, bounds, next(iter(first), None))
         return replace(
             found,
             title=self.title,

@@ -203,6 +203,22 @@ class TestPlans:
         assert (found.verdict, found.in_turns) == (GateVerdict.INCONCLUSIVE, False)
 
 
+@pytest.mark.parametrize(
+    ("count", "first", "verdict"),
+    [
+        (3, 1.06, GateVerdict.FAIL),
+        (3, 1.0, GateVerdict.INCONCLUSIVE),
+        (3, 1.01, GateVerdict.INCONCLUSIVE),  # above the base, and nearer to it
+        (6, 1.01, GateVerdict.INCONCLUSIVE),
+        (8, 1.01, GateVerdict.FAIL),
+    ],
+)
+def test_few_pairs_show_nothing_that_the_heads_first_run_contradicts(count, first, verdict):
+    found = compare("step_time", pairs(count, slower=0.06), KNOWN, first_head=Run(first))
+    assert found.verdict is verdict
+    assert found.ratio == pytest.approx(1.06, abs=0.001)
+
+
 def made_run(side, **changes):
     measured = measurement(changes.pop("ms", [50.0] * 8), **changes)
     return GateRun(side, Trial(0, {}, "proof", TrialState.COMPLETE, measurement=measured))
