@@ -374,10 +374,9 @@ def _shows_little(event: Event) -> str:
         case "waiting":
             seconds, limit_s = round(event["seconds"]), round(event["limit_s"])
             what = "though torch is imported:" if event["torch"] else "nor torch imported: without,"
-            help_ = "; `gpuadvisor.step()` marks steps of its own kind" if event["torch"] else ""
             return (
-                f"no step was seen in {seconds} s, {what} the run is given up after {limit_s} s"
-                f"{help_}"
+                f"no step was seen in {seconds} s, {what} the run is given up after {limit_s} s; "
+                "`gpuadvisor.step()` marks steps of its own kind"
             )
         case "few_steps":
             return (

@@ -7,6 +7,7 @@ import signal
 from enum import Enum, auto
 from pathlib import Path
 
+from gpuadvisor.collectors.script.child.torch_profiler import NAME as PROFILER
 from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.domain.study import TrialState
@@ -18,6 +19,10 @@ REASON = 300
 """Characters of a message or a line that are quoted."""
 MARK_STEPS = (
     "if it has steps of another kind, mark them: `import gpuadvisor` and call "
+    "`gpuadvisor.step()` at the end of each"
+)
+WITHOUT_TORCH = (
+    "the steps of a script without torch are those that it marks: `import gpuadvisor` and call "
     "`gpuadvisor.step()` at the end of each"
 )
 SIGNALS = {
@@ -80,9 +85,10 @@ def _explain(
             # With knobs, time may have been too short for what is known to have steps.
             is_plain = not request.specification.applications
             says_why = state is TrialState.HUNG or is_plain
-            return state, f"{reason}: {_unseen(recorder)}" if says_why else reason
+            return state, f"{reason}: {_unseen(request, recorder)}" if says_why else reason
         case Ending.NO_TORCH:
-            return _late("it did not import torch within", limits.import_s, limits)
+            state, reason = _late("it did not import torch within", limits.import_s, limits)
+            return state, f"{reason}{_without_torch(request)}"
         case Ending.STUCK:
             return _late("no sign of life for", limits.idle_s, limits)
         case Ending.OUT_OF_TIME:
@@ -94,7 +100,7 @@ def _explain(
         case Ending.CANCELLED:
             return TrialState.PRUNED, "stopped because the study ended"
         case _:
-            return _failure(recorder, status, output) or _too_few(recorder)
+            return _failure(recorder, status, output) or _too_few(request, recorder)
 
 
 def _late(what: str, limit_s: float, limits: Limits) -> tuple[TrialState, str]:
@@ -160,20 +166,30 @@ def _signal_text(number: int) -> str:
     return f"killed by {known.name}{SIGNALS.get(known, '')}"
 
 
-def _too_few(recorder: RunRecorder) -> tuple[TrialState, str]:
+def _too_few(request: RunRequest, recorder: RunRecorder) -> tuple[TrialState, str]:
     if recorder.owner is None:
-        return TrialState.UNSUPPORTED, f"ended without a step: {_unseen(recorder)}"
+        return TrialState.UNSUPPORTED, f"ended without a step: {_unseen(request, recorder)}"
     count = f"{recorder.steps} step{'s' * (recorder.steps != 1)}"
     return TrialState.UNSUPPORTED, f"ended after {count}, too few to measure"
 
 
-def _unseen(recorder: RunRecorder) -> str:
+def _unseen(request: RunRequest, recorder: RunRecorder) -> str:
     """Say why no step was seen, and what the user can do about it."""
     if recorder.failures:
         return recorder.failures[0]
     if recorder.torch is None:
-        return "it did not import torch"
+        return f"it did not import torch{_without_torch(request)}"
     return f"no optimizer step, backward pass or module call was seen; {MARK_STEPS}"
+
+
+def _without_torch(request: RunRequest) -> str:
+    """Return what the user can do about a script without torch, after a clause that says so.
+
+    What needs torch itself, as its profiler does, is asked for before steps count.
+    """
+    asked = request.specification.applications
+    needy = [a for a in asked if a.knob == PROFILER and not a.applier.endswith(":AFTERWARDS")]
+    return ", whose profiler records the steps" if needy else f"; {WITHOUT_TORCH}"
 
 
 def _place(request: RunRequest, exception: Event | None) -> str:

@@ -266,7 +266,11 @@ FAILING = {
         "the following arguments are required: --data; it has to run by itself before it can be "
         "tuned; its own arguments go after --",
     ),
-    "never steps": ("print('done')", 3, "ended without a step: it did not import torch"),
+    "never steps": (
+        "print('done')",
+        3,
+        "did not import torch; the steps of a script without torch",
+    ),
 }
 
 

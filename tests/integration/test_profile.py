@@ -127,7 +127,7 @@ def test_a_script_that_fails_later_is_profiled_and_its_failure_is_told(tmp_path)
     ("text", "reason"),
     [
         ("raise ValueError('no data')", "ValueError: no data (train.py, line 1)"),
-        ("print('nothing')", "ended without a step: it did not import torch"),
+        ("print('nothing')", "did not import torch, whose profiler records the steps"),
         ("import gpuadvisor\nwhile True: gpuadvisor.step()", "its steps run without torch"),
         pytest.param(
             "import os, torch; os.kill(os.getpid(), 11)",

@@ -161,7 +161,11 @@ def test_a_run_that_was_cancelled_is_no_trial(scripts):
 @pytest.mark.parametrize(
     ("torch", "words"),
     [
-        (None, "in 20 s, nor torch imported: without, the run is given up after 120 s"),
+        (
+            None,
+            "in 20 s, nor torch imported: without, the run is given up after 120 s; "
+            "`gpuadvisor.step()` marks steps of its own kind",
+        ),
         (
             "2.7.1",
             "in 20 s, though torch is imported: the run is given up after 120 s; "
