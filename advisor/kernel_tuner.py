@@ -153,10 +153,10 @@ def _refuse(
         raise UsageError(f"tune_kernel: lang={lang!r} is not taken over: gpuadvisor takes CUDA C++")
     if objective not in (None, "time"):
         raise UsageError(f"tune_kernel: objective={objective!r} is not taken over: time is")
-    if strategy is not None and strategy not in STRATEGIES and strategy not in THEIRS:
+    if strategy and strategy not in STRATEGIES and strategy not in THEIRS:
         raise UsageError(f"tune_kernel: the strategy {strategy!r} is none of Kernel Tuner's")
     for name in strategy_options or {}:
-        if name not in ("max_fevals", "time_limit") and strategy in (None, *STRATEGIES):
+        if name not in ("max_fevals", "time_limit") and strategy in (None, "", *STRATEGIES):
             raise UsageError(f"tune_kernel: strategy_options has {name}, which is not taken over")
 
 

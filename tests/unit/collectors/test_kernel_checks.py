@@ -40,6 +40,8 @@ def checked(source=CUDA, **changes):
         CUDA.replace("void", "/**/ void") + CUDA.replace("scale", "other").replace("TILE", "k"),
         "#ifndef TILE\n#define TILE 1\n#endif\n" + CUDA,
         "#if !defined(TILE)\n#define TILE 1\n#endif\n" + CUDA,
+        "#ifndef BLOCK\n#define BLOCK 9\n#define TILE 1\n#endif\n" + CUDA,
+        "#ifdef BLOCK\n#define wide 1\n#else\n#if 1\n#define TILE 1\n#endif\n#endif\n" + CUDA,
         '#include "tiles.h"\n' + CUDA.replace("TILE", "tiles()"),
         CUDA.replace("float *y, const float *x /* read, only */, int n", "ARGUMENTS"),
         CUDA.replace("float *y,", "std::array<float, 4> *y,"),
@@ -69,7 +71,8 @@ def compiled(folder, options=(), source=HALVES):
     "options",
     [
         [],
-        ["-std=c++14", "-O3", "-lineinfo", "-use_fast_math"],
+        ["-std=c++14", "-O3", "-lineinfo", "-use_fast_math", "-Wno-deprecated-gpu-targets"],
+        ["-Xcompiler", "-fPIC", "-Xcompiler=-Wall", "-O2"],
         ["-I", "elsewhere", "-Ielsewhere", "--include-path=elsewhere", "-DM=1", "-D", "N", "-UN"],
         ["--std", "c++17", "-maxrregcount", "32", "-Xptxas=-v", "--ftz=true", "-fmad=false"],
     ],
@@ -124,9 +127,40 @@ def test_a_text_that_a_function_makes_is_compiled_with_the_parameters():
 
 
 def test_a_header_of_the_host_is_said_to_be_none_of_nvrtc_s(tmp_path):
-    source = HALVES.replace("cuda_fp16.h", "math.h")
-    with pytest.raises(CannotBuild, match=r'"math.h".*NVRTC has CUDA.s headers and none of the'):
+    source = HALVES.replace("cuda_fp16.h", "map")
+    with pytest.raises(
+        CannotBuild, match=r'"map".*NVRTC has CUDA.s headers and of the host.s only'
+    ):
         compiled(tmp_path, source=source)
+
+
+def test_a_text_may_have_functions_of_the_host(tmp_path):
+    source = """
+const double half = 0.5;
+double halved(double x) { return half * x; }
+__global__ void scale(float *y, int n) { y[blockIdx.x * BLOCK] = TILE * halved(n); }
+int main() { return halved(2) != 1; }
+"""
+    assert compiled(tmp_path, source=source)["threads"] == 32
+
+
+def test_what_a_kernel_uses_of_c_s_headers_is_there(tmp_path):
+    of_c = "float limits stdint math stddef stdio stdlib string assert"
+    names = [each for name in of_c.split() for each in (f"{name}.h", f"c{name}")]
+    source = (
+        "".join(f"#include <{name}>\n" for name in [*names, "cuda_runtime.h"])
+        + """
+static_assert(sizeof(int64_t) == 8 && sizeof(std::uint16_t) == 2 && INT_MIN < -INT_MAX, "");
+static_assert(1.0f + FLT_EPSILON > 1.0f && 1.0f + FLT_EPSILON / 2 == 1.0f, "");
+static_assert(1.0 + DBL_EPSILON > 1.0 && 1.0 + DBL_EPSILON / 2 == 1.0, "");
+static_assert(FLT_MAX < FLT_MAX * 1.0000001 && UINT_MAX + 1U == 0, "");
+__global__ void scale(float *y, int n) {
+    assert(n > 0);
+    y[blockIdx.x * BLOCK] = TILE * std::sqrt(M_PI) + (n ? INFINITY : NAN) + std::abs(-1.5f);
+}
+"""
+    )
+    assert compiled(tmp_path, source=source)["threads"] == 32
 
 
 def test_an_option_that_is_none_is_named(tmp_path):
@@ -149,6 +183,10 @@ def test_the_architecture_is_the_gpu_s(options):
         ({"bytes": "8 * m"}, 'bytes, "8 * m": there is no m: there are n, BLOCK, TILE'),
         ({"arguments": [output("n"), array("n")]}, "it takes 3 arguments (float *y, const float"),
         ({"source": "#define TILE 4\n" + CUDA}, "a `#define TILE` that hides the parameter"),
+        (
+            {"source": "#ifdef BLOCK\n#define TILE 4\n#endif\n" + CUDA},
+            "a `#define TILE` that hides the parameter",
+        ),
         (
             {"source": CUDA.replace("TILE", "tile")},
             "TILE is neither in its text nor in a rule of its launch",

@@ -8,7 +8,8 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
     Target,
     TorchStream,
     cubin,
+    host_headers,
     threads,
 )
 from gpuadvisor.domain.kernel_rules import Names
@@ -28,8 +30,8 @@ STATIC_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory above which a kernel is told beforehand (CUDA C++ Programming Guide)."""
 _SHOWN_ERRORS = 3
 NO_HOST_HEADERS = (
-    "; NVRTC has CUDA's headers and none of the host's: what a kernel needs of math.h and stdio.h "
-    "is there without them, and cuda/std/cstdint stands for stdint.h"
+    "; NVRTC has CUDA's headers and of the host's only those of C that a kernel can use, such as "
+    "float.h: put what else is the host's between `#ifndef __CUDACC_RTC__` and `#endif`"
 )
 _LETTERS = {"I": "include_path", "D": "define_macro", "U": "undefine_macro"}
 _NAMES = {
@@ -41,12 +43,18 @@ _NAMES = {
 """Options of NVRTC and nvcc to cuda-core's names, where these differ by more than a dash."""
 _WITH_VALUE = frozenset(
     ("std", "arch", "gpu-architecture", "include-path", "define-macro", "undefine-macro", "Xptxas",
-     "ptxas-options", "maxrregcount")
+     "ptxas-options", "maxrregcount", "Xcompiler", "compiler-options", "ccbin", "compiler-bindir")
 )  # fmt: skip
 """Options whose value may be the next word."""
+_HOST_CODE = "device_as_default_execution_space"
+"""What lets a text have functions of the host beside its kernels, as with nvcc: NVRTC compiles them
+for the GPU, and refuses them otherwise."""
 _USUAL_HEADERS = Path("/usr/local/cuda/include")
-_IS_USUAL = frozenset(("O3",))
-"""Options of nvcc that ask for what is done anyway."""
+_OF_THE_HOST = frozenset(
+    ("O", "O0", "O1", "O2", "O3", "Wno_deprecated_gpu_targets", "allow_unsupported_compiler",
+     "Xcompiler", "compiler_options", "ccbin", "compiler_bindir")
+)  # fmt: skip
+"""Options of nvcc that change nothing on the GPU: those of the host's compiler, and checks."""
 
 
 def takes(source: Any) -> bool:
@@ -113,15 +121,16 @@ def _compiled(core: Any, kernel: Kernel, names: Names, target: Target) -> tuple[
     if target.folder and kept.is_file():
         head, _, binary = kept.read_bytes().partition(b"\n")
         return binary, head.decode()
-    options = _options(core, kernel, target)
-    try:
-        compiled = core.Program(text, "c++", options).compile(
-            "cubin", name_expressions=(kernel.name,)
-        )
-    except Exception as error:
-        said = compiler_errors(str(error))
-        hint = NO_HOST_HEADERS if "open source file" in said else ""
-        raise CannotBuild(f"it does not compile: {said}{hint}") from None
+    with tempfile.TemporaryDirectory(prefix="headers-") as folder:
+        options = _options(core, kernel, target, Path(folder))
+        try:
+            compiled = core.Program(text, "c++", options).compile(
+                "cubin", name_expressions=(kernel.name,)
+            )
+        except Exception as error:
+            said = compiler_errors(str(error))
+            hint = NO_HOST_HEADERS if "open source file" in said else ""
+            raise CannotBuild(f"it does not compile: {said}{hint}") from None
     mangled = compiled.symbol_mapping.get(kernel.name, kernel.name)
     symbol: str = mangled.decode() if isinstance(mangled, bytes) else mangled
     binary = bytes(compiled.code)
@@ -145,8 +154,11 @@ def _core() -> Any:
     return core
 
 
-def _options(core: Any, kernel: Kernel, target: Target) -> Any:
-    """Return what cuda-core compiles with; UsageError for an option that it does not take."""
+def _options(core: Any, kernel: Kernel, target: Target, folder: Path) -> Any:
+    """Return what cuda-core compiles with; UsageError for an option that it does not take.
+
+    The folder is for headers that a text with an `#include` may want, and comes last.
+    """
     flags = {"std": "c++17", **_flags(kernel)}
     known = getattr(core.ProgramOptions, "__dataclass_fields__", flags)
     for name in flags:
@@ -155,8 +167,12 @@ def _options(core: Any, kernel: Kernel, target: Target) -> Any:
                 f"kernel {kernel.name}: its option {name} is none of NVRTC's that cuda-core takes: "
                 "leave it out"
             )
+    if _HOST_CODE in known:
+        flags.setdefault(_HOST_CODE, True)
     if re.search(r"^\s*#\s*include\b", kernel.cuda_text, re.MULTILINE):
-        flags["include_path"] = [*flags.get("include_path", ()), *_include_folders(kernel)]
+        host_headers.write(folder)
+        found = [*flags.get("include_path", ()), *_include_folders(kernel), str(folder)]
+        flags["include_path"] = found
     return core.ProgramOptions(arch=f"sm_{target.capability}", **flags)
 
 
@@ -171,7 +187,7 @@ def _flags(kernel: Kernel) -> dict[str, Any]:
         elif not is_joined and name in _WITH_VALUE:
             value = next(words, "")
         name = _NAMES.get(name, name.replace("-", "_"))
-        if name in _IS_USUAL:
+        if name in _OF_THE_HOST:
             continue
         if name == "arch":
             raise UsageError(
@@ -298,14 +314,15 @@ def check_text(kernel: Kernel, text: str) -> None:
     arguments than are given.
     """
     template, arguments = kernel.declared_in(text)
+    hidden = _defined_in(text, kernel.parameters)
     for name in kernel.parameters:
         if re.search(rf"\b{name}\b", template):
             raise UsageError(
                 f"kernel {kernel.name}: {name} is a parameter of its template, and parameters are "
                 f"macros: delete `template <{' '.join(template.split())}>`"
             )
-        guarded = re.search(rf"#\s*ifndef\s+{name}\b|\bdefined\b\W*{name}\b", text)
-        if re.search(rf"^\s*#\s*define\s+{name}\b", text, re.MULTILINE) and not guarded:
+        guarded = re.search(rf"\bdefined\b\W*{name}\b", text)
+        if name in hidden and not guarded:
             raise UsageError(
                 f"kernel {kernel.name}: its text has a `#define {name}` that hides the "
                 f"parameter: delete that line, or put it between `#ifndef {name}` and `#endif`"
@@ -321,6 +338,32 @@ def check_text(kernel: Kernel, text: str) -> None:
     said = _other_arguments(kernel, arguments)
     if said:
         raise UsageError(f"kernel {kernel.name}: {said}")
+
+
+def _defined_in(text: str, known: Collection[str]) -> set[str]:
+    """Return the macros that a text defines where these are known: not those between `#ifndef` of
+    a known one and its `#else` or `#endif`.
+    """
+    defined, found = set(known), set()
+    dead: list[bool | None] = []  # of each open condition; None where that is not known
+    for line in text.splitlines():
+        words = re.match(r"\s*#\s*(\w+)(?:\s+(\w+))?", line)
+        if words is None:
+            continue
+        directive, name = words.groups()
+        if directive in ("ifdef", "ifndef"):
+            # What is not known here may be in a header: an #ifdef of it is not called dead.
+            dead.append(directive == "ifndef" if name in defined else None)
+        elif directive == "if":
+            dead.append(None)
+        elif directive in ("else", "elif") and dead:
+            dead[-1] = None if dead[-1] is None else not dead[-1]
+        elif directive == "endif" and dead:
+            dead.pop()
+        elif directive == "define" and name and True not in dead:
+            found.add(name)
+            defined.add(name)
+    return found
 
 
 def _other_arguments(kernel: Kernel, arguments: str) -> str:
