@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(report.digest(ledger, jobs, groups, missed_s, host()))
         return 0
     if not jobs and not args.json:
-        note("no process used a GPU in this time: see a longer one with `--since 30d`")
+        none = "no process used a GPU in" if ledger.total.seconds else "nothing is known of"
+        note(f"{none} this time: see a longer one with `--since 30d`")
     if args.by:
         made = report.grouped_sections(ledger, args.by, groups, missed_s)
     else:

@@ -90,10 +90,8 @@ def grouped_sections(ledger: Ledger, by: str, groups: Groups, unmeasured_s: floa
         *_amount_columns(lambda row: row[2]),
         Column("Wasted, h", lambda row: _hours(row[3])),
     )
-    return [
-        Section("", [Paragraph(summary(ledger, unmeasured_s))]),
-        Section("", [Table(groups, columns, "wide")]),
-    ]
+    tables = [Section("", [Table(groups, columns, "wide")])] if groups else []
+    return [Section("", [Paragraph(summary(ledger, unmeasured_s))]), *tables]
 
 
 def digest(ledger: Ledger, jobs: Advised, groups: Groups, unmeasured_s: float, host: str) -> str:

@@ -122,10 +122,13 @@ def test_what_does_not_go_together_is_refused(jobs, words):
     assert len(said.err.splitlines()) == 1
 
 
-def test_a_time_without_jobs_is_said(jobs):
-    status, said = jobs("--until", "2023-11-14T20:00+00:00")
-    assert (status, "Nothing was measured" in said.out) == (0, True)
-    assert "no process used a GPU" in said.err
+@pytest.mark.parametrize("by", [(), ("--by", "user")])
+def test_a_time_without_measurements_is_not_said_to_be_without_jobs(jobs, by):
+    status, said = jobs("--until", "2023-11-14T20:00+00:00", *by)
+    assert (status, said.out.strip()) == (0, "Nothing was measured of the GPUs in this time.")
+    assert said.err == (
+        "gpuadvisor: nothing is known of this time: see a longer one with `--since 30d`\n"
+    )
 
 
 def test_a_plan_of_a_study_that_is_not_used_is_pointed_to(jobs, store):
