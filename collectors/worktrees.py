@@ -138,7 +138,7 @@ class Repository:
         lines = self._done("log", *options, span).splitlines()
         found = [line.partition(" ") for line in lines]
         if not found:
-            raise UsageError(f"{good.name} and {bad.name} are the same commit")
+            raise UsageError(f"{good.name} and {bad.name} are the same commit: name two")
         return [Version(subject, commit) for commit, _, subject in found]
 
     def work_tree(self) -> Version:

@@ -289,7 +289,9 @@ def _environment(given: list[str]) -> dict[str, str]:
             raise UsageError(f"--env {name}: that is not set here: give --env {name}=VALUE")
         text = text if is_set else os.environ[name]
         if not text.isprintable() or "${{" in text:
-            raise UsageError(f"--env {name}: its value cannot be written into a workflow")
+            raise UsageError(
+                f"--env {name}: its value cannot be written into a workflow: set it in CI"
+            )
         found[name] = text
     return found
 

@@ -375,7 +375,8 @@ class _Gate:
         else:
             verdict = GateVerdict.INCONCLUSIVE
             reason = (
-                f"{version.side.name} is broken, so there is nothing to compare with: {why['base']}"
+                f"{version.side.name} is broken, so there is nothing to compare with, but with a "
+                f"version that runs there is: {why['base']}"
             )
         result = self._result(verdict, reason, compared or Compared())
         return replace(result, broken=broken, output=self._runs.outputs[broken])

@@ -149,7 +149,9 @@ def _benchmarks(path: Path, place: str, table: Any) -> tuple[Benchmark, ...]:
         _check(path, here, each, {**OWN, **SHARED})
         made = _benchmark(path, here, each, shared)
         if made.name in found:
-            raise UsageError(f"{path}: two benchmarks are called {brief(made.name)}")
+            raise UsageError(
+                f"{path}: two benchmarks are called {brief(made.name)}: give each a name of its own"
+            )
         found[made.name] = made
     return tuple(found.values())
 
@@ -158,7 +160,7 @@ def _benchmark(
     path: Path, place: str, table: Mapping[str, Any], shared: Mapping[str, Any]
 ) -> Benchmark:
     if "name" not in table:
-        raise UsageError(f"{path}: `{place}.name` is missing")
+        raise UsageError(f"{path}: `{place}.name` is missing: give the benchmark one")
     if ("script" in table) == ("module" in table):
         raise UsageError(f"{path}: `{place}` needs either `script` or `module`")
     name, is_module = table["name"], "module" in table

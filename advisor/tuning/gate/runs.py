@@ -268,7 +268,9 @@ class Runs:
 
     def _take_errors(self) -> None:
         for error in self.errors.take() if self.errors is not None else ():
-            raise RefusedError(f"{error.rstrip('.')}; nothing can be compared on it now")
+            raise RefusedError(
+                f"{error.rstrip('.')}; nothing can be compared on it now: choose another GPU"
+            )
 
     def _kept(
         self,

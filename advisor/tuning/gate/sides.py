@@ -253,7 +253,8 @@ def _script_in(repository: Repository, command: Command, here: Path) -> Path | N
     path, top = _real(here / command.script), repository.root.resolve()
     if not path.is_relative_to(top):
         raise UsageError(
-            f"{command.script} is not in the repository {top}, so it has no versions there"
+            f"{command.script} is not in the repository {top}, so it has no versions there: run "
+            "the gate in its own, or compare two folders with --base-folder and --head-folder"
         )
     return path.relative_to(top)
 

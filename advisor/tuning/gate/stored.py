@@ -78,7 +78,11 @@ def record(
         made = Runs(options, session.device, progress, cancelled, None, session.errors)
         found = _runs(made, session, "base", runs)
         if isinstance(found, GateRun):
-            raise ScriptError(f"the script fails: {found.problem}", made.outputs["base"])
+            raise ScriptError(
+                f"the script fails ({found.problem}): it has to run before its speed can be kept "
+                "or compared",
+                made.outputs["base"],
+            )
     here = session.environment
     recording = Recording(
         baseline.name,

@@ -68,7 +68,7 @@ def test_a_file_of_its_own_comes_first(found):
         (f"{ONE}module = 'a'", f"`{FIRST}` needs either `script` or `module`"),
         (ONE.replace('name = "a"', ""), f"`{FIRST}.name` is missing"),
         (ONE.replace('"a"', '"a.py"'), f"`{FIRST}.name` 'a.py' would be taken for a script"),
-        (ONE + ONE, "two benchmarks are called 'a'"),
+        (ONE + ONE, "two benchmarks are called 'a': give each a name"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_with_the_key(found, tmp_path, text, sentence):
