@@ -226,27 +226,37 @@ def pairs_and_all(seed, told, clock_us):
     assert found.waited_ns == pytest.approx(1000 * (pairs + both), abs=3000 * len(rows))
 
 
-@pytest.mark.parametrize(
-    ("rounds", "differ_us", "one_clock", "is_known"),
-    [(20, 5_000, True, True), (20, 5_000, False, False), (8, 5_000, True, False),
-     (20, 0, True, False)],
-)  # fmt: skip
-def test_ends_that_differ_by_more_than_10_us_need_many_long_waits_and_one_clock(
-    rounds, differ_us, one_clock, is_known
-):
+def one_late(rounds, differ_us, *kinds):
     """Four ranks that nothing names, one of which comes late, and that leave up to 60 us apart."""
-    drawn = random.Random(7)
-    simulated = Simulated(4)
+    drawn, order, simulated = random.Random(7), random.Random(1), Simulated(4)
     for _ in range(rounds):
         for rank in range(4):
             simulated.compute(rank, 300 + drawn.randint(0, 40) + differ_us * (rank == 2))
-        simulated.meet((0, 1, 2, 3), jitter_us=drawn.choice([0.0, 15.0, 30.0]))
-    clocks = [0.0 if one_clock else 10_000.0 * rank for rank in range(4)]
-    found = ranks_of([simulated.facts(rank, False, clocks[rank]) for rank in range(4)])
+        kind = order.choice(kinds or ("allreduce",))
+        simulated.meet((0, 1, 2, 3), kind, jitter_us=drawn.choice([0.0, 15.0, 30.0]))
+    return simulated
+
+
+@pytest.mark.parametrize(
+    ("rounds", "differ_us", "clocks_us", "is_known"),
+    [(20, 5_000, 0, True), (20, 5_000, 10_000, False), (8, 5_000, 0, False), (20, 0, 0, False)],
+)
+def test_ends_that_differ_by_more_than_10_us_need_many_long_waits_and_one_clock(
+    rounds, differ_us, clocks_us, is_known
+):
+    simulated = one_late(rounds, differ_us)
+    found = ranks_of([simulated.facts(rank, False, clocks_us * rank) for rank in range(4)])
     assert (found.unmatched is None) is is_known
     if is_known:
         assert found.late[0].place == 2 and found.late[0].last == found.collectives == rounds
         assert 4_000_000 < found.late[0].longest_ns < 6_000_000
+
+
+@pytest.mark.parametrize(("clocks_us", "is_known"), [(25.0, True), (500.0, False)])
+def test_clocks_of_a_machine_may_be_farther_apart_where_one_order_fits(clocks_us, is_known):
+    simulated = one_late(24, 5_000, "allreduce", "sendrecv")
+    found = ranks_of([simulated.facts(rank, False, clocks_us * rank) for rank in range(4)])
+    assert [each.place for each in found.late] == [2] * is_known
 
 
 def matched_of(every):
