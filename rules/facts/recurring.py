@@ -29,10 +29,10 @@ def too_short(window: Window, work: DeviceWork) -> str | None:
     """Return why nothing of the recording can be judged, in a sentence without a full stop that
     says what to record instead; None where it is long enough, or its work comes again and again.
 
-    That is so where fewer kernels ran than a host launches at a steady pace, or fewer than `AGAIN`,
-    in less time than one first launch may take: what each of them lasts may be a first time's. So
-    it is where a `FEW` kernels ran, none of them `AGAIN` times, and neither one of these nor a copy
-    lasts as long as a first launch may.
+    That is so where fewer kernels ran than a host launches at a steady pace, or fewer than a `FEW`
+    of which none comes `AGAIN`, in less time than one first launch may take: what each of them
+    lasts may be a first time's. So it is where a `FEW` kernels ran, none of them `AGAIN` times, and
+    neither one of these nor a copy lasts as long as a first launch may.
     """
     kernels = work.kernels
     if _has_steps(window) or not window.busy or window.run_ns <= 0:
@@ -42,8 +42,9 @@ def too_short(window: Window, work: DeviceWork) -> str | None:
         "it tells what ran, but not whether that is slow or what the program does in a longer run;"
         " record one that does this work again and again, or on more data"
     )
+    again = np.unique(work.name[:kernels], return_counts=True)[1].max(initial=0) >= AGAIN
     if window.run_ns < SLOW_CALL_NS:
-        if kernels >= AGAIN and kernels * HOST_PACE_NS >= window.run_ns:
+        if (again or kernels >= FEW) and kernels * HOST_PACE_NS >= window.run_ns:
             return None
         return (
             f"All work in this recording ({launched}) lasts {window.run_ns / 1000:.3g} µs, less"
@@ -52,7 +53,7 @@ def too_short(window: Window, work: DeviceWork) -> str | None:
     longest = int(work.duration_ns.max(initial=0))
     if window.run_ns >= LOADING_NS or not 0 < kernels < FEW or longest >= SLOW_CALL_NS:
         return None
-    if np.unique(work.name[:kernels], return_counts=True)[1].max(initial=0) >= AGAIN:
+    if again:
         return None
     return (
         f"This recording has {launched}, none of which comes {AGAIN} times, and no piece of the"

@@ -15,11 +15,11 @@ GRID = {
 }  # fmt: skip
 
 
-def launches(count, lasts, every=0.0):
+def launches(count, lasts, every=0.0, kinds=1):
     made = Made()
     for number in range(count):
         at = number * max(every, lasts)
-        made.launched("my_kernel", (max(at - 10, 0), 5), (at + 10, lasts), **GRID)
+        made.launched(f"kernel_{number % kinds}", (max(at - 10, 0), 5), (at + 10, lasts), **GRID)
     return timeline(made)
 
 
@@ -28,10 +28,12 @@ TOO_SHORT = {
     "one that is as long as a first one": (1, 900.0),
     "two that follow each other": (2, 60.0),
     "four with the host between them": (4, 20.0, 200.0),
+    "six at the pace of a host, each of another kernel": (6, 20.0, 40.0, 6),
 }
 LONG_ENOUGH = {
     "one launch of more than a millisecond": (1, 5_000.0),
     "at the pace of a host": (40, 10.0, 20.0),
+    "at the pace of a host, each of another kernel": (12, 10.0, 20.0, 12),
     "a few that are longer": (4, 20.0, 2_000.0),
 }
 
