@@ -239,7 +239,12 @@ def _versions(
             f"{named.name} went on since: compared is {base.commit[:12]}, where {head.name} left it"
         )
     if base.commit == head.commit and options.own[0].name == options.own[1].name:
-        notes.append(f"both are commit {base.commit[:12]}: what differs is noise")
+        older = (
+            f"; to compare {head.name} with {named.name}, which came after it, check both out and "
+            "give --base-folder and --head-folder"
+        )
+        noise = f"both are commit {base.commit[:12]}: what differs is noise"
+        notes.append(noise + older * (base.commit != named.commit))
     return (base, head), tuple(notes)
 
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 """`prctl` option, from <linux/prctl.h>."""
-STEPS_WITHOUT_TORCH = "its steps run without torch, whose profiler records them"
+STEPS_WITHOUT_TORCH = (
+    "its steps run without torch, whose profiler records them, as it does once the script has "
+    "`import torch`"
+)
 LONGEST_FOLDER = 80
 """Bytes: a socket's path has room for 107, and multiprocessing's names in it take up to 18."""
 HEAD, TAIL = 600, 1200

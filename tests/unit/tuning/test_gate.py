@@ -406,6 +406,18 @@ def test_a_commit_beside_another(gated):
     assert gated("--base", "HEAD~2", "--head", "HEAD")[0] == 0
 
 
+def test_a_head_that_is_older_than_its_base_is_told_how_to_be_compared(gated):
+    commit("100 1000")
+    commit("200 1000")
+    status, _, err = gated("--base", "HEAD", "--head", "HEAD~1")
+    told = " ".join(err.split())
+    assert (status, "what differs is noise; to compare HEAD~1 with HEAD, which" in told) == (
+        0,
+        True,
+    )
+    assert "give --base-folder and --head-folder" in told
+
+
 def test_runs_that_differ_much_are_inconclusive(machine, gated):
     commit("100 1000")
     machine.spread = 0.2
