@@ -121,20 +121,20 @@ def compare(
     Where both sides were timed within each process, too, their ratio there counts, unless turning
     them is seen to change what they take.
     """
-    plain = _judged(metric, pairs, known_base, bounds, 1.0, first_head)
+    plain, most = _judged(metric, pairs, known_base, bounds, 1.0, first_head)
     within = [pair.within for pair in pairs if pair.within is not None]
     if len(within) == len(pairs) and not _changes(pairs, within):
         turned = [
             replace(pair, ratio=ratio_within(*both))
             for pair, both in zip(pairs, within, strict=True)
         ]
-        found = _judged(metric, turned, (), bounds, 1.0)
-        return replace(found, unadjusted=plain.ratio, in_turns=True)
+        found, most = _judged(metric, turned, (), bounds, 1.0)
+        return _shown(replace(found, unadjusted=plain.ratio, in_turns=True), most)
     share = clock_share(pairs)
     if not share:
-        return plain
+        return _shown(plain, most)
     widened = _widening(pairs)
-    adjusted = _judged(
+    adjusted, most_adjusted = _judged(
         metric,
         [
             replace(p, base=_at_one_clock(p.base, share), head=_at_one_clock(p.head, share))
@@ -147,8 +147,14 @@ def compare(
     )
     agree = (adjusted.ratio > 1) == (plain.ratio > 1) or adjusted.verdict is not GateVerdict.FAIL
     if not agree or adjusted.high / adjusted.low >= plain.high / plain.low:
-        return plain
-    return replace(adjusted, unadjusted=plain.ratio, clock_share=share)
+        return _shown(plain, most)
+    return _shown(replace(adjusted, unadjusted=plain.ratio, clock_share=share), most_adjusted)
+
+
+def _shown(found: Difference, most: float) -> Difference:
+    """Return what was found with the upper end that it was decided by, where it passes."""
+    passes = found.verdict is GateVerdict.PASS
+    return replace(found, high=min(found.high, most)) if passes else found
 
 
 def ratio_within(base: InTurns, head: InTurns) -> float:
@@ -213,7 +219,8 @@ def _judged(
     bounds: Bounds,
     widened: float,
     first_head: Run | None = None,
-) -> Difference:
+) -> tuple[Difference, float]:
+    """Return what is found, and the upper end that has to lie below the limit to pass."""
     costs = [_costs(pair) for pair in pairs]
     in_turns = any(pair.ratio for pair in pairs)
     known = [] if in_turns else [run.cost for run in known_base]
@@ -248,7 +255,8 @@ def _judged(
         verdict = GateVerdict.PASS
     else:
         verdict = GateVerdict.INCONCLUSIVE
-    return Difference(metric, verdict, ratio, low, high, ratio, bounds.tolerance, bounds.limit)
+    found = Difference(metric, verdict, ratio, low, high, ratio, bounds.tolerance, bounds.limit)
+    return found, surely_below
 
 
 def _costs(pair: RunPair) -> Pair:

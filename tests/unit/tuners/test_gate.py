@@ -203,6 +203,14 @@ class TestPlans:
         assert (found.verdict, found.in_turns) == (GateVerdict.INCONCLUSIVE, False)
 
 
+@pytest.mark.parametrize("count", LOOKS)
+def test_what_passes_shows_an_upper_end_below_the_limit(count):
+    noisy = pairs(count, slower=-0.5, noise=(0.05, -0.08, 0.0, 0.06, -0.03))
+    found = compare("step_time", noisy, KNOWN)
+    assert found.verdict is GateVerdict.PASS
+    assert found.low < found.ratio < found.high < 1.03
+
+
 @pytest.mark.parametrize(
     ("count", "first", "verdict"),
     [
