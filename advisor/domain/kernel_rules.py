@@ -96,3 +96,13 @@ def instead(name: str, known: Mapping[str, Any], beside: Mapping[str, Any] | Non
 def shown(names: Names) -> str:
     """Return names with their values: `n=128, block=32`."""
     return ", ".join(f"{name}={value}" for name, value in names.items())
+
+
+def name_of(source: Any) -> str:
+    """Return the name of a function, also below decorators that have none, as `triton.autotune`."""
+    while source is not None:
+        name = getattr(source, "__name__", "") or getattr(source, "name", "")
+        if name:
+            return str(name)
+        source = getattr(source, "fn", None)
+    return ""

@@ -40,6 +40,7 @@ from gpuadvisor.domain.kernel_rules import (
     call,
     evaluated,
     instead,
+    name_of,
     shown,
     text_of,
     wanted,
@@ -54,8 +55,10 @@ _CUDA_KERNEL = re.compile(
 )
 """The template's parameters, the name and the arguments of each kernel of CUDA C++."""
 BLOCK_THREADS, BLOCK_DEPTH, SHARED_BYTES = 1024, 64, 227 * 1024
-"""Most threads of a block, in all and in z, and most shared memory of one on any GPU up to compute
-capability 12.1 (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
+GRID_SIDES = (2**31 - 1, 65_535, 65_535)
+"""Most threads of a block, in all and in z, most shared memory of one, and most blocks of a grid in
+x, y and z on any GPU up to compute capability 12.1 (CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability")."""
 MOST_POINTS = 1_000_000
 """Points beyond which a space is refused: each takes some 100 bytes."""
 
@@ -273,8 +276,8 @@ class Kernel:
     def launchable(
         self, problem: Names, points: Sequence[tuple[Value, ...]]
     ) -> list[tuple[Value, ...]]:
-        """Return those of the points whose block some GPU can launch; UsageError where that is
-        none of them, or not the default.
+        """Return those of the points that some GPU can launch; UsageError where that is none of
+        them, or not the default.
         """
         names = list(self.parameters)
         found = [
@@ -288,7 +291,7 @@ class Kernel:
         return found
 
     def unlaunchable(self, names: Names) -> str | None:
-        """Return why no GPU can launch the block of a point; None where that needs a compiler."""
+        """Return why no GPU can launch a point; None where that needs a compiler."""
         if self.block is not None:
             block = self.sides("block", self.block, names)
             threads = math.prod(block)
@@ -296,6 +299,11 @@ class Kernel:
                 return f"a block of {threads:,} threads is more than {BLOCK_THREADS:,}"
             if len(block) == 3 and block[2] > BLOCK_DEPTH:
                 return f"a block has at most {BLOCK_DEPTH} threads in z, not {block[2]}"
+        with suppress(UsageError):  # a grid that comes to nothing is told where it is launched
+            grid = self.sides("grid", self.grid, names)
+            for side, most, axis in zip(grid, GRID_SIDES, "xyz", strict=False):
+                if side > most:
+                    return f"a grid has at most {most:,} blocks in {axis}, not {side:,}"
         shared = int(self.value("shared_bytes", self.shared_bytes, names))
         if shared > SHARED_BYTES:
             return (
@@ -406,7 +414,7 @@ class Kernel:
 
     def _own_name(self) -> str:
         if not isinstance(self.source, str):
-            return _name_of(self.source)
+            return name_of(self.source)
         found = [name for _, name, _ in _CUDA_KERNEL.findall(self.cuda_text)]
         if len(found) == 1:
             return str(found[0])
@@ -485,13 +493,3 @@ def declared() -> list[Kernel]:
 
 def _is_rule(given: Any) -> bool:
     return isinstance(given, str) or callable(given)
-
-
-def _name_of(source: Any) -> str:
-    """Return the name of a function, also below decorators that have none, as `triton.autotune`."""
-    while source is not None:
-        name = getattr(source, "__name__", "") or getattr(source, "name", "")
-        if name:
-            return str(name)
-        source = getattr(source, "fn", None)
-    return ""

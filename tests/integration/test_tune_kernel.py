@@ -87,6 +87,7 @@ def test_a_recorded_space_is_searched_without_a_gpu(tmp_path, capsys):
         ),
         ("Kernel('f.cu', parameters={'a': [1]}, grid=1, arguments=[])", "f.cu cannot be read"),
         ("import os\nos.abort()", "cannot be loaded: signal SIGABRT"),
+        ("input('size? ')", "line 2: EOFError"),
     ],
 )
 def test_a_file_that_cannot_be_tuned_is_refused_in_a_sentence(tmp_path, text, said):
@@ -156,7 +157,7 @@ def test_what_fails_on_a_gpu_is_counted_and_the_gpu_is_usable_afterwards(
         ("if (at < n) y[at] = x[at];", "n // block", "of 4,096 elements differ by more than"),
         ("if (at < n / 2) y[at] = 2 * x[at];", "n // block", "was left unwritten or is NaN"),
         ("if (at < n) y[at] = 2 * x[at]; y[n] = 1;", "n // block", "writes outside of argument 1"),
-        ("y[at] = 2 * x[at];", "1 << 31", "the default cannot be run"),
+        ("y[at] = 2 * x[at];", "1 << 31", "at most 2,147,483,647 blocks in x, not 2,147,483,648"),
         ("y[(size_t)1 << 40] = 2;", "n // block", "the default cannot be run"),
         (
             "while (*(volatile float *)y != 5) ;",

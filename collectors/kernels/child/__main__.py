@@ -350,6 +350,9 @@ def main() -> None:
     file, folder, descriptor = sys.argv[1], sys.argv[2], int(sys.argv[3])
     answers = os.fdopen(descriptor, "w", encoding="utf-8")
     requests = os.fdopen(os.dup(0), encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)  # a file that asks for input reads no request
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
 
     def say(answer: Answer) -> None:

@@ -10,6 +10,10 @@ from gpuadvisor.domain.kernel_rules import Names
 from gpuadvisor.domain.kernels import Array, Kernel
 from gpuadvisor.errors import UsageError
 
+NO_OUTPUT = (
+    "kernel {}: nothing says what it writes: use output(...) in arguments, or outputs= with their "
+    "places"
+)
 GUARD = 1024
 """Elements before and after an output that must keep their value: a block of threads that is off by
 one lands there."""
@@ -52,10 +56,7 @@ class Arguments:
             ]
             self.outputs = [n for n, each in enumerate(given) if _is_output(each)]
         if not self.outputs:
-            raise UsageError(
-                f"kernel {kernel.name}: nothing says what it writes: use output(...) in arguments, "
-                "or outputs= with their places"
-            )
+            raise UsageError(NO_OUTPUT.format(kernel.name))
 
     def poison(self) -> None:
         """Fill the outputs with what no kernel should leave there."""
@@ -240,6 +241,13 @@ def _poison(tensor: Any) -> None:
 
 def _same(one: Any, other: Any) -> bool:
     return bool((one == other).all())
+
+
+def check_outputs(kernel: Kernel) -> None:
+    """UsageError for a kernel of which nothing says what it writes; without torch."""
+    given = kernel.arguments
+    if not callable(given) and not any(_is_output(each) for each in given):
+        raise UsageError(NO_OUTPUT.format(kernel.name))
 
 
 def _is_output(spec: Any) -> bool:

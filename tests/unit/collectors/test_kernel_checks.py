@@ -180,6 +180,7 @@ def test_the_architecture_is_the_gpu_s(options):
         ({"constants": {"filter": 1}}, "constants= has filter, which its text has not"),
         ({"block": None}, "needs block=: threads in x, y and z"),
         ({"grid": "n / BLOCK"}, "grid must be one to three whole numbers from 1 on, not [128.0]"),
+        ({"arguments": [array("n"), array("n"), "n"]}, "nothing says what it writes: use output("),
         ({"bytes": "8 * m"}, 'bytes, "8 * m": there is no m: there are n, BLOCK, TILE'),
         ({"arguments": [output("n"), array("n")]}, "it takes 3 arguments (float *y, const float"),
         ({"source": "#define TILE 4\n" + CUDA}, "a `#define TILE` that hides the parameter"),

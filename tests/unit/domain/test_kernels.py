@@ -101,3 +101,18 @@ def test_restrictions_that_leave_nothing_together_are_said_to():
 def test_a_grid_is_one_to_three_whole_numbers(grid):
     with pytest.raises(UsageError, match="grid must be one to three whole numbers"):
         kernel().sides("grid", grid, {"n": 100, "block": 32, "tile": 1})
+
+
+@pytest.mark.parametrize(
+    "grid, why",
+    [
+        ("n", None),
+        (["n", "65535 * tile"], "a grid has at most 65,535 blocks in y, not 131,070"),
+        ([1, 1, "65535 + tile"], "a grid has at most 65,535 blocks in z, not 65,537"),
+        ("n * 2**27 * tile", "a grid has at most 2,147,483,647 blocks in x, not 25,769,803,776"),
+        ("n // 9999", None),  # that is told by itself
+    ],
+)
+def test_a_grid_that_no_gpu_launches_is_told_without_one(grid, why):
+    names = {"n": 96, "block": 32, "tile": 2}
+    assert kernel(grid=grid).unlaunchable(names) == why

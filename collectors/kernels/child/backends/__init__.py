@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+from gpuadvisor.collectors.kernels.child.arguments import check_outputs
 from gpuadvisor.domain.kernel_rules import Names
 from gpuadvisor.domain.kernels import Kernel
 from gpuadvisor.errors import UsageError
@@ -100,6 +101,7 @@ def prepare(kernel: Kernel, names: Names, target: Target) -> Mapping[str, int] |
 def check(kernel: Kernel, names: Names) -> None:
     """UsageError for what can be told to be wrong without a compiler or a GPU."""
     kernel.check_call(names)
+    check_outputs(kernel)
     if not inspect.isfunction(kernel.source):
         kernel, source, backend = _chosen(kernel, names)
         look = getattr(backend, "check", None)
