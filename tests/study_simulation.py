@@ -33,6 +33,7 @@ from gpuadvisor.tuners.loader_ceiling import CACHED
 from gpuadvisor.tuning import (
     budget,
     cold_start,
+    measuring,
     rehearsal,
     screening,
     study,
@@ -213,8 +214,12 @@ class Machine:
 
     def life(self, request, shortening):
         names = [each.knob for each in request.specification.applications]
-        self.now_s += self.life_s
         self.lives += 1
+        limit_s = request.limits.total_s
+        if limit_s < self.life_s:
+            self.now_s += limit_s
+            return Life(TrialState.HUNG, wall_s=limit_s)
+        self.now_s += self.life_s
         calls = tuple(Call(n, 256, 256, True, ((1.0,),)) for n in range(40))
         return Life(
             TrialState.COMPLETE,
@@ -262,7 +267,7 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
             limit = BudgetLimit(seconds=seconds)
             machine.warmup_s = budget.schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)
-            for module in (budget, study, supply_timer, screening, cold_start):
+            for module in (budget, measuring, supply_timer, screening, cold_start):
                 patch.setattr(module, "time", clock)
             patch.setattr(trial_runner, "run_script", machine.run)
             patch.setattr(cold_start, "run_script", machine.run_cold)

@@ -74,7 +74,7 @@ class Knob(ABC):
     """Whether a trial of it may begin in a fork of a process that has imported torch already."""
     concerns_loading: ClassVar[bool] = False
     """Whether it acts on how batches are made or moved, or on cores that the loaders' workers need:
-    steps that have their batch already say nothing of it."""
+    steps that have their batch already cannot show that it is worthless."""
     saves_gpu_time_only: ClassVar[bool] = False
     """Whether all that it can bring is less time on the GPU: where the host decides how long a step
     takes, little is to be expected of it."""

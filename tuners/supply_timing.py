@@ -27,7 +27,7 @@ APART = 1.5
 one of them within what trials show, and each number costs starting so many processes."""
 BLOCKS = 2
 """Blocks of each number: one alone does not show how much they differ. As many more are timed where
-these differ by more than `RESTLESS`, once."""
+these differ by more than `RESTLESS`, once, unless each is faster than fewer workers by far."""
 RESTLESS = 1.2
 BLOCK_S = 0.5
 """Least time of a block, in seconds."""
@@ -157,7 +157,9 @@ class _Timing:
         before_s = self.left_s()
         times = yield [Block(settings, BLOCK_S)] * BLOCKS
         steps_ms = [each.step_ms for each in times]
-        if max(steps_ms) > RESTLESS * min(steps_ms):
+        fewer_ms = min((each.batch_ms for each in self._values if each.batch_ms), default=0.0)
+        is_clear = max(steps_ms) < LESS * fewer_ms  # all of it faster than anything before
+        if max(steps_ms) > RESTLESS * min(steps_ms) and not is_clear:
             times = [*times, *(yield [Block(settings, BLOCK_S)] * BLOCKS)]
         seconds = before_s - self.left_s()
         started_s = 0.0 if self._values else self.baseline.startup_s

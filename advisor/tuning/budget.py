@@ -26,7 +26,8 @@ MOST_TRIALS = 100_000
 LONGEST_TEXT = 20
 
 REHEARSAL_SHARE = 1 / 3
-"""Most of the whole budget that a rehearsal may take, and that is kept back for it."""
+"""Most of the whole budget that is kept back for a rehearsal: where it takes more, a search that
+leaves room for it finds too little. It is made with what the search has left."""
 USUAL_REHEARSAL_S = 200.0
 """Most that a rehearsal takes where the budget is in trials: a third of the default budget."""
 PROOF_SHARE = 0.3
@@ -369,22 +370,18 @@ class Budget:
         """Return how long a rehearsal of these settings may take now; 0 where there is no room.
 
         What the first look of a proof needs is left out, and what a usual proof needs where there
-        is time for both. `is_proven` where the proof was made before: then it may take more than
-        its share, for nothing else is as urgent.
+        is time for both. `is_proven` where the proof was made before: then it may take all that is
+        left, for nothing else is as urgent.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
-        needed_s = self.durations.lives_s(settings)
-        share_s = REHEARSAL_SHARE * self._limit.seconds
-        left_s = self.left_s or 0.0
+        left_s, needed_s = self.left_s or 0.0, self.durations.lives_s(settings)
         if is_proven:
             most_s = usual_s = left_s + self._overdraft_s
         else:
             most_s = left_s - self.durations.first_look_s(settings)
             usual_s = left_s - self._proof_s(settings)
-        if needed_s > (most_s if is_proven else min(share_s, most_s)):
-            return 0.0
-        return most_s if needed_s > share_s else max(needed_s, min(share_s, usual_s))
+        return 0.0 if needed_s > most_s else max(needed_s, usual_s)
 
     def advice(self) -> str | None:
         """Return a sentence if the budget is too small for a study of this script, else None."""
@@ -425,7 +422,9 @@ class Budget:
 
     def _reserve_s(self, settings: Settings) -> float:
         """Return what ablation, rehearsal and proof will take if these settings turn out best."""
-        if self.has_plan and settings:
+        if self.has_plan:
+            if not settings or self.reserve is Reserve.NOTHING:
+                return 0.0
             is_proving = self.phase in ("rehearsal", "proof")
             return (self.durations.lives_s if is_proving else self.deciding_s)(settings)
         if self.phase not in ("search", "ablation"):
@@ -457,7 +456,7 @@ class Budget:
         return least_s + rehearsal_s if both else least_s
 
     def _rehearsal_reserve_s(self, settings: Settings) -> float:
-        """Return what a rehearsal will take; nothing is kept back for one that may not be made."""
+        """Return what a rehearsal will take; nothing is kept back for one beyond its share."""
         lives_s = self.durations.lives_s(settings)
         return lives_s if lives_s <= REHEARSAL_SHARE * (self._limit.seconds or 0.0) else 0.0
 

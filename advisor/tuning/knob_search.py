@@ -225,17 +225,21 @@ class KnobSearch:
         return self._last.pointless if self._last else {}
 
     def wanting(self) -> list[Settings]:
-        """Return settings of each knob that was not tried for want of budget."""
+        """Return settings of each knob that was not tried, or with another value only, for want of
+        budget; the new one comes last.
+        """
         if self._last is None:
             return []
-        tried = self._tried()  # in any round
-        space = self.chosen.space
+        known = [trial.settings for trial in self.evaluator.trials if trial.phase == "search"]
         stands_on = self._last.best.settings
-        return [
-            space.combined(stands_on, name, space[name].values[0])
-            for name in self._last.left_out
-            if name not in tried
-        ]
+        found: list[Settings] = []
+        for name in self._last.left_out:
+            tried = [settings.get(name) for settings in known]  # in any round
+            parameter = self.chosen.space[name]
+            value = next((each for each in parameter.values if each not in tried), None)
+            if value is not None:
+                found.append(self.chosen.space.combined(stands_on, name, value))
+        return found
 
     def untried(self, no_room: str, interrupted: str) -> dict[str, str]:
         """Return the knobs and values that were not tried, and why.

@@ -86,22 +86,22 @@ class Screener(InOneScript):
         live, allowed_s = self.live_part(space, best), budget.screening_s()
         if not live.parameters and not self._factors(begins.space):
             return begins
-        why = self.unable(live, allowed_s, budget.expected_s({}))
+        needed_s = self._least_s(live, budget.expected_s({}))
+        why = self.unable(needed_s, allowed_s)
         if why is not None:
             self.progress.on_message(
                 "each setting is tried in a process of its own, and not beside others in one that "
                 f"runs: {why}"
             )
             return begins
-        computing = self._on_cached_batch(live, allowed_s - budget.expected_s({}))
-        cached = bool(computing.parameters)
+        cached = bool(live.parameters) and self._may_cache(allowed_s - budget.expected_s({}))
         try:
-            found = self._screened(computing if cached else live, cached, begins, budget, enter)
+            found = self._screened(live, cached, begins, budget, enter)
             if cached and not found.of_computing and found.step_ms is not None:
                 why = f"the computing cannot be timed without the loader: {found.why}"
                 self.progress.on_message(why)
                 found = ScreeningResult()
-                if self.unable(live, budget.screening_s(), budget.expected_s({})) is None:
+                if self.unable(needed_s, budget.screening_s()) is None:
                     found = self._screened(live, False, begins, budget, enter)
         except ScriptError as error:
             note(f"each knob is tried in processes of its own: {error}")
@@ -137,17 +137,12 @@ class Screener(InOneScript):
         compiled = budget.durations.record_compiled
         return self.screen(space, allowed_s, more_s, throughout, begins.space, cached, compiled)
 
-    def _on_cached_batch(self, live: Space, allowed_s: float) -> Space:
-        """Return the knobs to screen on a batch that is there already; none where others are not.
-
-        `allowed_s` is the time that there is once the script has started. What concerns the loaders
-        is left to fresh processes.
+    def _may_cache(self, allowed_s: float) -> bool:
+        """Say whether to screen on a batch that is there already: the script waits for its loaders,
+        and `allowed_s`, the time once it has started, has room for what that needs.
         """
         needed_s = CEILING_TIMES * first_ceiling_s(self.baseline.mean_step_ms)
-        if needed_s > allowed_s or not may_wait(self.baseline):
-            return Space()
-        rest = (p for p in live.parameters if not self.knobs[p.name].concerns_loading)
-        return replace(live, parameters=tuple(rest))
+        return needed_s <= allowed_s and may_wait(self.baseline)
 
     def live_part(self, space: Space, best: Measurement | None = None) -> Space:
         """Return the knobs that can be turned in a running script, in their order, without those
@@ -159,20 +154,11 @@ class Screener(InOneScript):
         ]
         return replace(space, parameters=tuple(live))
 
-    def unable(self, space: Space, allowed_s: float, start_s: float) -> str | None:
-        """Return why these knobs cannot be screened in so many seconds, as a clause, or None.
-
-        `start_s` is how long a fresh process takes.
-        """
-        if (why := self.not_for_time()) is not None:
-            return why
+    def _least_s(self, space: Space, start_s: float) -> float:
+        """Return how long it takes to screen these knobs at least, where a start takes so long."""
         cheap = [p for p in space.parameters if not self._is_costly(p.name)] or space.parameters
         values = min(FEW_VALUES, sum(len(parameter.values) for parameter in cheap))
-        needed_s = start_s + least_s(values, self.baseline.mean_step_ms)
-        if needed_s > allowed_s:
-            room = f"room for {allowed_s:.0f} s of it" if allowed_s >= 1 else "no room for it"
-            return f"that would take {needed_s:.0f} s, and the budget has {room}"
-        return None
+        return start_s + least_s(values, self.baseline.mean_step_ms)
 
     def screen(
         self,
@@ -225,8 +211,12 @@ class Screener(InOneScript):
         if cached or factors:
             live[CACHED] = CACHED_PLACE
         found = run_live(self._request(space, allowed_s + more_s, throughout), live, screening)
-        values = (replace(each, beside={**throughout, **each.beside}) for each in found.values)
-        found = replace(found, values=tuple(values))
+        values = tuple(
+            replace(each, beside={**throughout, **each.beside})
+            for each in found.values
+            if not (cached and self._needs_loading(each))
+        )
+        found = replace(found, values=values)
         if found.loaders is None:
             return found
         ruled_out = worthless(found.loaders, whole or Space(), found.settings)
@@ -259,6 +249,12 @@ class Screener(InOneScript):
             environment=environment,
             template=self.template if may_fork else None,
         )
+
+    def _needs_loading(self, each: Screened) -> bool:
+        """Say whether a value that is worthless where no batch is made may be worth something where
+        the workers need the cores that it leaves.
+        """
+        return each.state is ScreenedAs.WORTHLESS and self.knobs[each.knob].concerns_loading
 
     def _first_s(self, name: str) -> float:
         return self.knobs[name].first_start_s

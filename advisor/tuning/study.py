@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from gpuadvisor.collectors.script.run_folder import run_folder
-from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import StudyResult, TrialState
 from gpuadvisor.errors import AdvisorError, Interrupted
 from gpuadvisor.storage.database import Store
-from gpuadvisor.storage.home import home
-from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import (
     HOST_DECIDES,
     LOADER_DECIDES,
@@ -31,9 +27,8 @@ from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_baselines
-from gpuadvisor.tuning.budget import Budget, Reserve, schedule_for
+from gpuadvisor.tuning.budget import Reserve
 from gpuadvisor.tuning.cold_start import cold_start, compiles
-from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.expectations import (
     Expectations,
     ProfileBaseline,
@@ -42,20 +37,19 @@ from gpuadvisor.tuning.expectations import (
 from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
-from gpuadvisor.tuning.leftovers import left_since, look
+from gpuadvisor.tuning.measuring import Measuring
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.preparation import (
     check_objective,
     check_scratch,
     check_script,
     devices_for,
-    gpu_contention,
     plan_path,
     reserved,
     target_python,
 )
 from gpuadvisor.tuning.proving import Prover, format_settings
-from gpuadvisor.tuning.recorder import StudyRecorder, recorded
+from gpuadvisor.tuning.recorder import recorded
 from gpuadvisor.tuning.results import deserves_plan, keep_plan
 from gpuadvisor.tuning.screening import Screener
 from gpuadvisor.tuning.supply_timer import SupplyTimer
@@ -112,33 +106,15 @@ def tune(
 
 
 @dataclass
-class _Study:
+class _Study(Measuring):
     """A study in progress."""
 
-    options: TuneOptions
-    devices: list[Device]
-    knobs: Mapping[str, Knob]
-    recorder: StudyRecorder
-    progress: Progress
-    cancelled: Callable[[], bool]
     plan: Path
     """Place where the plan is written if there is a gain."""
     profile_baseline: ProfileBaseline | None
 
     def __post_init__(self) -> None:
-        self._began_s = time.monotonic()
-        self._budget = Budget(self.options.budget, self.knobs)
-        self._evaluator = ScriptEvaluator(
-            self.options,
-            self.devices,
-            self.knobs,
-            self._budget,
-            self.progress,
-            self.recorder.keep,
-            self.cancelled,
-            schedule_for(self.options.budget),
-        )
-        self._notes: list[str] = []
+        super().__post_init__()
         self._enough_s: float | None = None
         """Budget that would have room for what was left out."""
         self._no_room = "the budget had no room for it"
@@ -168,7 +144,7 @@ class _Study:
     def run(self, store: Store) -> StudyResult:
         if self.options.resume:
             self._resume()
-        before = None if self.options.scratch else look(self.options.command)
+        stored = self._storing(self.plan)
         self._forker = Forker(self._evaluator.runner, self.options)
         with self._forker, run_folder() as folder:
             try:
@@ -184,15 +160,11 @@ class _Study:
                 if is_faster(result.speedup):
                     result = self._improve(search, result)
                     self._start_cold(result)
+                    self._look_further(search, result)
                 self._note_left_out(search.wanting())
             except Interrupted as interruption:
                 result = self._interrupted(str(interruption))
-        result = self._concluded(result)
-        if before is not None:
-            left = left_since(before, self.options.command, (self.plan, home()))
-            result = replace(result, left=left)
-        self.recorder.finish(result)
-        return result
+        return stored(self._concluded(result))
 
     def _resume(self) -> None:
         trials = self.recorder.known
@@ -202,14 +174,8 @@ class _Study:
             f"Study {self.recorder.study} goes on: {known} trials are known already."
         )
 
-    def _enter(self, phase: str, detail: str = "") -> None:
-        self._budget.phase = phase
-        self.progress.on_phase(phase, detail)
-
     def _measure_baselines(self, folder: Path) -> Baselines:
-        self._enter("baseline", "the unchanged script, and how much two runs of it differ")
-        for warning in filter(None, map(gpu_contention, self.devices)):
-            self._note(warning)
+        self._enter_baseline()
         options, device = self.options, self.devices[0]
         self._expected = Expectations(
             options.command,
@@ -233,6 +199,8 @@ class _Study:
         """Choose the knobs, those that the findings point to first, and time the loader alone."""
         baseline, expected = self._baseline, self._expected
         first = [name for each in expected.found for name in each.knobs]
+        if baseline.data_wait_share < LOADER_DECIDES and self._shares_cores(baseline):
+            first = ["cpu_threads", *first]
         options, device = self.options, self.devices[0]
         # Arguments that the user named are wanted, whatever else --only says.
         asked = {n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)}
@@ -249,6 +217,13 @@ class _Study:
                 f"the GPU works for {share:.0%} of a step's own time: what only saves it time comes"
                 " last"
             )
+
+    def _shares_cores(self, baseline: Measurement) -> bool:
+        """Say whether others used the cores on which a script computes: then threads that share an
+        operation wait for whichever of them has no core.
+        """
+        disturbed = any(trial.disturbance for trial in self._evaluator.trials)
+        return disturbed and baseline.facts.device == "cpu"
 
     def _one_script(self, kind: type[InOneScriptT]) -> InOneScriptT:
         """Return what asks one running script something."""
@@ -343,11 +318,10 @@ class _Study:
 
         Everything else is kept back before a run is begun: its own proof and rehearsal.
         """
-        self._budget.has_plan = True
+        self._budget.has_plan, self._budget.reserve = True, Reserve.USUAL
         for _ in range(MOST_IMPROVEMENTS):
             self._proven = proven
-            best = self._prover.typical(proven.settings)
-            if best is None or not search.find(Best(best.settings, best.gain or 1.0, best)):
+            if not self._found_on_top(search, proven):
                 break
             settings, contributions = self._ablate(search)
             if settings == proven.settings:  # what looked better on top of it was taken out again
@@ -355,6 +329,23 @@ class _Study:
             proven = self._prover.improve(proven, settings, contributions)
             search.leave_aside(name for name in settings if name not in proven.settings)
         return proven
+
+    def _found_on_top(self, search: KnobSearch, proven: StudyResult) -> Settings:
+        best = self._prover.typical(proven.settings)
+        return search.find(Best(best.settings, best.gain or 1.0, best)) if best else {}
+
+    def _look_further(self, search: KnobSearch, proven: StudyResult) -> None:
+        """Try what is left in the time that is left, which has no room for a proof: nothing is
+        claimed of it, but it shows whether more time is worth it.
+        """
+        self._budget.reserve = Reserve.NOTHING
+        if found := self._found_on_top(search, proven):
+            more = {name: v for name, v in found.items() if proven.settings.get(name) != v}
+            self._note(
+                f"beside what is proven, {format_settings(more)} looked better in single runs, "
+                f"which is no proof: --budget {self._budget.enough_for([found])} would have room "
+                "for one"
+            )
 
     def _start_cold(self, result: StudyResult) -> None:
         """Say how long a gain's first start takes where its settings compile."""
@@ -370,7 +361,7 @@ class _Study:
         if wanting:
             self._enough_s, words = budgets_for(wanting, self._budget, self.knobs)
             self._no_room += f": {words} would have"
-            names = ", ".join(list(settings)[-1] for settings in wanting)  # the new one comes last
+            names = ", ".join(format_settings(dict([list(each.items())[-1]])) for each in wanting)
             self.progress.on_message(
                 f"not tried for want of budget: {names}; {words.replace('`', '')} would have room"
             )
@@ -396,12 +387,6 @@ class _Study:
     # -- ending --------------------------------------------------------------------------------
 
     @property
-    def _baseline(self) -> Measurement:
-        baseline = self._evaluator.validator.baseline
-        assert baseline is not None  # without it, `_measure_baselines` raised
-        return baseline
-
-    @property
     def _space(self) -> Space:
         return self._chosen.space
 
@@ -415,14 +400,8 @@ class _Study:
         """Knobs of which no value was tried so far."""
         return untried_knobs(self._search.untried(self._no_room, "")) if self._search else []
 
-    def _note(self, sentence: str) -> None:
-        if sentence:
-            self._notes.append(sentence)
-            self.progress.on_message(sentence)
-
     def _interrupted(self, why: str) -> StudyResult:
-        if self._evaluator.validator.baseline is None:
-            raise Interrupted(f"{why} before the unchanged script was measured")
+        self._check_measured(why)
         if self._proven is not None:
             return replace(self._proven, interrupted=why)
         best = self._search.best.settings if self._search else {}
@@ -453,7 +432,7 @@ class _Study:
             untried=untried,
             screened=self._search.screening.result.values if self._search else (),
             supply=self._search.screening.supply if self._search else self._supply,
-            wall_s=time.monotonic() - self._began_s,
+            wall_s=self._wall_s,
         )
         result = replace(
             result,

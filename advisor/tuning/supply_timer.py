@@ -53,7 +53,9 @@ class SupplyTimer(InOneScript):
             return None
         decides = self.baseline.data_wait_share >= LOADER_DECIDES
         allowed_s = min(MOST_S, budget.loader_s(decides))
-        why = self.unable(allowed_s)
+        why = self.unable(self.baseline.startup_s + LEAST_S, allowed_s)
+        if self.baseline.facts.loaders[0].iterable:
+            why = "it streams an IterableDataset, which more workers would repeat"
         if why is None:
             enter("loader", "how fast it supplies batches with more and more workers")
             try:
@@ -63,22 +65,12 @@ class SupplyTimer(InOneScript):
         self.progress.on_message(f"the loader was not timed alone: {why}")
         return None
 
-    def unable(self, allowed_s: float) -> str | None:
-        """Return why the loader cannot be timed alone in so many seconds, as a clause, or None."""
-        if (why := self.not_for_time()) is not None:
-            return why
-        if self.baseline.facts.loaders[0].iterable:
-            return "it streams an IterableDataset, which more workers would repeat"
-        needed_s = self.baseline.startup_s + LEAST_S
-        if needed_s > allowed_s:
-            room = f"room for {allowed_s:.0f} s of it" if allowed_s >= 1 else "no room for it"
-            return f"that would take {needed_s:.0f} s, and the budget has {room}"
-        return None
-
     def _timed(self, space: Space, allowed_s: float) -> LoaderSupply:
         end_s = time.monotonic() + allowed_s
         others: list[Settings] = []
-        for name in ("prefetch_factor", "pin_memory"):
+        # Where the workers decide, their proof comes next: what else the loader has can wait.
+        decides = self.baseline.data_wait_share >= LOADER_DECIDES
+        for name in () if decides else ("prefetch_factor", "pin_memory"):
             if name in space:
                 others += [{name: value} for value in space[name].values]
         timing = time_supply(

@@ -41,13 +41,18 @@ class InOneScript:
     cancelled: Callable[[], bool] = lambda: False
     progress: Progress = field(default_factory=Silent)
 
-    def not_for_time(self) -> str | None:
-        """Return why nothing is timed in one running script, as a clause, or None."""
+    def unable(self, needed_s: float, allowed_s: float) -> str | None:
+        """Return why nothing that takes so long is timed in one running script within so many
+        seconds, as a clause, or None.
+        """
         if self.options.objective is not Objective.THROUGHPUT:
             return f"the objective is {self.options.objective}"
         if self.options.budget.seconds is None:
             return "the budget is in trials"
-        return None
+        if needed_s <= allowed_s:
+            return None
+        room = f"room for {allowed_s:.0f} s of it" if allowed_s >= 1 else "no room for it"
+        return f"that would take {needed_s:.0f} s, and the budget has {room}"
 
     def request(self, specification: Specification, limits: Limits) -> RunRequest:
         """Return the request of a run of the unchanged script, whose seed and cores are those of

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.domain.device import Device, Environment
+from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import (
@@ -20,7 +19,6 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.domain.verification import Outcome, Verification
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
-from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
@@ -42,11 +40,10 @@ from gpuadvisor.tuning.baselines import (
     measure_first,
     needs_other_seed,
 )
-from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
-from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.forking import computed
 from gpuadvisor.tuning.in_turns import TOOK_TURNS
-from gpuadvisor.tuning.leftovers import left_since, look
+from gpuadvisor.tuning.measuring import Measuring
 from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
 from gpuadvisor.tuning.plan_judgement import (
     BROKEN,
@@ -65,11 +62,10 @@ from gpuadvisor.tuning.preparation import (
     check_scratch,
     check_script,
     devices_for,
-    gpu_contention,
     reserved,
     target_python,
 )
-from gpuadvisor.tuning.recorder import StudyRecorder, recorded
+from gpuadvisor.tuning.recorder import recorded
 from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.results import proven
 from gpuadvisor.tuning.trial_runner import Progress, Side
@@ -128,14 +124,14 @@ def verify(
     with reserved(devices, recorded(asked, python, devices[0], path)) as kept:
         return _Verifying(
             asked,
-            plan,
-            path,
+            devices,
             knobs,
-            devices[0],
-            kept.environment,
             kept.recorder,
             progress,
             cancelled,
+            plan,
+            path,
+            kept.environment,
             options.rehearse,
         ).run()
 
@@ -173,26 +169,20 @@ def _as_study(command: Command, options: VerifyOptions, plan: Plan) -> TuneOptio
 
 
 @dataclass
-class _Verifying:
+class _Verifying(Measuring):
     """A verification in progress."""
 
-    options: TuneOptions
+    measures_as = FIRST_LOOK
+
     plan: Plan
     path: str
     """Absolute path of the plan."""
-    knobs: Mapping[str, Knob]
-    device: Device
     environment: Environment
-    recorder: StudyRecorder
-    progress: Progress
-    cancelled: Callable[[], bool]
     anew: bool
     """Whether to rehearse in any case."""
 
     def __post_init__(self) -> None:
-        self._began_s = time.monotonic()
-        self._budget = Budget(self.options.budget, self.knobs)
-        self._notes: list[str] = []
+        super().__post_init__()
         self._earlier: Rehearsal | None = None
         """An earlier study's rehearsal that still holds."""
         self._rehearsal: Rehearsal | None = None
@@ -201,16 +191,6 @@ class _Verifying:
         not compute any more what it did there."""
         self._first: Trial | None = None
         """The unchanged script's run that the proof begins with, if it is made already."""
-        self._evaluator = ScriptEvaluator(
-            self.options,
-            [self.device],
-            self.knobs,
-            self._budget,
-            self.progress,
-            self.recorder.keep,
-            self.cancelled,
-            schedule_for(FIRST_LOOK),
-        )
         self._evaluator.distance = to_tell(self.plan.speedup) or self._evaluator.distance
 
     def run(self) -> Verification:
@@ -222,7 +202,7 @@ class _Verifying:
         if not self.anew:
             self._earlier, sentence = self.recorder.earlier_rehearsal(self.plan, self.path)
             self._note(sentence)
-        before = None if self.options.scratch else look(command)
+        stored = self._storing(Path(self.path))
         try:
             baseline = self._measure_baseline()
             self._rehearsal = rehearsal = self._rehearse(baseline)
@@ -232,17 +212,11 @@ class _Verifying:
             found = self._judged(result, proof, rehearsal)
         except Interrupted as interruption:
             found = self._interrupted(str(interruption))
-        if before is not None:
-            left = left_since(before, command, (Path(self.path), home()))
-            found = replace(found, result=replace(found.result, left=left))
-        self.recorder.finish(found.result)
-        return found
+        return replace(found, result=stored(found.result))
 
     def _measure_baseline(self) -> Measurement:
         """Measure the unchanged script, once where an earlier study says how far runs differ."""
-        self._enter("baseline", "the unchanged script, and how much two runs of it differ")
-        if warning := gpu_contention(self.device):
-            self._note(warning)
+        self._enter_baseline()
         first = None
         if self._earlier is not None:
             first = measure_first(self._evaluator, self.options)
@@ -250,7 +224,7 @@ class _Verifying:
                 return self._baseline
             self._earlier = None
         baselines = measure_baselines(self._evaluator, self.options, first)
-        for sentence in baseline_warnings(baselines, [self.device]):
+        for sentence in baseline_warnings(baselines, self.devices):
             self._note(sentence)
         return baselines.runs[0]
 
@@ -305,7 +279,7 @@ class _Verifying:
             return None
         self._enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
         return Rehearser(
-            Side(options.command, self.device),
+            Side(options.command, self.devices[0]),
             self.knobs,
             TOLERANCES[options.level] if options.tolerance is None else options.tolerance,
             seed=options.seed,
@@ -376,7 +350,7 @@ class _Verifying:
             verdict=verdict_of(outcome, proof.speedup, lacks),
             equivalence=failed_equivalence(proof) or result.equivalence,
             plan=self.path if outcome is Outcome.HOLDS else None,
-            wall_s=time.monotonic() - self._began_s,
+            wall_s=self._wall_s,
         )
         return self._found(outcome, reason, result)
 
@@ -396,29 +370,14 @@ class _Verifying:
         )
 
     def _interrupted(self, why: str) -> Verification:
-        if self._evaluator.validator.baseline is None:
-            raise Interrupted(f"{why} before the unchanged script was measured")
+        self._check_measured(why)
         result = replace(self._result(self._baseline), interrupted=why, rehearsal=self._rehearsal)
         return self._found(Outcome.INCONCLUSIVE, f"{why} before it was decided", result)
-
-    @property
-    def _baseline(self) -> Measurement:
-        baseline = self._evaluator.validator.baseline
-        assert baseline is not None  # without it, `_measure_baseline` raised
-        return baseline
 
     def _result(self, baseline: Measurement) -> StudyResult:
         """Return the result of a verification that has shown nothing yet."""
         return replace(
             self.recorder.undecided(baseline, self._evaluator.trials),
             settings=self.plan.settings,
-            wall_s=time.monotonic() - self._began_s,
+            wall_s=self._wall_s,
         )
-
-    def _enter(self, phase: str, detail: str) -> None:
-        self._budget.phase = phase
-        self.progress.on_phase(phase, detail)
-
-    def _note(self, sentence: str) -> None:
-        self._notes.append(sentence)
-        self.progress.on_message(sentence)

@@ -76,6 +76,7 @@ def test_knobs_come_in_the_order_that_they_ask_for():
 @pytest.mark.parametrize(
     ("first", "then"),
     [
+        ("cpu_threads", "host_memory"),
         ("dataloader_workers", "persistent_workers"),
         ("dataloader_workers", "prefetch_factor"),
         ("dataloader_workers", "batch_memory"),
@@ -263,14 +264,14 @@ def test_threads_leave_out_what_torch_takes_by_itself(tmp_path, monkeypatch):
         topology.mkdir(parents=True)
         (topology / "thread_siblings_list").write_text(f"{number % 4},{number % 4 + 4}\n")
     script, knob = facts(device="cpu"), KNOBS["cpu_threads"]
-    assert knob.choices(cpu(8), script) == [8, 2, 1]
+    assert knob.choices(cpu(8), script) == [1, 2, 8]
     monkeypatch.setenv("OMP_NUM_THREADS", "8,4")
-    assert knob.choices(cpu(8), script) == [4, 2, 1]
+    assert knob.choices(cpu(8), script) == [1, 2, 4]
 
 
 def test_threads_where_the_cores_are_not_described(monkeypatch):
     monkeypatch.setattr(cpu_threads, "CPUS", Path("/nowhere"))
-    assert KNOBS["cpu_threads"].choices(cpu(8), facts(device="cpu")) == [4, 1]
+    assert KNOBS["cpu_threads"].choices(cpu(8), facts(device="cpu")) == [1, 4]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from gpuadvisor.tuning.budget import (
     TURNED_SHARE,
     Budget,
     BudgetLimit,
+    Reserve,
 )
 from gpuadvisor.tuning.durations import LIFE_TRIALS
 from gpuadvisor.tuning.trial_runner import limits_for
@@ -150,6 +151,19 @@ class TestTime:
         clock[0] = 150 - LOOKS[0] * 20 - 10
         assert made.affordable([TF32])
         assert made.rehearsal_s(TF32) == 0
+        clock[0] = 150 - LOOKS[0] * 20 - LIFE_TRIALS * 30
+        assert made.rehearsal_s(TF32) == LIFE_TRIALS * 30, "it has what is left for it"
+
+    def test_nothing_is_kept_back_for_what_is_only_looked_at(self, clock):
+        made = budget_of("600s")
+        made.record(trial(10.0, tf32=True))
+        made.has_plan = True
+        clock[0] = 600 - 10
+        assert not made.affordable([TF32])
+        made.reserve = Reserve.NOTHING
+        assert made.affordable([TF32])
+        clock[0] += 1
+        assert not made.affordable([TF32])
 
     def test_delays_of_a_proof_are_kept_back(self, clock):
         made = budget_of("1000s")
@@ -253,10 +267,10 @@ class TestTime:
         clock[0] += 1
         assert not made.affordable([{}, TF32])
 
-    def test_a_rehearsal_takes_a_third_and_leaves_room_for_the_proof(self, clock):
+    def test_a_rehearsal_leaves_room_for_the_proof(self, clock):
         made = budget_of("600s")
         lives_s = LIFE_TRIALS * 30
-        assert made.rehearsal_s(TF32) == 200
+        assert made.rehearsal_s(TF32) == 600 - LOOKS[0] * 20
         clock[0] = 600 - LOOKS[0] * 20 - 55
         assert made.rehearsal_s(TF32) == 55
         clock[0] += 55 - lives_s
@@ -264,7 +278,7 @@ class TestTime:
         clock[0] += 1
         assert made.rehearsal_s(TF32) == 0
         left_s = LOOKS[0] * 20 + lives_s - 1
-        assert made.rehearsal_s(TF32, is_proven=True) == min(200, left_s + JITTER * 600)
+        assert made.rehearsal_s(TF32, is_proven=True) == left_s + JITTER * 600
         clock[0] = 600 + JITTER * 600 - lives_s + 1
         assert made.rehearsal_s(TF32, is_proven=True) == 0  # no time is left at all
         made.durations.record_rehearsal({"other": True}, lives_s)  # the unchanged script lived

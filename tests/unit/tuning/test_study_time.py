@@ -22,7 +22,7 @@ from gpuadvisor.errors import Interrupted, UsageError
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_wording import settings_tried
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import budget, proving, rehearsal, study, trial_runner
+from gpuadvisor.tuning import budget, measuring, proving, rehearsal, study, trial_runner
 from gpuadvisor.tuning.budget import OVERDRAFT, BudgetLimit
 from gpuadvisor.tuning.durations import LIFE_TRIALS
 from gpuadvisor.tuning.options import TuneOptions
@@ -138,7 +138,7 @@ def tune(tmp_path, monkeypatch, in_memory):
         clock = SimpleNamespace(monotonic=machine.monotonic)
         machine.warmup_s = budget.schedule_for(BudgetLimit.parse(limit)).warmup_s
         monkeypatch.setattr(budget, "time", clock)
-        monkeypatch.setattr(study, "time", clock)
+        monkeypatch.setattr(measuring, "time", clock)
         monkeypatch.setattr(trial_runner, "run_script", machine.run)
         monkeypatch.setattr(rehearsal, "run_life", machine.live)
         options = {"level": Level.BALANCED, "budget": BudgetLimit.parse(limit), **changes}

@@ -36,6 +36,8 @@ class Waiting:
 
     def __init__(self):
         self.rest_ms = 20.0
+        self.device, self.disturbance = "cuda", ""
+        self.brings = {"tf32": 1.5}
         self.iterable = False
         self.asked, self.requests, self.screenings = [], [], []
         self.raises = None
@@ -43,7 +45,7 @@ class Waiting:
         """A step with the batch that is there already, or why there is none."""
 
     def computing_ms(self, settings):
-        return self.rest_ms / (1.5 if "tf32" in settings else 1.0)
+        return self.rest_ms / math.prod(self.brings.get(name, 1.0) for name in settings)
 
     def step_ms(self, settings):
         rest_ms = self.computing_ms(settings)
@@ -59,7 +61,7 @@ class Waiting:
             [ms] * 8,
             windows=(StepWindow(10, ms / 100, 320.0, 10 * wait_s),) * 8,
             facts=ScriptFacts(
-                device="cuda",
+                device=self.device,
                 roots=("Net",),
                 has_convolution=True,
                 optimizers=("SGD",),
@@ -70,7 +72,7 @@ class Waiting:
             trace=Trace((1.0, 0.9, 0.8)),
             applied=tuple(AppliedKnob(name, "effective") for name in settings),
         )
-        return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0)
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", 1.0, disturbance=self.disturbance)
 
     def supply(self, request, loader, wanted):
         self.requests.append(request)
@@ -255,10 +257,40 @@ def test_where_a_batch_cannot_be_given_again_knobs_are_screened_beside_the_worke
     assert result.supply.best_rest_ms is None
 
 
-def test_what_concerns_the_loading_is_not_screened_there():
-    concerned = {name for name, knob in load_knobs().items() if knob.concerns_loading}
-    assert {"cpu_threads", "pin_memory", "prefetch_factor", "host_memory"} < concerned
-    assert not {"channels_last", "bf16_autocast", "compile", "fused_optimizer"} & concerned
+THREADS = frozenset({"dataloader_workers", "cpu_threads"})
+
+
+def test_threads_are_screened_on_the_batch_that_is_there(waiting):
+    waiting.device, waiting.brings = "cpu", {"cpu_threads": 3.0}
+    result = tune(budget=TEN_MINUTES, only=THREADS)
+    kept = next(each for each in result.screened if each.knob == "cpu_threads")
+    assert (str(kept.state), kept.value, kept.of_computing) == ("kept", 1, True)
+    assert searched(result)[0].keys() == THREADS
+
+
+def test_threads_are_not_ruled_out_where_no_batch_is_made(waiting):
+    """The workers may need the cores that they leave."""
+    waiting.device, waiting.brings = "cpu", {"cpu_threads": 1.001}
+    result = tune(budget=TEN_MINUTES, only=THREADS)
+    assert not [each for each in result.screened if each.knob == "cpu_threads"]
+    assert any("cpu_threads" in each for each in searched(result))
+
+
+@pytest.mark.parametrize(
+    ("device", "disturbance", "rest_ms", "first"),
+    [
+        ("cpu", "others used 1.7 of 2 CPU cores, and none was idle", 300.0, "cpu_threads"),
+        ("cpu", "", 300.0, "dataloader_workers"),
+        ("cpu", "others used 1.7 of 2 CPU cores, and none was idle", 20.0, "dataloader_workers"),
+    ],
+)
+def test_threads_come_first_where_others_use_the_cores_and_the_loader_does_not_decide(
+    waiting, device, disturbance, rest_ms, first
+):
+    waiting.device, waiting.disturbance, waiting.rest_ms = device, disturbance, rest_ms
+    waiting.brings = {"cpu_threads": 3.0}
+    result = tune(budget=BudgetLimit(trials=1), only=THREADS)
+    assert [list(each) for each in searched(result)] == [[first]]
 
 
 def test_what_waiting_costs_decides_what_else_is_tried(waiting):

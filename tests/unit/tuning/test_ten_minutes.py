@@ -65,6 +65,12 @@ class LoaderBound(Machine):
     facts = replace(FACTS, loaders=(LoaderFacts(256, 2, False, False, 2),))
 
 
+class LongLives(LoaderBound):
+    """The same with an evaluation of a minute after each epoch, however short that is."""
+
+    life_s = 80.0
+
+
 @pytest.fixture
 def tune(tmp_path):
     """Returns a function that runs a study of this many seconds on a machine."""
@@ -84,7 +90,9 @@ def test_ten_minutes_end_in_a_proof_of_what_matters(tune):
     assert result.speedup.ci99_low < machine.gain(result.settings) < result.speedup.ci99_high
     assert 0.9 * 600 < machine.now_s <= 1.1 * 600
     fresh = [trial.phase for trial in result.trials]
-    assert (fresh.count("baseline"), fresh.count("search"), fresh.count("ablation")) == (2, 1, 0)
+    assert fresh[:4] == ["baseline", "baseline", "search", "proof"]
+    # What is searched after the proof has no room for one of its own.
+    assert {"search", "proof"} == set(fresh[3:]) and fresh[-1] == "search"
     assert machine.lives == 3
     whole, fewer = re.findall(r"(\d+)m", result.untried["fused_optimizer"])
     assert int(fewer) < 0.8 * int(whole)
@@ -128,20 +136,48 @@ def test_where_the_host_decides_five_minutes_prove_what_launches_less(tune, seed
     assert machine.now_s <= 300
 
 
-def test_a_script_that_waits_for_its_loader_has_a_proven_gain_within_three_minutes(tune):
+@pytest.mark.parametrize(("seconds", "seed"), [(300.0, "a"), (300.0, "b"), (600.0, "d")])
+def test_a_script_that_waits_for_its_loader_has_a_gain_proven_well_within_three_minutes(
+    tune, seconds, seed
+):
     """What the loader alone promises is proven before anything else is tried."""
-    machine = LoaderBound()
-    result, said = tune(machine, 300.0)
+    machine = LoaderBound(seed)
+    result, said = tune(machine, seconds)
     (proven,) = [each for each in said if each.startswith("proven so far: ")]
     assert "faster (99 % interval" in proven and proven.endswith("dataloader_workers=16")
-    assert machine.began_s["rehearsal"] < 180
+    assert machine.began_s["rehearsal"] < 165
     assert result.verdict is Verdict.FASTER
     assert result.settings == {"dataloader_workers": 16}
-    assert machine.now_s <= 300
+    assert machine.now_s <= seconds
     ran = {name for trial in result.trials for name in trial.settings}
-    assert ran == {"dataloader_workers"}  # nothing that computes faster could have helped
+    assert not ran & LoaderBound.brings.keys()  # nothing that computes faster could have helped
     assert "waits for its workers" in result.no_effect["tf32"]
     assert not [name for name in result.untried if name == "dataloader_workers"]
+
+
+def test_a_rehearsal_that_takes_half_of_the_time_has_it_where_the_proof_left_it(tune):
+    machine = LongLives()
+    result, _ = tune(machine, 450.0)
+    assert (result.verdict, machine.lives) == (Verdict.FASTER, 3)
+    assert machine.spent["rehearsal"] > 450 / 2
+    assert machine.now_s <= 450
+
+
+def test_time_without_room_for_a_proof_shows_what_more_of_it_is_worth(tune):
+    machine = LoaderBound()
+    result, said = tune(machine, 300.0)
+    phases = [trial.phase for trial in result.trials]
+    last = len(phases) - phases[::-1].index("proof")
+    later = [trial.settings for trial in result.trials[last:]]
+    assert len(later) >= 2 and machine.now_s > 300 - 20
+    assert all(each["dataloader_workers"] == 16 for each in later)
+    assert result.settings == {"dataloader_workers": 16}
+    tried = {name for each in later for name in each}
+    assert not tried & result.untried.keys()
+    for name, why in result.untried.items():
+        assert "had no room" not in why or re.search(r"--budget \d+m", why), name
+    looked = [each for each in said if "looked better in single runs, which is no proof" in each]
+    assert len(looked) == 1 and "--budget " in looked[0]
 
 
 def test_what_more_workers_are_worth_is_foretold_from_the_loader_alone(tune):
@@ -241,7 +277,7 @@ def test_of_five_minutes_a_proof_is_left_and_no_rehearsal(tune):
 
 def test_of_what_starts_slowly_the_rest_is_proven_where_all_has_no_room(tune):
     """The screening finds compile, too, whose proof would not fit."""
-    result, _ = tune(Machine(), 450.0)
+    result, _ = tune(Machine("d"), 450.0)
     assert "compile" in {s.knob for s in result.screened if s.state is ScreenedAs.KEPT}
     assert result.verdict is Verdict.FASTER_UNVERIFIED
     assert result.settings.keys() >= TUNED and "compile" not in result.settings

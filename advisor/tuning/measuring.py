@@ -1,0 +1,95 @@
+"""What a study and a verification of a plan have in common: they measure within a budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from gpuadvisor.domain.device import Device
+from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.study import StudyResult
+from gpuadvisor.errors import Interrupted
+from gpuadvisor.storage.home import home
+from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
+from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.leftovers import left_since, look
+from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.preparation import gpu_contention
+from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.trial_runner import Progress
+
+
+@dataclass
+class Measuring:
+    """What measures a script, and tells of it, in progress."""
+
+    measures_as: ClassVar[BudgetLimit | None] = None
+    """Budget whose runs measure for as long as those here; None for its own."""
+
+    options: TuneOptions
+    devices: list[Device]
+    knobs: Mapping[str, Knob]
+    recorder: StudyRecorder
+    progress: Progress
+    cancelled: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._budget = Budget(self.options.budget, self.knobs)
+        self._notes: list[str] = []
+        self._evaluator = ScriptEvaluator(
+            self.options,
+            self.devices,
+            self.knobs,
+            self._budget,
+            self.progress,
+            self.recorder.keep,
+            self.cancelled,
+            schedule_for(self.measures_as or self.options.budget),
+        )
+
+    @property
+    def _wall_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    @property
+    def _baseline(self) -> Measurement:
+        baseline = self._evaluator.validator.baseline
+        assert baseline is not None  # without it, measuring it raised
+        return baseline
+
+    def _enter(self, phase: str, detail: str = "") -> None:
+        self._budget.phase = phase
+        self.progress.on_phase(phase, detail)
+
+    def _note(self, sentence: str) -> None:
+        if sentence:
+            self._notes.append(sentence)
+            self.progress.on_message(sentence)
+
+    def _enter_baseline(self) -> None:
+        self._enter("baseline", "the unchanged script, and how much two runs of it differ")
+        for warning in filter(None, map(gpu_contention, self.devices)):
+            self._note(warning)
+
+    def _check_measured(self, why: str) -> None:
+        """Raise Interrupted where what ends for some reason has not measured the script."""
+        if self._evaluator.validator.baseline is None:
+            raise Interrupted(f"{why} before the unchanged script was measured")
+
+    def _storing(self, plan: Path) -> Callable[[StudyResult], StudyResult]:
+        """Return what stores a result and returns it, with what runs leave behind from now on."""
+        command = self.options.command
+        before = None if self.options.scratch else look(command)
+
+        def stored(result: StudyResult) -> StudyResult:
+            if before is not None:
+                result = replace(result, left=left_since(before, command, (plan, home())))
+            self.recorder.finish(result)
+            return result
+
+        return stored
