@@ -23,6 +23,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.rehearsal_wording import compared, not_rehearsed, rehearsal_advice
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.proof import is_no_gain
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 
 CONFIDENCE = "99 % interval"
@@ -222,7 +223,10 @@ def _inconclusive_advice(result: StudyResult) -> str:
         room = "its proof alone" if _untried_knobs(result) else "the proof"
         return f"{words}{_larger_budget(result)} has room for {room}."
     if left := _untried_knobs(result):
-        return f"{words}{_only(left)}{_larger_budget(result)} tries what is left."
+        # What more pairs may still show is not to be lost for what was never tried.
+        again = () if result.speedup is None or is_no_gain(result.speedup) else result.settings
+        what = "compares that again, and tries what is left" if again else "tries what is left"
+        return f"{words}{_only((*again, *left))}{_larger_budget(result)} {what}."
     if result.speedup is None and result.dropped:
         names = ",".join(each.knob for each in result.dropped)
         return f"{words}`--without {names}` searches among what is left."

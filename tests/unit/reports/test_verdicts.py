@@ -174,6 +174,16 @@ class TestTheSentences:
         )
         assert "0.27" not in text and "66,609" not in text
 
+    def test_what_looked_best_is_not_left_out_for_what_was_not_tried(self, show):
+        left = {"untried": {"compile": "the budget had no room for it"}}
+        wide = Speedup(17.0, 1e-3, 3e5, 3)
+        text = said(PROSE[show], inconclusive_study(**left, speedup=wide))
+        assert "--only num_workers,compile" in text
+        assert "compares that again, and tries what is left" in text
+        none = Speedup(1.0, 0.99, 1.01, 8)
+        text = said(PROSE[show], inconclusive_study(**left, speedup=none))
+        assert "--only compile" in text and "compares that again" not in text
+
     def test_inconclusive_as_a_rehearsal_refuted_the_best(self, show):
         gone = {"settings": {}, "speedup": None, "best": None, "dropped": study().dropped}
         text = said(PROSE[show], inconclusive_study(**gone))
