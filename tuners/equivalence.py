@@ -103,6 +103,11 @@ def relative_difference(ours: Sequence[float], theirs: Sequence[float]) -> float
     return apart / scale if scale else (0.0 if apart == 0 else math.inf)
 
 
+def tolerance_of(level: Level, tolerance: float | None = None) -> float:
+    """Return the relative difference that is allowed: the user's own, or else the level's."""
+    return TOLERANCES[level] if tolerance is None else tolerance
+
+
 def is_broken(reference: Trace, trace: Trace) -> bool:
     """Say whether NaN or infinity turned up where the reference has none."""
 
@@ -117,7 +122,7 @@ class Comparison:
     """The comparison of one study: its reference, its tolerance, and what keeps it from judging."""
 
     def __init__(self, level: Level, tolerance: float | None = None) -> None:
-        self._tolerance = TOLERANCES[level] if tolerance is None else tolerance
+        self._tolerance = tolerance_of(level, tolerance)
         self._reference: Trace | None = None
         self._spread = 0.0
         self._seed_spread: float | None = None

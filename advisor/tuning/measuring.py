@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,12 +15,14 @@ from gpuadvisor.domain.study import StudyResult
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.equivalence import tolerance_of
 from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.preparation import gpu_contention
 from gpuadvisor.tuning.recorder import StudyRecorder
+from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.trial_runner import Progress
 
 
@@ -61,6 +64,21 @@ class Measuring:
         baseline = self._evaluator.validator.baseline
         assert baseline is not None  # without it, measuring it raised
         return baseline
+
+    @cached_property
+    def _rehearser(self) -> Rehearser:
+        """Rehearses whatever is asked: the unchanged script lives for all of it together."""
+        options, baseline = self.options, self._baseline
+        return Rehearser(
+            self._evaluator.side({}, self.devices[0]),
+            self.knobs,
+            tolerance_of(options.level, options.tolerance),
+            options.seed,
+            samples_per_step=baseline.samples_per_step,
+            step_ms=baseline.mean_step_ms,
+            cancelled=self.cancelled,
+            progress=self.progress,
+        )
 
     def _enter(self, phase: str, detail: str = "") -> None:
         self._budget.phase = phase

@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_value
-from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
-from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.proof import is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
@@ -21,7 +17,7 @@ from gpuadvisor.tuning.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.rehearsal import Rehearsed, Rehearser, harmless_part
 from gpuadvisor.tuning.results import proven, typical
-from gpuadvisor.tuning.trial_runner import Progress, Side
+from gpuadvisor.tuning.trial_runner import Progress
 
 SURE = 4.0
 """Times what a first look would have to tell apart that a gain must be to be rehearsed before its
@@ -34,13 +30,11 @@ class Prover:
     """Makes the proofs and rehearsals of one study."""
 
     options: TuneOptions
-    side: Side
-    """The unchanged script, on the study's first device."""
-    knobs: Mapping[str, Knob]
     evaluator: ScriptEvaluator
     budget: Budget
     progress: Progress
-    cancelled: Callable[[], bool]
+    rehearser: Callable[[], Rehearser]
+    """Returns what rehearses all that the study finds, once the unchanged script is measured."""
     enter: Callable[[str, str], None]
     """Begins a phase, of which it gets the name and a few words."""
     note: Callable[[str], None]
@@ -195,8 +189,9 @@ class Prover:
 
         def rehearse(some: Settings) -> Rehearsal:
             left_s = self.budget.rehearsal_s(some, is_proven=True)
-            self._rehearser.allowed_s = self._allowed_s(some) or left_s
-            found = self._rehearser.rehearse(some, step_ms)
+            rehearser = self.rehearser()
+            rehearser.allowed_s = self._allowed_s(some) or left_s
+            found = rehearser.rehearse(some, step_ms)
             self.budget.durations.record_rehearsal(some, found.wall_s)
             return found
 
@@ -227,28 +222,6 @@ class Prover:
     def _allowed_s(self, settings: Settings) -> float:
         """Return how long a rehearsal of settings may take now, before their proof or after."""
         return self.budget.rehearsal_s(settings, is_proven=settings == self._shown)
-
-    @cached_property
-    def _rehearser(self) -> Rehearser:
-        """Rehearses all that a study finds: the unchanged script lives for all of it together."""
-        options, baseline = self.options, self._baseline
-        tolerance = TOLERANCES[options.level] if options.tolerance is None else options.tolerance
-        return Rehearser(
-            self.side,
-            self.knobs,
-            tolerance,
-            options.seed,
-            samples_per_step=baseline.samples_per_step,
-            step_ms=baseline.mean_step_ms,
-            cancelled=self.cancelled,
-            progress=self.progress,
-        )
-
-    @property
-    def _baseline(self) -> Measurement:
-        baseline = self.evaluator.validator.baseline
-        assert baseline is not None  # nothing is proven without
-        return baseline
 
 
 def format_settings(settings: Mapping[str, Value]) -> str:

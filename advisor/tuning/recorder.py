@@ -16,7 +16,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Plan, Rehearsal, StudyResult, Trial, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import Store, StudyRecord, open_store
-from gpuadvisor.tuners.equivalence import TOLERANCES
+from gpuadvisor.tuners.equivalence import tolerance_of
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.premises import earlier_rehearsal, premises, without
 
@@ -72,12 +72,11 @@ class StudyRecorder:
         self._options = options
         self._environment = environment
         self._verifies = verifies
-        tolerance = options.tolerance
         # As they are before anything runs: whoever edits the script meanwhile makes them differ.
         self._premises = premises(
             options.command,
             environment,
-            TOLERANCES[options.level] if tolerance is None else tolerance,
+            tolerance_of(options.level, options.tolerance),
             options.seed,
             python.packages if python is not None else (),
             python.editable if python is not None else (),

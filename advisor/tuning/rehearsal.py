@@ -22,7 +22,7 @@ from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.domain.study import Aspect, Dropped, Rehearsal, TrialState
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.equivalence import TOLERANCES
+from gpuadvisor.tuners.equivalence import tolerance_of
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.rehearsal.comparison import compare
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, enough_batches
@@ -388,7 +388,7 @@ def rehearse(
     check_script(command)
     python = target_python(command)
     side = Side(replace(command, python=python.executable), devices_for(python, 1)[0])
-    limit = TOLERANCES[level] if tolerance is None else tolerance
+    limit = tolerance_of(level, tolerance)
     return Rehearser(side, load_knobs(), limit, seed, allowed_s).rehearse(settings)
 
 

@@ -127,12 +127,10 @@ class _Study(Measuring):
         """What is proven so far; it is kept, whatever happens to what is tried on top of it."""
         self._prover = Prover(
             self.options,
-            self._evaluator.side({}, self.devices[0]),
-            self.knobs,
             self._evaluator,
             self._budget,
             self.progress,
-            self.cancelled,
+            lambda: self._rehearser,
             self._enter,
             self._note,
             self._result,

@@ -20,7 +20,6 @@ from gpuadvisor.domain.study import (
 from gpuadvisor.domain.verification import Outcome, Verification
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.equivalence import TOLERANCES
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import (
     Known,
@@ -66,9 +65,8 @@ from gpuadvisor.tuning.preparation import (
     target_python,
 )
 from gpuadvisor.tuning.recorder import recorded
-from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.results import proven
-from gpuadvisor.tuning.trial_runner import Progress, Side
+from gpuadvisor.tuning.trial_runner import Progress
 
 FIRST_LOOK = BudgetLimit(seconds=60)
 """Budget whose runs measure for as long as those of a verification: its first look is to come
@@ -205,7 +203,7 @@ class _Verifying(Measuring):
         stored = self._storing(Path(self.path))
         try:
             baseline = self._measure_baseline()
-            self._rehearsal = rehearsal = self._rehearse(baseline)
+            self._rehearsal = rehearsal = self._rehearse()
             proof = self._prove() if rehearsal is None or rehearsal.agrees else Proof()
             self._raise_if_unmeasured(proof)
             result = proven(self._result(baseline), self.plan.settings, (), proof)
@@ -266,29 +264,20 @@ class _Verifying(Measuring):
         self._first = None if self._evaluator.turns(self.plan.settings) else first
         return True
 
-    def _rehearse(self, baseline: Measurement) -> Rehearsal | None:
+    def _rehearse(self) -> Rehearsal | None:
         """Return what shortened lives of both sides show, those of an earlier study if they can.
 
         None where there is no time for new ones.
         """
         if self._earlier is not None:
             return self._earlier
-        options, settings = self.options, self.plan.settings
+        settings = self.plan.settings
         allowed_s = self._budget.rehearsal_s(settings)
         if not allowed_s:
             return None
         self._enter("rehearsal", "a shortened life, to the script's end; nothing it writes remains")
-        return Rehearser(
-            Side(options.command, self.devices[0]),
-            self.knobs,
-            TOLERANCES[options.level] if options.tolerance is None else options.tolerance,
-            seed=options.seed,
-            allowed_s=allowed_s,
-            samples_per_step=baseline.samples_per_step,
-            step_ms=baseline.mean_step_ms,
-            cancelled=self.cancelled,
-            progress=self.progress,
-        ).rehearse(settings)
+        self._rehearser.allowed_s = allowed_s
+        return self._rehearser.rehearse(settings)
 
     def _prove(self) -> Proof:
         """Compare the plan with the unchanged script until it is decided whether it holds."""
