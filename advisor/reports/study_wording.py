@@ -355,7 +355,7 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
         if trial.state is not TrialState.COMPLETE:
             names = names[-1:]  # the new one, with which the others had worked
         for knob in names:
-            if knob in kept or knob in result.no_effect or knob in told:
+            if knob in kept or knob in told or knob in result.no_effect or knob in result.untried:
                 continue
             if trial.state is TrialState.COMPLETE:
                 if judged:

@@ -118,6 +118,8 @@ class _Study(Measuring):
         self._enough_s: float | None = None
         """Budget that would have room for what was left out."""
         self._no_room = "the budget had no room for it"
+        self._unproven: dict[str, str] = {}
+        """Knobs that were tried where no time was left for a proof, and looked better."""
         self._chosen = KnobSpace(Space(), {})
         self._supply: LoaderSupply | None = None
         self._search: KnobSearch | None = None
@@ -336,13 +338,17 @@ class _Study(Measuring):
         """Try what is left in the time that is left, which has no room for a proof: nothing is
         claimed of it, but it shows whether more time is worth it.
         """
+        if self._budget.left_s is None:
+            return
         self._budget.reserve = Reserve.NOTHING
-        if found := self._found_on_top(search, proven):
-            more = {name: v for name, v in found.items() if proven.settings.get(name) != v}
-            self._note(
-                f"beside what is proven, {format_settings(more)} looked better in single runs, "
-                f"which is no proof: --budget {self._budget.enough_for([found])} would have room "
-                "for one"
+        found = self._found_on_top(search, proven)
+        new = {name: value for name, value in found.items() if proven.settings.get(name) != value}
+        if new:
+            why = f"`--budget {self._budget.enough_for([found])}` would have room for a proof of it"
+            self._unproven = dict.fromkeys(new, f"it looked better in single runs, no more: {why}")
+            self.progress.on_message(
+                f"beside what is proven, {format_settings(new)} looked better in single runs, "
+                f"which is no proof: {why.replace('`', '')}"
             )
 
     def _start_cold(self, result: StudyResult) -> None:
@@ -427,7 +433,7 @@ class _Study(Measuring):
             forking=self._forker.result(self._evaluator.trials),
             dropped=self._prover.rehearsed.dropped,
             no_effect={name: why for name, why in useless.items() if name not in untried},
-            untried=untried,
+            untried={**untried, **self._unproven},
             screened=self._search.screening.result.values if self._search else (),
             supply=self._search.screening.supply if self._search else self._supply,
             wall_s=self._wall_s,

@@ -14,6 +14,7 @@ from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import LoaderFacts, Origin
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import Verdict
+from gpuadvisor.reports.study_wording import not_helpful
 from gpuadvisor.tuning import expectations
 from gpuadvisor.tuning.cold_start import CACHES
 from tests.study_simulation import FACTS, Machine, studies
@@ -172,12 +173,13 @@ def test_time_without_room_for_a_proof_shows_what_more_of_it_is_worth(tune):
     assert len(later) >= 2 and machine.now_s > 300 - 20
     assert all(each["dataloader_workers"] == 16 for each in later)
     assert result.settings == {"dataloader_workers": 16}
-    tried = {name for each in later for name in each}
-    assert not tried & result.untried.keys()
+    better = [name for name, why in result.untried.items() if "looked better" in why]
+    assert len(better) == 1 and better[0] in {name for each in later for name in each}
+    assert better[0] not in not_helpful(result)
     for name, why in result.untried.items():
         assert "had no room" not in why or re.search(r"--budget \d+m", why), name
-    looked = [each for each in said if "looked better in single runs, which is no proof" in each]
-    assert len(looked) == 1 and "--budget " in looked[0]
+    (looked,) = [each for each in said if "looked better in single runs, which is no proof" in each]
+    assert f"{better[0]}=" in looked and "--budget " in looked
 
 
 def test_what_more_workers_are_worth_is_foretold_from_the_loader_alone(tune):
