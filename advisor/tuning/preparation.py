@@ -171,7 +171,7 @@ def _occupied(device: Device, name: str, other: Held) -> str:
         stop = f"see with `ss -xap | grep {PREFIX}{name}` whose it is"
     elsewhere = ", or choose another GPU with CUDA_VISIBLE_DEVICES" if device.is_gpu else ""
     return (
-        f"gpuadvisor measures something else on {where} ({who}), and two would measure each other: "
+        f"another gpuadvisor measures on {where} ({who}), and two would measure each other: "
         f"wait for it or {stop}{elsewhere}"
     )
 

@@ -192,7 +192,7 @@ class TestGain:
 class TestInterruption:
     def test_a_second_study_is_refused(self, stopped):
         assert stopped.intruder.status == 2
-        assert stopped.intruder.sentence.startswith("gpuadvisor measures something else on the CPU")
+        assert stopped.intruder.sentence.startswith("another gpuadvisor measures on the CPU")
         assert stopped.intruder.sentence.endswith("wait for it or stop it")
 
     def test_nothing_is_left_running(self, stopped):

@@ -23,7 +23,7 @@ level = "balanced"
 [knobs]
 tf32 = true
 """
-OCCUPIED = "gpuadvisor measures something else on "
+OCCUPIED = "another gpuadvisor measures on "
 
 
 @pytest.fixture

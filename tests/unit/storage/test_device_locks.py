@@ -68,7 +68,7 @@ def test_two_homes_exclude_each_other(device, tmp_path):
         with pytest.raises(UsageError) as refused, reserved([gpu(device)], nullcontext()):
             pass
         assert str(refused.value) == (
-            f"gpuadvisor measures something else on NVIDIA H100 (process {other.pid}), and two "
+            f"another gpuadvisor measures on NVIDIA H100 (process {other.pid}), and two "
             "would measure each other: wait for it or stop it, or choose another GPU with "
             "CUDA_VISIBLE_DEVICES"
         )
