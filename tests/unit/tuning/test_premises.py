@@ -15,8 +15,9 @@ ENVIRONMENT = environment()
 
 
 @pytest.fixture
-def project(tmp_path):
+def project(tmp_path, monkeypatch):
     """A repository with a script that uses modules beside its own folder."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # folders there count as well
     for name in (
         *(".git/HEAD", "scripts/train.py", "src/model.py", "kernels/scan.cu", "conf/base.yaml"),
         *("data/1.jpg", "venv/pyvenv.cfg", "venv/lib.py", "src/__pycache__/model.py"),
