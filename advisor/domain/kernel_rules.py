@@ -106,3 +106,18 @@ def name_of(source: Any) -> str:
             return str(name)
         source = getattr(source, "fn", None)
     return ""
+
+
+def plain_values(parameters: Any) -> Any:
+    """Return the values of parameters with Python's own lists and numbers in place of numpy's; what
+    is no mapping, or no list, as it is.
+    """
+    if not isinstance(parameters, Mapping):
+        return parameters
+    found = {}
+    for name, values in parameters.items():
+        several = values.tolist() if hasattr(values, "tolist") else values
+        if isinstance(several, list | tuple):
+            several = [each.item() if hasattr(each, "item") else each for each in several]
+        found[name] = several
+    return found

@@ -41,6 +41,7 @@ from gpuadvisor.domain.kernel_rules import (
     evaluated,
     instead,
     name_of,
+    plain_values,
     shown,
     text_of,
     wanted,
@@ -167,6 +168,7 @@ class Kernel:
         if not self.file and caller is not None:
             object.__setattr__(self, "file", caller.f_code.co_filename)
         object.__setattr__(self, "name", self.name or self._own_name())
+        object.__setattr__(self, "parameters", plain_values(self.parameters))
         self._check()
         _REGISTERED.append(self)
 
@@ -446,6 +448,8 @@ class Kernel:
                     f"its default {name}={value!r} is none of the values "
                     f"{list(self.parameters[name])}"
                 )
+        if self.reference is not None and not callable(self.reference):
+            raise self._error(f"reference is a function of the arguments, not {self.reference!r}")
         if self.constants and self.language not in ("cuda_cpp", ""):
             raise self._error("constants= is for CUDA C++: give its kernel arguments")
         if not self.problems:

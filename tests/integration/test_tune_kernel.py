@@ -88,6 +88,11 @@ def test_a_recorded_space_is_searched_without_a_gpu(tmp_path, capsys):
         ("Kernel('f.cu', parameters={'a': [1]}, grid=1, arguments=[])", "f.cu cannot be read"),
         ("import os\nos.abort()", "cannot be loaded: signal SIGABRT"),
         ("input('size? ')", "line 2: EOFError"),
+        (
+            "for _ in range(2):\n    Kernel('__global__ void f() {}\\n', parameters={'a': [1]}, "
+            "grid=1, arguments=[])",
+            "declares two kernels called f: give one another name=",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_tuned_is_refused_in_a_sentence(tmp_path, text, said):

@@ -295,6 +295,9 @@ def _load(file: str) -> list[Kernel]:
     found = declared()
     if not found:
         raise UsageError(f"{file} declares no kernel: it needs at least one gpuadvisor.Kernel(...)")
+    names = [kernel.name for kernel in found if kernel.file == file]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{file} declares two kernels called {twice}: give one another name=")
     return found
 
 

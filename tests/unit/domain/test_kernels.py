@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 
 from gpuadvisor.domain.kernels import Kernel, array, declared, output
@@ -116,3 +117,14 @@ def test_a_grid_is_one_to_three_whole_numbers(grid):
 def test_a_grid_that_no_gpu_launches_is_told_without_one(grid, why):
     names = {"n": 96, "block": 32, "tile": 2}
     assert kernel(grid=grid).unlaunchable(names) == why
+
+
+def test_values_of_numpy_are_numbers():
+    made = kernel(parameters={"block": np.array([32, 64]), "tile": [np.int32(1), np.float32(2)]})
+    assert made.parameters == {"block": [32, 64], "tile": [1, 2.0]}
+    assert {type(each) for values in made.parameters.values() for each in values} == {int, float}
+
+
+def test_a_reference_is_a_function():
+    with pytest.raises(UsageError, match=r"reference is a function of the arguments, not '2 \* x'"):
+        kernel(reference="2 * x")
