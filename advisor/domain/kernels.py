@@ -68,6 +68,7 @@ _FORMS: tuple[tuple[str, Any, str], ...] = (
     ("default", Mapping, '{"block": 64}'),
     ("restrictions", Sequence, '["block <= n"]'),
     ("problems", Sequence, '[{"n": 4096}]'),
+    ("arguments", (Sequence, Callable), '[output("n"), array("n"), "n"]'),
     ("constants", Mapping, '{"filter": numpy.ones(9, numpy.float32)}'),
 )
 """Fields with what they are and how they are written."""

@@ -147,6 +147,8 @@ class KernelProcess:
         if "state" in answer:
             if request["do"] == "open":
                 raise DefaultFailsError(f"the default cannot be run: {answer['reason']}")
+            if request["do"] in ("describe", "launches"):
+                raise UsageError(f"{self._command[3]} cannot be read: {answer['reason']}")
             raise UsageError(f"the best points cannot be run again: {answer['reason']}")
         return answer
 

@@ -89,6 +89,11 @@ def test_a_recorded_space_is_searched_without_a_gpu(tmp_path, capsys):
         ("import os\nos.abort()", "cannot be loaded: signal SIGABRT"),
         ("input('size? ')", "line 2: EOFError"),
         (
+            "Kernel('__global__ void f() {}\\n', parameters={'a': [1]}, grid=1, block=1, "
+            "arguments=[output(1)], restrictions=[lambda a: exit(3)])",
+            "cannot be read: exit status 3",
+        ),
+        (
             "for _ in range(2):\n    Kernel('__global__ void f() {}\\n', parameters={'a': [1]}, "
             "grid=1, arguments=[])",
             "declares two kernels called f: give one another name=",

@@ -62,6 +62,10 @@ def test_the_name_and_the_macros_come_from_the_source():
         ({"default": {"blok": 32}}, "its default sets blok, but there is no blok: did you mean"),
         ({"parameters": ["block"]}, """parameters is written as {"block": [64, 128]}, not ["""),
         ({"restrictions": "n > 1"}, """restrictions is written as ["block <= n"], not 'n > 1'"""),
+        (
+            {"arguments": None},
+            """arguments is written as [output("n"), array("n"), "n"], not None""",
+        ),
         ({"problems": {"n": 1}}, """problems is written as [{"n": 4096}], not {"""),
         ({"default": {"block": 33}}, "block=33 is none of the values"),
         ({"problems": [{"block": 1}]}, "block is both a parameter and a size"),
