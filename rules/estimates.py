@@ -11,7 +11,7 @@ as much faster as profilers are known to slow programs down, and between; the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,10 +28,9 @@ from gpuadvisor.rules.rule import Estimate
 SLOWER_WITH_KINETO = (1.2, 3.0)
 """From the least to the most, where nothing tells what it recorded. [own]"""
 SLOWER_WITH_DETAILS = (1.3, 2.8)
-"""How much slower the host is with shapes and memory, on H100 hosts: 2.7 times (1,080 launches of
-small kernels, 57.9 ms for 3 steps of 7.2 ms), 2.1 (PyTorch's example word_language_model, 7.7 ms
-for a step of 3.7 ms), 1.7 (its example vae); on an H200's 1.3 (an LSTM as cells in Python, 29.7 ms
-for a step of 22.5 ms; with fused layers 9.6 for 7.4). [own]"""
+"""How much slower the host is with shapes and memory: of 34 programs of `benchmarks/defects` on an
+H200's host that sets their pace, timed without the profiler as well, nine tenths lie between 1.32
+and 2.75, the middle at 1.9."""
 DETAILS = ("record_shapes", "profile_memory")
 """What was recorded besides, in the words of Kineto's traces."""
 GRAPH_GAP_NS = 1_000
@@ -39,11 +38,52 @@ GRAPH_GAP_NS = 1_000
 for Straight-Line CUDA Graphs", developer.nvidia.com)."""
 SLOWER_WITH_NSIGHT = (1.0, 1.3)
 """1 to 2 us for each call into CUDA. [own]"""
+LEAST_ALLOCATING = 0.05
+"""Share of the run, in which the device waits for calls that allocate or free, from which on timed
+steps do not tell the host's pace: how long the driver takes for these differs between runs by as
+much (`allocator_churn.VARIES`). [own]"""
+HALVINGS = 8
+"""How often the range of paces is halved: to 0.3 % of the host's time, less than steps differ."""
 
 
 def paces(facts: Facts) -> tuple[float, float]:
     """Return the factors on the host's recorded time between which the truth lies, the larger one
-    first."""
+    first.
+
+    Where steps were timed without the profiler, those are left with which the run played again
+    takes as long as they did (within `MARGIN`): a host that is ahead of the device, or is kept by
+    a loader, can be at any pace up to the one at which it would be late.
+    """
+    slow, fast = _usual_paces(facts)
+    line, wanted_ns = facts.timeline, facts.unprofiled_ns
+    allocating_ns = idle_ns(facts, Cause.ALLOCATING)
+    if line is None or wanted_ns is None or allocating_ns > LEAST_ALLOCATING * line.takes_ns():
+        return slow, fast
+
+    def takes(pace: float) -> float:
+        return line.takes_ns(Scenario({Host.WORKING: pace}))
+
+    return (
+        max(_last_pace(lambda pace: takes(pace) <= MARGIN * wanted_ns, fast), fast),
+        _last_pace(lambda pace: takes(pace) < wanted_ns / MARGIN, fast),
+    )
+
+
+def _last_pace(holds: Callable[[float], bool], least: float) -> float:
+    """Return the slowest pace, from this one to the recorded one, for which something holds that
+    holds for all that are faster; the fastest where it holds for none."""
+    most = 1.0
+    if holds(most):
+        return most
+    if not holds(least):
+        return least
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        least, most = (middle, most) if holds(middle) else (least, middle)
+    return least
+
+
+def _usual_paces(facts: Facts) -> tuple[float, float]:
     header = facts.profile.header
     least, most = SLOWER_WITH_NSIGHT
     if header.source == "kineto":
@@ -78,9 +118,10 @@ def saved_shares(facts: Facts, change: Scenario) -> tuple[float, float]:
 
 def saved_by_launching(facts: Facts) -> tuple[float, float]:
     """Return the least and the most that launching for free would save, besides what goes with the
-    waits for the GPU: a host that waits cannot launch ahead, however fast it is."""
+    waits for the GPU, also of calls that free memory: a host that waits cannot launch ahead,
+    however fast it is."""
     launching = Scenario({Host.WORKING: 0.0, Host.AWAY: 0.0})
-    waits = Scenario({Host.SYNCHRONIZING: 0.0})
+    waits = Scenario({Host.SYNCHRONIZING: 0.0, Host.ALLOCATING: 0.0})
     both = Scenario({**launching.host, **waits.host})
     shares = []
     for pace in _paces_tried(facts):

@@ -62,7 +62,13 @@ def diagnose_target(
     """
     if target is not None and is_recording(Path(target)):
         return _diagnose_recording(Path(target), rules)
-    resolved = _resolve_target(target)
+    return diagnose_profile(_resolve_target(target), rules, whole=whole)
+
+
+def diagnose_profile(
+    resolved: ResolvedProfile, rules: Collection[str] = (), *, whole: bool = False
+) -> DiagnosisReport:
+    """Return what the rules of these names, or all, say of a profile."""
     report = _report(resolved, evidence_of(resolved, whole=whole), rules)
     return replace(report, notes=tuple(resolved.profile.header.warnings))
 
@@ -221,7 +227,8 @@ def profile_baseline(
 
 def _diagnose_baseline(command: Command, measured: Measurement, trace: Path) -> Diagnosis:
     try:
-        resolved = ResolvedProfile(command.script, str(trace), read_profile(trace))
+        profile = read_profile(trace, 1e6 * measured.mean_step_ms)
+        resolved = ResolvedProfile(command.script, str(trace), profile)
         return engine.diagnose(evidence_of(resolved, measured), fitted=calibration())
     except AdvisorError as error:
         raise ScriptError(f"its trace cannot be read: {error}") from error

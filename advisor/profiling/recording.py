@@ -30,6 +30,9 @@ TIMEOUT_S = 600.0
 """Longest wait for a script's first step, unless the user says otherwise."""
 DEFAULT_STEPS = 5
 """Enough to see which step is unlike the others, and few enough to keep a trace small."""
+UNPROFILED_S = 1.0
+"""Time of the steps that are timed before the profiler is switched on: as much as a script warms up
+at least. What the host takes without the profiler follows from it."""
 FEWEST_STEPS = 2
 """Steps that a script must make: recording begins at the end of one."""
 ENDED = (TrialState.COMPLETE, TrialState.UNSUPPORTED)
@@ -128,7 +131,7 @@ def record(
     `ready` gets it as soon as it is there; with `keep_running` the script goes on meanwhile, and
     this returns when it has ended. ScriptError where nothing could be recorded; Interrupted.
     """
-    events, outcome = _run(options, folder, Schedule(), ready)
+    events, outcome = _run(options, folder, Schedule(), ready, UNPROFILED_S)
     ended = outcome.state in ENDED and outcome.steps >= FEWEST_STEPS
     if ended and not events.report and not events.refusal:
         # It ended by itself before it was warm, so it takes little time to run it again.
@@ -171,7 +174,11 @@ def record_steps(
 
 
 def _run(
-    options: RecordOptions, folder: Path, schedule: Schedule, ready: Callable[[Recorded], None]
+    options: RecordOptions,
+    folder: Path,
+    schedule: Schedule,
+    ready: Callable[[Recorded], None],
+    unprofiled_s: float = 0.0,
 ) -> tuple[HarnessReport, RunOutcome]:
     events = HarnessReport(NAME, options.on_event)
 
@@ -183,6 +190,7 @@ def _run(
 
     value: dict[str, object]
     value = {"file": str(folder / TRACE), "steps": options.steps, "stacks": options.stacks}
+    value["unprofiled_s"] = unprofiled_s
     if options.lines:
         value["after"] = {"file": str(folder / STACKS), "steps": 1, "stacks": True}
     request = RunRequest(

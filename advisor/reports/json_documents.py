@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.domain.profile import UNKNOWN, unprofiled_step_ns
 from gpuadvisor.reports.json_fields import Json, device_fields, document, fields, rows
 from gpuadvisor.reports.ranks_document import ranks_json
 
@@ -250,6 +250,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "version": DIAGNOSIS_VERSION,
         "kind": "diagnosis",
         **fields(report, "profile=stored file? script? source"),
+        "unprofiled_step_ms": report.profile and _unprofiled_step_ms(report.profile.facts),
         **findings_json(report),
         "looked_at": report.profile and _looked_at(report.profile.facts),
         "excerpt": report.profile and _excerpt(report.profile.facts),
@@ -260,6 +261,11 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "ranks": report.profile and report.profile.ranks and ranks_json(report.profile.ranks),
         "notes": report.notes,
     })  # fmt: skip
+
+
+def _unprofiled_step_ms(facts: Facts) -> float | None:
+    step_ns = unprofiled_step_ns(facts.profile.header.facts)
+    return None if step_ns is None else step_ns / 1e6
 
 
 def _counted(report: DiagnosisReport) -> list[Json]:

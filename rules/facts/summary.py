@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range, unprofiled_step_ns
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.backward import Backward, backward
 from gpuadvisor.rules.facts.communication import Communication, communication
@@ -120,6 +120,13 @@ class Facts:
     have no shares."""
     fitness: Fitness = field(default=Fitness())
     """What the recording can show; of a part of it, which one (`facts.fitness`)."""
+
+    @cached_property
+    def unprofiled_ns(self) -> float | None:
+        """How long the run would have taken at the mean time of steps that were timed just before
+        the profiler was switched on; None where none were, and where its steps are not known."""
+        steps, told = self.window.steps, unprofiled_step_ns(self.profile.header.facts)
+        return None if told is None or steps is None else told * len(steps.steps)
 
     @cached_property
     def work(self) -> DeviceWork:

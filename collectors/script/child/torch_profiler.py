@@ -14,6 +14,8 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+from gpuadvisor.collectors.script.child.windows import Timer, timer_for
+from gpuadvisor.domain.profile import UNPROFILED_STEP
 from gpuadvisor.domain.target import Target
 
 NAME = "profile"
@@ -23,6 +25,8 @@ SETTLING_STEPS = 1
 LONGEST_S = 30.0
 """Time after which a recording ends with the steps that it has, if it has one: steps of minutes
 would fill memory with events."""
+FEWEST_PLAIN = 3
+"""Fewest steps that are timed without the profiler, where any are."""
 REST = "gpuadvisor: after the last step"
 """Name of a range that began as a step and was none."""
 THEIRS = (
@@ -65,6 +69,9 @@ class TraceRecording:
         self._why_short = "the script ended"
         self.with_gpu = False
         """Whether the GPU's work is recorded, too."""
+        self.unprofiled_ns: float | None = None
+        """Mean time of the steps before it, which the trace tells as well; None where none were
+        timed."""
         self.saved = False
 
     @property
@@ -100,6 +107,9 @@ class TraceRecording:
         if self.with_gpu and self._seen == SETTLING_STEPS and self._wanted is not None:
             _finish(self._torch.cuda)
         self._profiler.step()
+        if self._seen == SETTLING_STEPS and self.unprofiled_ns is not None:
+            # Not before: a trace begins without what was told of the one before it.
+            self._profiler.add_metadata_json(UNPROFILED_STEP, f"{self.unprofiled_ns:.0f}")
         late = time.perf_counter() - self._began_s > LONGEST_S
         if self._seen < SETTLING_STEPS + (self._wanted or 0) and not (late and self.steps):
             return False
@@ -140,6 +150,47 @@ def _finish(cuda: Any) -> None:
         cuda.synchronize()
 
 
+class PlainSteps:
+    """Times steps before a profiler is switched on, and waits for the device only at their end.
+
+    A profiler makes the host slower and hardly the device: what the same steps take without it
+    tells by how much.
+    """
+
+    def __init__(self, timer: Timer, least_s: float) -> None:
+        """Begin at the end of a step; so many seconds of steps are enough."""
+        self._timer = timer
+        self._until_s = time.perf_counter() + least_s
+        self._begin = self._last = timer.mark()
+        self._clean: list[tuple[Any, Any, int]] = []
+        """First and last mark of steps without an interruption, and their number."""
+        self._steps = 0
+
+    def step(self, interrupted: bool) -> bool:
+        """Take the end of a step; return whether that was the last that is wanted."""
+        mark = self._timer.mark()
+        self._steps += 1
+        if not interrupted:
+            first, count = self._last, 1
+            if self._clean and self._clean[-1][1] is first:
+                first, _, count = self._clean.pop()
+                count += 1
+                if self._last is not first:
+                    self._timer.give_back([self._last])
+            self._clean.append((first, mark, count))
+        self._last = mark
+        return self._steps >= FEWEST_PLAIN and time.perf_counter() >= self._until_s
+
+    def step_ns(self) -> float:
+        """Return their mean time: without what interrupts few of them, such as an evaluation."""
+        self._timer.synchronize()
+        clean = sum(count for _, _, count in self._clean)
+        if 2 * clean > self._steps:
+            seconds = sum(self._timer.between_s(first, last) for first, last, _ in self._clean)
+            return 1e9 * seconds / clean
+        return 1e9 * self._timer.between_s(self._begin, self._last) / self._steps
+
+
 class ProfiledSteps:
     """Takes the steps of a script (`gpuadvisor.domain.target.StepTaker`)."""
 
@@ -149,16 +200,19 @@ class ProfiledSteps:
         record: Callable[[Any], TraceRecording],
         measured: bool,
         record_after: Callable[[Any], TraceRecording] | None = None,
+        unprofiled_s: float = 0.0,
     ) -> None:
         """Take them once the run was `measured`, else as soon as the script is warm.
 
-        `record_after` makes a second recording, of the steps after; it is no failure where that
-        cannot be.
+        Before that, steps of `unprofiled_s` are timed, none where it is 0. `record_after` makes a
+        second recording, of the steps after; it is no failure where that cannot be.
         """
         self.compiles = measured  # what was measured must not be so again
         self._target = target
         self._record = record
         self._record_after = record_after
+        self._unprofiled_s = unprofiled_s
+        self._plain: PlainSteps | None = None
         self._recording: TraceRecording | None = None
         self._after: TraceRecording | None = None
         self._refused = False
@@ -169,8 +223,19 @@ class ProfiledSteps:
 
         if is_profiling(torch):
             self._refuse(THEIRS)
+        elif self._unprofiled_s:
+            self._plain = PlainSteps(timer_for(torch), self._unprofiled_s)
+        else:
+            self._start(None)
+
+    def _start(self, unprofiled_ns: float | None) -> None:
+        import torch
+
+        if is_profiling(torch):  # the script began one while its steps were timed
+            self._refuse(THEIRS)
             return
         recording = self._record(torch)
+        recording.unprofiled_ns = unprofiled_ns
         try:
             recording.start()
         except Exception as error:
@@ -184,6 +249,11 @@ class ProfiledSteps:
     def step(self, interrupted: bool) -> bool:
         if self._after is not None:
             return self._step_after(self._after)
+        if self._plain is not None:
+            if self._plain.step(interrupted):
+                plain, self._plain = self._plain, None
+                self._start(plain.step_ns())
+            return False
         recording = self._recording
         if recording is None:  # it was refused: what was measured is there all the same
             return self.compiles
@@ -202,6 +272,7 @@ class ProfiledSteps:
         return not self._begin_after()
 
     def abandon(self) -> None:
+        self._plain = None
         recording, self._recording = self._recording, None
         if recording is not None:
             recording.discard()
@@ -269,12 +340,13 @@ class TorchProfiler:
         self._measured = measured
 
     def apply(self, value: str, target: Target) -> None:
-        """Apply the options, a JSON object of the arguments of `TraceRecording`, and as `after`
-        those of a second recording."""
+        """Apply the options, a JSON object of the arguments of `TraceRecording`, as `after` those
+        of a second recording, and `unprofiled_s` as `ProfiledSteps` has it."""
         options = json.loads(value)
-        after = options.pop("after", None)
+        after, unprofiled_s = options.pop("after", None), options.pop("unprofiled_s", 0.0)
+        record_after = None if after is None else _recorder(after)
         steps = ProfiledSteps(
-            target, _recorder(options), self._measured, None if after is None else _recorder(after)
+            target, _recorder(options), self._measured, record_after, unprofiled_s
         )
         target.take_steps(steps, self._measured)
 

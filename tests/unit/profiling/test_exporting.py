@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from gpuadvisor.domain.finding import Scope, ScopeKind
-from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range
+from gpuadvisor.domain.profile import (
+    UNKNOWN,
+    UNPROFILED_STEP,
+    Direction,
+    Memory,
+    Range,
+    unprofiled_step_ns,
+    with_unprofiled_step,
+)
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling import exporting
 from gpuadvisor.profiling.exporting import MOST_MARKS, MOST_TRACKS
@@ -46,6 +54,21 @@ def test_what_is_read_back_is_the_same(make, table, tmp_path):
     profile = make()
     again = read_profile(exported(profile, tmp_path))
     assert rows(again, table) == rows(profile, table)
+
+
+def test_a_trace_is_told_what_steps_took_without_the_profiler_unless_it_tells_it(tmp_path):
+    def read_ns(folder, told=None):
+        profile = whole()
+        header = profile.header if told is None else with_unprofiled_step(profile.header, told)
+        folder.mkdir()
+        exporting.export(Facts(profile), file := folder / "out.json")
+        document = json.loads(file.read_text("ascii"))
+        document |= {name: header.facts[name] for name in header.facts.keys() & {UNPROFILED_STEP}}
+        file.write_text(json.dumps(document), "ascii")
+        return unprofiled_step_ns(read_profile(file, 5e6).header.facts)
+
+    assert read_ns(tmp_path / "silent") == 5e6
+    assert read_ns(tmp_path / "telling", 2e6) == 2e6
 
 
 def test_the_device_is_read_back_too(tmp_path):

@@ -19,6 +19,7 @@ from gpuadvisor.collectors.script.child.torch_profiler import (  # noqa: E402
     REST,
     TraceRecording,
 )
+from gpuadvisor.domain.profile import UNPROFILED_STEP  # noqa: E402
 
 
 def work() -> None:
@@ -246,3 +247,94 @@ os._exit(0)
     children, saved, parent = done.stdout.splitlines()
     assert children == "False False"
     assert saved.split()[-1] == parent.split()[-1] != str(os.getpid())
+
+
+class Marks:
+    """A timer whose steps take what a list says, in seconds."""
+
+    def __init__(self, *steps_s: float) -> None:
+        self._now_s, self._steps_s = 0.0, iter((0.0, *steps_s))
+        self.given_back: list[float] = []
+
+    def mark(self) -> float:
+        self._now_s += next(self._steps_s)
+        return self._now_s
+
+    def ready(self, mark: float) -> bool:
+        return True
+
+    def between_s(self, first: float, second: float) -> float:
+        assert not {first, second} & set(self.given_back)
+        return second - first
+
+    def synchronize(self) -> None:
+        return None
+
+    def give_back(self, marks) -> None:
+        self.given_back += marks
+
+
+def mean_ms(steps_s, interrupted) -> float:
+    plain = torch_profiler.PlainSteps(Marks(*steps_s), least_s=0.0)
+    for each in interrupted:
+        plain.step(each)
+    return plain.step_ns() / 1e6
+
+
+def test_the_time_of_steps_without_the_profiler_is_their_mean():
+    assert mean_ms([0.1, 0.2, 0.3], [False] * 3) == pytest.approx(200.0)
+
+
+def test_an_evaluation_between_some_of_these_steps_is_none_of_their_time():
+    seconds = [0.1, 0.1, 9.0, 0.2, 0.2, 0.2]
+    assert mean_ms(seconds, [False, False, True, False, False, False]) == pytest.approx(160.0)
+
+
+def test_what_interrupts_most_steps_belongs_to_them():
+    assert mean_ms([1.0, 2.0, 3.0], [True, True, False]) == pytest.approx(2000.0)
+
+
+def test_at_least_three_steps_are_timed_however_long_they_take():
+    plain = torch_profiler.PlainSteps(Marks(1.0, 1.0, 1.0), least_s=0.0)
+    assert [plain.step(False) for _ in range(3)] == [False, False, True]
+
+
+def timed(script, tmp_path):
+    """The same script, whose steps are timed first."""
+    options = {"file": str(tmp_path / "trace.json"), "steps": 2, "unprofiled_s": 1e-9}
+    PROFILER.apply(json.dumps(options), script)
+    script.taker.begin()
+    return script
+
+
+def test_steps_are_timed_before_the_profiler_is_switched_on_and_the_trace_tells_it(
+    script, tmp_path
+):
+    timed(script, tmp_path)
+    for _ in range(3):
+        assert not torch_profiler.is_profiling(torch)
+        work()
+        assert not script.taker.step(False)
+    assert steps_until_complete(script) == 3
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert trace[UNPROFILED_STEP] > 0
+    assert named(tmp_path / "trace.json", "ProfilerStep#") == ["ProfilerStep#1", "ProfilerStep#2"]
+
+
+def test_what_was_timed_of_steps_that_were_not_steady_is_thrown_away(script, tmp_path):
+    timed(script, tmp_path)
+    script.taker.step(False)
+    script.taker.abandon()
+    script.taker.begin()
+    assert [script.taker.step(False) for _ in range(3)] == [False] * 3
+    assert steps_until_complete(script) == 3
+
+
+def test_a_profiler_that_the_script_starts_while_its_steps_are_timed_is_left_alone(
+    script, tmp_path
+):
+    timed(script, tmp_path)
+    with torch.profiler.profile():
+        for _ in range(3):
+            script.taker.step(False)
+    assert script.refused == [torch_profiler.THEIRS]
