@@ -2,15 +2,16 @@
 
 A rule's range comes from physics and playing the run again. `calibration.json` beside this file
 says, for rules whose cures were measured often enough, where in their ranges the gains really lay;
-`benchmarks/defects` measures and fits them. A rule that is not in it keeps its range, and so do all
-while it is empty.
+`benchmarks/defects` measures and fits them. Ranges of profiles whose steps were timed without the
+profiler, too, are narrower, and have fits of their own. A rule that is not in it keeps its range,
+and so do all while it is empty.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -53,16 +54,21 @@ class Calibration:
     coverage: float
     """Share (0 to 1) of gains that the fitted ranges hold."""
     fits: Mapping[str, Fit]
+    timed: Mapping[str, Fit] = field(default_factory=dict)
+    """Those of profiles whose steps were timed without the profiler, too."""
 
-    def applied(self, rule: str, result: RuleResult, run_ns: float) -> RuleResult:
-        """Return what a rule says with the range that was fitted, and a sentence that says so.
+    def applied(
+        self, rule: str, result: RuleResult, run_ns: float, *, timed: bool = False
+    ) -> RuleResult:
+        """Return what a rule says with the range that was fitted, and a sentence that says so;
+        `timed` where steps were timed without the profiler as well.
 
         As it is where nothing was fitted to any rule, and where it is no matter of the run's time.
         """
-        saving = result.saving
-        if not self.fits or saving is None or saving.of_ns is not None or run_ns <= 0:
+        saving, fits = result.saving, self.timed if timed else self.fits
+        if not fits or saving is None or saving.of_ns is not None or run_ns <= 0:
             return result
-        fit = self.fits.get(rule)
+        fit = fits.get(rule)
         if fit is None:
             why = "Not calibrated: too few cures of this were measured."
             return replace(result, method=f"{result.method} {why}".strip())
@@ -95,8 +101,11 @@ def calibration() -> Calibration:
 def read(text: str) -> Calibration:
     """Return what a table of fits says."""
     told = json.loads(text)
-    fits = {
-        name: Fit(float(each["low"]), float(each["high"]), int(each["pairs"]))
-        for name, each in told["rules"].items()
-    }
-    return Calibration(told["gpu"], told["date"], float(told["coverage"]), fits)
+    fits, timed = (
+        {
+            name: Fit(float(each["low"]), float(each["high"]), int(each["pairs"]))
+            for name, each in told.get(table, {}).items()
+        }
+        for table in ("rules", "timed")
+    )
+    return Calibration(told["gpu"], told["date"], float(told["coverage"]), fits, timed)

@@ -25,16 +25,17 @@ from gpuadvisor.rules.rule import Estimate, Loaded, RuleResult
 LOG = logging.getLogger(__name__)
 
 SEVERITIES = ((25.0, Severity.CRITICAL), (8.0, Severity.WARNING), (2.0, Severity.NOTICE))
-"""Percent of the run, in the middle of the estimate, from which on a finding is so severe. Below
-8 % a run-to-run difference of the usual 3 to 5 % is a good part of what there is to gain; what is
-worth a quarter deserves to be the first thing one does. Where kernels were counted one by one it is
-percent of the time of all of them. [own]"""
+"""Percent of the run, by what a range counts as (`TOO_WIDE_PCT`), from which on a finding is so
+severe. Below 8 % a run-to-run difference of the usual 3 to 5 % is a good part of what there is to
+gain; what is worth a quarter deserves to be the first thing one does. Where kernels were counted
+one by one it is percent of the time of all of them. [own]"""
 SEVERER = 1
 """Steps of severity by which a symptom may seem to matter more than its cause: two estimates of
 the same time differ by one, and what is worth 3 % does not explain what costs half a run. [own]"""
 TOO_WIDE_PCT = 30.0
 """Width, in percent of the run, from which on a range says no more than that there is something:
-its ends then call for a notice and for a critical finding (`SEVERITIES`)."""
+its ends then call for a notice and for a critical finding (`SEVERITIES`). What it counts as is the
+middle of its first so many percent."""
 LEAST_LOOKED_AT = 0.05
 """Least share of the recorded run that is looked at for something in it to be more than a notice:
 of less, the other 95 % of what the program does are not judged. [own]"""
@@ -46,6 +47,8 @@ class _Found:
     rule: Loaded
     result: RuleResult
     finding: Finding
+    counts_ms: float = 0.0
+    """The saving that it ranks with."""
 
 
 def diagnose(
@@ -93,11 +96,24 @@ def _busy_ms(evidence: Evidence) -> float | None:
 
 def _found(rule: Loaded, said: RuleResult, evidence: Evidence, fitted: Calibration) -> _Found:
     said = _remarked(said) if evidence.too_short else _held(said, evidence)
-    result = _held(fitted.applied(rule.name, said, evidence.run_ns), evidence)
-    finding = _judged(rule, result, evidence)
+    timed = evidence.facts is not None and evidence.facts.unprofiled_ns is not None
+    moved = fitted.applied(rule.name, said, evidence.run_ns, timed=timed)
+    result = _held(moved, evidence)
+    counted = None if result.saving is None else _counted(said, result.saving, evidence)
+    finding = _judged(rule, result, evidence, counted)
     if said.saving is not None and result.saving != said.saving:
         finding = replace(finding, uncalibrated_pct=_worth(said.saving, evidence))
-    return _Found(rule, result, finding)
+    return _Found(rule, result, finding, _counts_ms(finding, counted))
+
+
+def _counted(said: RuleResult, saving: Estimate, evidence: Evidence) -> Span | None:
+    """Return what of a finding's worth counts where findings are put in order: what its rule says,
+    where only a part of that does."""
+    own = said.saving
+    if own is None or own.counts_ns is None:
+        return _worth(saving, evidence)
+    most = max(min(own.high_ns, own.counts_ns), own.low_ns)
+    return _worth(replace(own, high_ns=most), evidence)
 
 
 def _remarked(result: RuleResult) -> RuleResult:
@@ -136,9 +152,9 @@ def _saved_ns(saving: Estimate, evidence: Evidence) -> float:
     return middle if held is None else min(middle, held)
 
 
-def _judged(rule: Loaded, result: RuleResult, evidence: Evidence) -> Finding:
+def _judged(rule: Loaded, result: RuleResult, evidence: Evidence, counted: Span | None) -> Finding:
     worth = None if result.saving is None else _worth(result.saving, evidence)
-    severe = _severity(worth)
+    severe = _severity(counted)
     saving_ms = None
     if worth is not None and result.saving is not None:
         saving_ms = _saved_ns(result.saving, evidence) / NS_PER_MS
@@ -177,8 +193,14 @@ def _place(rule: Loaded, result: RuleResult, evidence: Evidence) -> tuple[str | 
 
 
 def _severity(worth: Span | None) -> Severity:
-    middle = 0.0 if worth is None else worth.middle
-    return next((each for least, each in SEVERITIES if middle >= least), Severity.INFO)
+    value = 0.0 if worth is None else _value_pct(worth)
+    return next((each for least, each in SEVERITIES if value >= least), Severity.INFO)
+
+
+def _value_pct(span: Span) -> float:
+    """Return what a range counts as: its middle, of which no more counts above its low end than a
+    range may be wide (`TOO_WIDE_PCT`)."""
+    return span.low + min(span.width, TOO_WIDE_PCT) / 2
 
 
 def _worth(saving: Estimate, evidence: Evidence) -> Span | None:
@@ -268,13 +290,12 @@ def _yields(one: _Found, other: _Found) -> bool:
     return mutual and other.result.scope.covers(one.result.scope) and _rank(other) < _rank(one)
 
 
-def _ranking_ms(finding: Finding) -> float:
-    """Return the saving that a finding ranks with: the middle of its range, of which no more counts
-    above its low end than a range may be wide (`TOO_WIDE_PCT`)."""
+def _counts_ms(finding: Finding, counted: Span | None) -> float:
+    """Return the saving that a finding ranks with, of what was recorded."""
     span, middle = finding.improvement_pct, finding.saving_ms or 0.0
-    if span is None or not too_wide(span):
+    if span is None or counted is None or not span.middle:
         return middle
-    return middle * (span.low + TOO_WIDE_PCT / 2) / span.middle
+    return middle * _value_pct(counted) / span.middle
 
 
 def too_wide(span: Span) -> bool:
@@ -287,7 +308,7 @@ def _rank(each: _Found) -> tuple[bool, int, float, str, str]:
     return (
         finding.hidden_by is not None,
         -finding.severity.rank,
-        -_ranking_ms(finding),
+        -each.counts_ms,
         finding.rule,
         str(finding.scope),
     )

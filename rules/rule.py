@@ -38,6 +38,9 @@ class Estimate:
     """The time that it is compared with; that of the run where it is None."""
     work: IntArray | None = field(default=None, compare=False)
     """Rows of the devices' work that get shorter; None where it is none of some work."""
+    counts_ns: float | None = None
+    """The most of it that counts where findings are put in order: what is above is saved by another
+    cure than the one that is sure to help. All of it where it is None."""
 
     @classmethod
     def of_part(cls, name: str, time_ns: float, low: float, high: float) -> Estimate:

@@ -132,10 +132,12 @@ DEFECTS: dict[str, Defect] = {
         cured={"compiled": "whole"},
         every=6,
     ),
-    "recomputed": _defect("", {"recomputes": True}, families=TRAINED, every=3, on_cpu=True),
+    "recomputed": _defect(
+        "recomputed_activations", {"recomputes": True}, families=TRAINED, every=3, on_cpu=True
+    ),
     "gradients_zeroed": _defect("", {"zeroes": True}, families=TRAINED, every=6),
     "dense_gradient": _defect(
-        "",
+        "dense_embedding_gradient",
         {"sparse": False},
         families=("recommender",),
         both={"rows": (1_000_000, 4_000_000)},

@@ -1,12 +1,17 @@
 """Fit the ranges of rules to measured cures, and say how often they hold on programs never seen.
 
-    python benchmarks/defects/fit.py results.jsonl [--write rules/calibration.json]
+    python benchmarks/defects/fit.py [results.jsonl ...] [--seen results.jsonl ...]
+        [--write rules/calibration.json]
 
 Split conformal prediction: where in a rule's own range the measured gains of the fitted part lie is
 counted, and the range is moved so that nine in ten of them lie in it, and of gains from the same
 generator that nobody looked at at least as many, whatever their distribution. Printed are coverage
 and width on the held-out part, by rule, before and after; how often the first finding names the
 defect; and what is found on healthy programs. A rule with too few pairs keeps its range.
+
+Profiles that tell what steps took without the profiler are fitted and shown by themselves. What was
+looked at (`--seen`) is fitted to as a whole, and of it is told how often ranges hold that were
+fitted to all others, each pair left out in turn.
 """
 
 from __future__ import annotations
@@ -34,6 +39,9 @@ COVERAGE = 0.9
 EFFECT_PCT = 5.0
 """Least gain that makes a defect one: the low end of its interval. What costs less need not be
 what is found first. [own]"""
+USEFUL_PCT = 50.0
+"""Largest width, in percent of the run, that fitted ranges may have in the median: where they would
+be wider, the gains lie so far apart that the rule keeps its own. [own]"""
 Row = dict[str, Any]
 
 
@@ -99,8 +107,11 @@ def fits_of(cases: Sequence[Case]) -> dict[str, Fit]:
     found = {}
     for rule, some in by_rule(each for each in cases if each.part == FIT).items():
         ends = fitted([position(each.given, each.gain_pct) for each in some])
-        if ends is not None and ends[0] < ends[1]:
-            found[rule] = Fit(round(ends[0], 4), round(ends[1], 4), len(some))
+        if ends is None or ends[0] >= ends[1]:
+            continue
+        fit = Fit(round(ends[0], 4), round(ends[1], 4), len(some))
+        if median(fit.span(each.given).width for each in some) <= USEFUL_PCT:
+            found[rule] = fit
     return found
 
 
@@ -138,6 +149,17 @@ def held(cases: Sequence[Case], fits: dict[str, Fit]) -> Held:
         fits[each.rule].span(each.given) if each.rule in fits else each.given for each in cases
     ]
     return Held.of(spans, [each.gain_pct for each in cases])
+
+
+def left_out(cases: Sequence[Case]) -> Held:
+    """Return how often ranges hold that were fitted to all other pairs of the fitted part."""
+    spans = []
+    for some in by_rule(cases).values():
+        places = [position(each.given, each.gain_pct) for each in some]
+        for number, each in enumerate(some):
+            ends = fitted(places[:number] + places[number + 1 :])
+            spans.append((Fit(*ends, 0).span(each.given) if ends else each.given, each.gain_pct))
+    return Held.of([span for span, _ in spans], [gain for _, gain in spans])
 
 
 def table(cases: Sequence[Case], fits: dict[str, Fit], part: str = HELD_OUT) -> str:
@@ -199,9 +221,9 @@ def rank(finding: Row) -> int:
     return Severity(finding["severity"]).rank
 
 
-def written(fits: dict[str, Fit], rows: Sequence[Row], cases: Sequence[Case]) -> str:
-    """Return the table of constants for the product, with what it rests on."""
-    tried = by_rule(each for each in cases if each.part == HELD_OUT)
+def constants(cases: Sequence[Case]) -> Row:
+    """Return the fits of rules, with how often they hold on what they were not fitted to."""
+    fits, tried = fits_of(cases), by_rule(each for each in cases if each.part == HELD_OUT)
     rules = {}
     for name, fit in fits.items():
         found = held(tried.get(name, []), fits)
@@ -210,14 +232,34 @@ def written(fits: dict[str, Fit], rows: Sequence[Row], cases: Sequence[Case]) ->
             "held_out": {"inside": found.inside, "pairs": found.count,
                          "width_points": round(found.width_points, 1)},
         }  # fmt: skip
+    return rules
+
+
+def written(rows: Sequence[Row]) -> str:
+    """Return the table of constants for the product, with what it rests on."""
+    plain, timed = (cases_of(some) for some in apart(rows))
     told = {
         "gpu": one_gpu(rows),
         "date": max(row["date"] for row in rows)[:10],
         "source": "benchmarks/defects/fit.py",
         "coverage": COVERAGE,
-        "rules": rules,
+        "rules": constants(plain),
+        "timed": constants(timed),
     }
     return json.dumps(told, indent=1) + "\n"
+
+
+def apart(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """Return rows whose steps were timed with the profiler only, and those of others."""
+    found: tuple[list[Row], list[Row]] = [], []
+    for row in rows:
+        found[is_timed(row)].append(row)
+    return found
+
+
+def is_timed(row: Row) -> bool:
+    """Return whether the steps of a profile were timed without the profiler as well."""
+    return row["diagnosis"].get("unprofiled_step_ms") is not None
 
 
 def one_gpu(rows: Sequence[Row]) -> str:
@@ -231,36 +273,52 @@ def one_gpu(rows: Sequence[Row]) -> str:
 
 
 def read(paths: Iterable[Path]) -> list[Row]:
-    """Return what was measured and diagnosed, the last line of each pair."""
-    found: dict[str, Row] = {}
+    """Return what was measured and diagnosed, the last line of each pair, with steps timed without
+    the profiler and without such."""
+    found: dict[tuple[str, bool], Row] = {}
     for path in paths:
         for line in path.read_text().splitlines():
             row = json.loads(line)
-            found[row["pair"]] = row
+            found[row["pair"], "diagnosis" in row and is_timed(row)] = row
     return [row for row in found.values() if "error" not in row]
 
 
 def main() -> None:
     """Print the scores and the table, and write what was fitted."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("results", type=Path, nargs="*")
+    parser.add_argument(
+        "--seen", type=Path, nargs="+", default=[], help="results of which all are fitted to"
+    )
     parser.add_argument(
         "--part",
         choices=(HELD_OUT, FIT),
-        default=HELD_OUT,
-        help="the part to show: while rules or the generator change, only what is fitted to",
+        help="the part to show: while rules or the generator change, only what is fitted to, as it"
+        " is where all was seen",
     )
     parser.add_argument("--write", type=Path, help="the product's table of constants")
     chosen = parser.parse_args()
-    rows = read(chosen.results)
-    cases = cases_of(rows)
-    fits = fits_of(cases)
-    print(f"{len(rows)} programs; ranges on the part {chosen.part}:\n")
-    print(table(cases, fits, chosen.part))
-    print(f"\n{scores([row for row in rows if row['part'] == chosen.part])}")
+    seen = [{**row, "part": FIT} for row in read(chosen.seen)]
+    rows = seen + read(chosen.results)
+    part = chosen.part or (HELD_OUT if chosen.results else FIT)
+    for some, how in zip(apart(rows), ("", ", timed without the profiler as well"), strict=True):
+        if some:
+            print(told(some, part, how))
     if chosen.write:
-        text = written(fits, rows, cases)
-        chosen.write.write_text(text)
+        chosen.write.write_text(written(rows))
+
+
+def told(rows: Sequence[Row], part: str, how: str) -> str:
+    """Return what is printed of some programs' part."""
+    cases = cases_of(rows)
+    lines = [
+        f"{len(rows)} programs{how}; ranges on the part {part}:\n",
+        table(cases, fits_of(cases), part),
+    ]
+    if part == FIT:
+        tried = left_out([each for each in cases if each.part == FIT])
+        lines.append(f"\neach left out in turn: {str(tried).replace(' |', '; width')}")
+    return "\n".join([*lines, "", scores([row for row in rows if row["part"] == part]), ""])
 
 
 if __name__ == "__main__":

@@ -222,6 +222,7 @@ def thin(diagnosis: Row) -> Row:
     return {
         "profile": diagnosis["profile"],
         "run_ms": diagnosis["run_ms"],
+        "unprofiled_step_ms": diagnosis["unprofiled_step_ms"],
         "together_pct": diagnosis["together_pct"],
         "looked_at": diagnosis["looked_at"],
         "findings": [

@@ -1,9 +1,13 @@
 """Ask today's rules about the profiles of a recording, without a GPU.
 
-    python benchmarks/defects/rediagnose.py results.jsonl again.jsonl HOME [HOME ...]
+    python benchmarks/defects/rediagnose.py results.jsonl again.jsonl HOME [HOME ...] [--timed]
 
 Each HOME is what `record.py --home` kept. The gains stay as they were measured; programs of which
 no HOME has the profile are left out, as what was said of them was said by other rules.
+
+Profiles of an older gpuadvisor do not tell what a step took without the profiler. With `--timed`
+they are told what it took when it was timed in turns with its cure; those that were not timed are
+left out.
 """
 
 from __future__ import annotations
@@ -12,13 +16,21 @@ import argparse
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+from catalogue import DEFECTS
 from fit import read
 from record import thin
 
-from gpuadvisor.profiling.diagnosing import diagnose_target
+from gpuadvisor.domain.profile import with_unprofiled_step
+from gpuadvisor.profiling.diagnosing import diagnose_profile
+from gpuadvisor.profiling.resolving import stored_profile
 from gpuadvisor.reports.json_documents import diagnosis_json
 from gpuadvisor.storage.profiles.library import open_profiles
+from gpuadvisor.storage.profiles.stored import StoredProfile
+
+LEFT_OUT = ("account", "not_measured")
+"""What is long, follows from the profile, and nothing is fitted to."""
 
 
 def main() -> None:
@@ -27,18 +39,39 @@ def main() -> None:
     for name in ("results", "again"):
         parser.add_argument(name, type=Path)
     parser.add_argument("homes", type=Path, nargs="+")
+    parser.add_argument("--timed", action="store_true", help="with the steps timed in turns")
     chosen = parser.parse_args()
     rows = {row["diagnosis"]["profile"]: row for row in read([chosen.results])}
     count = 0
     with chosen.again.open("w") as file:
         for home in chosen.homes:
             os.environ["GPUADVISOR_HOME"] = str(home.absolute())
-            for name in sorted({each.name for each in open_profiles().list()} & rows.keys()):
-                row = rows[name]
-                row["diagnosis"] = thin(diagnosis_json(diagnose_target(name, ())))
+            for each in sorted(open_profiles().list(), key=lambda each: each.name):
+                row = rows.get(each.name)
+                if row is None or (chosen.timed and not row["gain_pct"]):
+                    continue
+                profile = open_profiles().get(each.id)
+                if chosen.timed:
+                    profile.header = with_unprofiled_step(profile.header, 1e6 * step_ms(row))
+                row["diagnosis"] = diagnosed(profile)
+                if row["defect"] in DEFECTS:  # a rule may be younger than the recording
+                    row["accepts"] = list(DEFECTS[row["defect"]].accepts)
                 file.write(json.dumps(row, separators=(",", ":")) + "\n")
                 count += 1
     print(f"{count} of {len(rows)} were diagnosed again; of the others no profile is there")
+
+
+def diagnosed(profile: StoredProfile) -> dict[str, Any]:
+    """Return what the rules say of a profile."""
+    said = thin(diagnosis_json(diagnose_profile(stored_profile(profile))))
+    return {name: value for name, value in said.items() if name not in LEFT_OUT}
+
+
+def step_ms(row: dict[str, Any]) -> float:
+    """Return what a step of the program with its defect took in turns; that of a small batch was
+    told of as many samples as a whole one has."""
+    divisor = row["recipe"]["planted"].get("batch_divisor", 1)
+    return float(row["gain_pct"]["planted_ms"]) / divisor
 
 
 if __name__ == "__main__":

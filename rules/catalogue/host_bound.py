@@ -8,6 +8,7 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.estimates import idle_ns, paces, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle_causes import Cause
+from gpuadvisor.rules.facts.intervals import Intervals, one, without
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
@@ -31,12 +32,16 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     found, run = facts.host_idle, evidence.run_ns
     # What was done for a batch is `input_bound`'s.
     other, launching = (idle_ns(facts, each) for each in (Cause.OTHER_HOST, Cause.LAUNCHING))
-    idle = max(other - (0 if facts.loader_waits else found.preparing_ns), 0.0)
+    times, repeated = _between_steps(facts)
+    lead = found.other_times.total_ns - times.total_ns
+    idle = repeated * max(other - lead - (0 if facts.loader_waits else found.preparing_ns), 0.0)
     if not run or idle < LEAST_SHARE * span_ns(facts) or launching >= idle:
         return
     # What launches is Python as well: who compiles or captures the model is rid of both.
-    least, most = _saved_without(facts)
-    high = min(max(saved_by_launching(facts)[1], most), evidence.share(idle + launching))
+    least = repeated * _saved_without(facts, times)[0]
+    most = _saved_without(facts, found.other_times)[1]
+    whole = max(idle, other - (0 if facts.loader_waits else found.preparing_ns))
+    high = min(max(saved_by_launching(facts)[1], most), evidence.share(whole + launching))
     low = LEAST_SAVED * min(evidence.share(idle), high, least)
     if high * run < LEAST_SHARE * span_ns(facts):
         return
@@ -53,17 +58,30 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             {"idle/other_host": idle, "idle/launching": launching},
         ),
         "At most this idle time and that in which the host launches, both by playing the run again"
-        f" without them; at least {LEAST_SAVED:.0%} of the first by our own choice: the work may"
-        " only become faster.",
+        f" without them; at least {LEAST_SAVED:.0%} of the first by our own choice, as the work may"
+        " only become faster, and without what comes before the GPU's first work.",
     )
 
 
-def _saved_without(facts: Facts) -> tuple[float, float]:
+def _between_steps(facts: Facts) -> tuple[Intervals, float]:
+    """Return the times in which the host did something else after the device's first work, and how
+    many times as much all steps have of them as those after the first: whether the device would
+    have been busy before its first work is not in the trace, which may begin with an empty
+    queue."""
+    line, times = facts.timeline, facts.host_idle.other_times
+    count = 0 if facts.steps is None else len(facts.steps.steps)
+    if line is None or count < 2 or not len(line.rows):
+        return times, 1.0
+    first = int(facts.work.begin_ns[line.rows[0]])
+    return without(times, one(line.begin_ns, max(first, line.begin_ns))), count / (count - 1)
+
+
+def _saved_without(facts: Facts, times: Intervals) -> tuple[float, float]:
     """Return what the run saves at least and at most without what else the host does: the profiler
     only makes what calls operators longer, and so without it the rest is more of the run, or is
     hidden, as the host is ahead of the device."""
     player = facts.faster_kernels
     if player is None:
         return 0.0, 0.0
-    tried = [player.saved_without(facts.host_idle.other_times, pace) for pace in paces(facts)]
+    tried = [player.saved_without(times, pace) for pace in paces(facts)]
     return min(tried), max(tried)

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.estimates import paces, span_ns
+from gpuadvisor.rules.estimates import idle_parts, paces, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import Transfers, small_to_device
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, uncovered_ns, union
@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if idle < LEAST_SHARE * span_ns(facts):
         return
     exposed = float(copies.exposed_ns)
-    shortened = {"copy/exposed": exposed, "idle/launching": max(idle - exposed, 0.0)}
+    shortened = {"copy/exposed": exposed, **idle_parts(facts, max(idle - exposed, 0.0))}
     yield RuleResult(
         f"{copies.count:,} copies of {copies.bytes / copies.count:,.0f} bytes each to the GPU cost"
         f" {evidence.share(idle):.0%} of the run",

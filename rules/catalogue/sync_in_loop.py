@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +11,19 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.estimates import idle_ns, idle_parts, saved_shares, span_ns
+from gpuadvisor.rules.estimates import (
+    MARGIN,
+    MOST,
+    idle_ns,
+    idle_parts,
+    loader_sets_pace,
+    paces,
+    saved_shares,
+    span_ns,
+)
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import IntArray
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, none, union
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import KERNELS, LOOP
@@ -26,6 +36,19 @@ FEWEST = 2
 CERTAIN = 0.8
 """Share of what playing the run again saves: some waits are needed, such as one every so many
 steps. [own]"""
+MAKES = re.compile(
+    r"aten::(linalg_vector_norm|norm|any|all|isnan|isinf|isfinite|ne|eq|lt|le|gt|ge|abs|sum|mean|std|var"
+    r"|max|min|amax|amin|argmax|argmin|logical_\w+|bitwise_\w+|copy_|clone)$"
+)
+"""Operators that make a number of a tensor, tests on the way to one, and copies in one piece."""
+REACH = 4
+"""Most kernels before a fetch that compute what is fetched: a comparison, `any`, a norm, a copy in
+one piece. [own]"""
+EVERYWHERE = 0.8
+"""Least share of the kernels of a kind that precede a fetch, for the kind to be there for that.
+[own]"""
+REPEATED = 2
+"""Fewest such fetches in a step: a step's loss is fetched once, and needed."""
 PLAIN = {
     "aten::_local_scalar_dense": ".item()",
     "aten::item": ".item()",
@@ -62,6 +85,11 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     low, high = (min(share, most) for share in saved_shares(facts, _WITHOUT))
     if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
         return
+    rows, times = _computed_for(facts)
+    whole = max(_saved_with(facts, rows, times), high)
+    kernels = {
+        f"kernel/{name}": float(time) for name, time in facts.work.kernel_times_ns(rows).items()
+    }
     yield RuleResult(
         f"The host waits for the GPU {waits.count:,} times in the run, mostly in {waits.what}, and"
         " cannot launch ahead",
@@ -75,15 +103,75 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         " leave out calls that only synchronise.",
         Estimate(
             CERTAIN * low * evidence.run_ns,
-            high * evidence.run_ns,
-            idle_parts(facts, high * evidence.run_ns),
+            whole * evidence.run_ns,
+            {**idle_parts(facts, whole * evidence.run_ns), **kernels},
         ),
         "At most what the run played again without these waits saves, the host at the pace that it"
         " may have without the profiler, and no more than the GPU's idle time that the waits"
-        " began or in which the host launched; at least four fifths of that at the pace that saves"
-        " less.",
+        " began or in which the host launched"
+        + (
+            ", and without what the same thread computed just before them, again and again, and"
+            " nowhere else"
+            if len(rows)
+            else ""
+        )
+        + "; at least four fifths of that at the pace that saves less.",
         calls=waits.calls,
     )
+
+
+def _computed_for(facts: Facts) -> tuple[IntArray, Intervals]:
+    """Return the rows of the device's work that were computed only to be fetched, and when the host
+    was at it: operators that make a number of a tensor, or bring it into one piece, just before a
+    fetch wherever they come, in the same thread."""
+    line, work, launched, ran = facts.timeline, facts.work, facts.launched, facts.launching
+    nothing = np.empty(0, np.int64), none()
+    if line is None or facts.steps is None or not len(line.wait_kind):
+        return nothing
+    fetched = line.rows[line.waited_for] >= work.kernels
+    wait = np.flatnonzero((line.wait_kind == Host.SYNCHRONIZING) & fetched)
+    # Of a copy of pageable memory both the copy and the stream are waited for: the last one counts.
+    wait = wait[np.append(np.diff(line.waited_for[wait]) != 0, True)[: len(wait)]]
+    copy, call = line.waited_for[wait], line.wait_call[wait]
+    if len(wait) < REPEATED * max(len(facts.steps.steps), 1):
+        return nothing
+    operator = ran.of_work[line.rows]
+    names = np.where(operator == UNKNOWN, UNKNOWN, ran.name[operator])
+    texts = facts.profile.header.texts
+    small = [each for each in np.unique(names).tolist() if each >= 0 and MAKES.match(texts[each])]
+    may = np.isin(names, small) & work.is_kernel[line.rows]
+    pairs = np.stack((work.name[line.rows], names))
+    key = np.unique(pairs, axis=1, return_inverse=True)[1].ravel()
+    count = np.bincount(key)
+    left, first = np.ones(len(wait), np.bool_), copy.copy()
+    for distance in range(1, REACH + 1):
+        place = np.maximum(copy - distance, 0)
+        left &= (copy >= distance) & may[place]
+        left &= launched.thread_key[line.rows[place]] == facts.host.thread_key[call]
+        here = np.bincount(key[place[left]], minlength=len(count))
+        left &= (here >= EVERYWHERE * count)[key[place]]
+        first[left] = place[left]
+    chosen = np.flatnonzero(first < copy)
+    found = np.zeros(len(key) + 1, np.int64)
+    np.add.at(found, first[chosen], 1)
+    np.add.at(found, copy[chosen], -1)
+    rows = line.rows[np.cumsum(found)[:-1] > 0]
+    begin = ran.begin_ns[operator[first[chosen]]]
+    # What lies between two fetches of a loop over tensors is there for them as well.
+    follows = np.isin(first[chosen] - 1, copy) & (chosen > 0)
+    begin = np.where(follows, facts.host.end_ns[call[chosen - 1]], begin)
+    return rows, union(begin, facts.host.begin_ns[call[chosen]])
+
+
+def _saved_with(facts: Facts, rows: IntArray, times: Intervals) -> float:
+    """Return the most of the run that is saved without the waits and this work."""
+    player = facts.faster_kernels
+    if player is None or not len(rows) or loader_sets_pace(facts):
+        return 0.0
+    shares = [
+        player.saved_share([(rows, 1.0)], pace, times, 1.0, _WITHOUT.host) for pace in paces(facts)
+    ]
+    return min(MARGIN * max(shares), MOST)
 
 
 def _waits(facts: Facts) -> _Waits | None:

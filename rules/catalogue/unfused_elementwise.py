@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.reordered import reordered
 from gpuadvisor.rules.facts.unfused import Chain
 from gpuadvisor.rules.requirements import LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
@@ -21,13 +24,16 @@ RULE = Rule(Category.FUSION, needs=(LAUNCHES,), knobs=("compile", "compile_max_a
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
-    """Find chains; those of optimizers and of attention are other rules' savings."""
+    """Find chains; those of optimizers, of attention and of images in two orders are other rules'
+    savings."""
     facts = evidence.known_facts
     total = facts.kernel_uses.time_ns
     share = sum(each.time_ns for each in facts.chains) / total if total else 0.0
     if share < LEAST_SHARE:
         return
-    others = frozenset(facts.attention.between.tolist())
+    beside = reordered(facts.kernel_uses, facts.kernel_uses.of("layout"))
+    images = [each.rows for each in beside.copies + beside.others]
+    others = frozenset(np.concatenate((facts.attention.between, *images)).tolist())
     fused = [
         each
         for each in facts.chains

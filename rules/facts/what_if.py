@@ -380,16 +380,21 @@ class FasterKernels:
     _before_ns: dict[float, float] = field(default_factory=dict)
 
     def saved_share(
-        self, spared: Spared, pace: float, times: Intervals | None = None, host_share: float = 0.0
+        self,
+        spared: Spared,
+        pace: float,
+        times: Intervals | None = None,
+        host_share: float = 0.0,
+        besides: Mapping[Host, float] | None = None,
     ) -> float:
         """Return which share of the run is saved (0 to 1).
 
         `pace` is a factor on the host's recorded time, before and after; of some `times` of it a
-        share is saved as well.
+        share is saved as well, and what `besides` says of other times of the host.
         """
-        given, change = self._timeline, Scenario({Host.WORKING: pace})
+        given, change = self._timeline, Scenario({Host.WORKING: pace, **(besides or {})})
         if pace not in self._before_ns:
-            self._before_ns[pace] = given.takes_ns(change)
+            self._before_ns[pace] = given.takes_ns(Scenario({Host.WORKING: pace}))
         before = self._before_ns[pace]
         faster = replace(given, work_ns=given.work_ns - self._less(spared))
         if times is not None and len(times):

@@ -240,6 +240,15 @@ def test_of_a_range_too_wide_no_more_counts_than_a_range_may_be_wide():
     ]  # fmt: skip
 
 
+def test_what_another_cure_saves_does_not_count_in_the_order():
+    saving = Estimate(0.1 * RUN_NS, 0.5 * RUN_NS, counts_ns=0.1 * RUN_NS)
+    larger = replace(result(), saving=saving)
+    told = found(rule("larger", larger), rule("sure", result(0.11, 0.15))).findings
+    assert [each.rule for each in told] == ["sure", "larger"]
+    assert told[1].improvement_pct == Span(10.0, 50.0)
+    assert told[1].severity is Severity.WARNING
+
+
 def in_words_of(source, kernel):
     made = Made()
     made.launched(kernel, call=(0, 1), runs=(0, RUN_NS / 500))

@@ -118,8 +118,17 @@ def test_a_table_is_read():
     text = json.dumps({
         "gpu": "NVIDIA H200", "date": "2026-12-01", "source": "", "coverage": 0.9,
         "rules": {"slow": {"low": 0.25, "high": 0.5, "pairs": 31, "held_out": {}}},
+        "timed": {"slow": {"low": 0.0, "high": 1.0, "pairs": 20, "held_out": {}}},
     })  # fmt: skip
-    assert read(text) == FITTED
+    assert read(text) == replace(FITTED, timed={"slow": Fit(0.0, 1.0, 20)})
+
+
+def test_profiles_whose_steps_were_timed_have_fits_of_their_own():
+    fitted = replace(FITTED, timed={"other": Fit(0.25, 0.5, 20)})
+    told = fitted.applied("slow", said(), RUN_NS, timed=True)
+    assert told.saving == said().saving
+    assert told.method.endswith("Not calibrated: too few cures of this were measured.")
+    assert fitted.applied("other", said(), RUN_NS, timed=True).saving.low_ns == 0.2 * RUN_NS
 
 
 @pytest.fixture
@@ -138,7 +147,7 @@ def test_diagnose_uses_the_table_of_the_package(table):
     table.write_text(json.dumps(told))
     calibration.cache_clear()
     fitted = {each.rule: each for each in diagnose_target(trace, ()).diagnosis.findings}
-    moved = fitted[given.rule]
-    assert moved.uncalibrated_pct == given.improvement_pct
-    assert moved.improvement_pct.width == pytest.approx(given.improvement_pct.width / 10)
+    moved, own = fitted[given.rule], given.uncalibrated_pct or given.improvement_pct
+    assert moved.uncalibrated_pct == own
+    assert moved.improvement_pct.width == pytest.approx(own.width / 10)
     assert "31 cures" in moved.method

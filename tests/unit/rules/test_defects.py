@@ -184,6 +184,38 @@ def test_coverage_and_width_are_of_the_held_out_part(made):
     )
 
 
+def test_profiles_whose_steps_were_timed_are_fitted_by_themselves(made):
+    fit = made("fit")
+    timed = [row(f"t-x-{k}", gain=50.0) for k in range(20)]
+    for each in timed:
+        each["diagnosis"]["unprofiled_step_ms"] = 2.0
+    told = read(fit.written(recording() + timed))
+    assert told.fits == {"sync_in_loop": Fit(0.0, 0.5, 20)}
+    assert told.timed == {}  # all at one place: a range without a width is none
+
+
+def test_a_pair_has_a_line_of_each_kind(made, tmp_path):
+    timed = row(gain=50.0)
+    timed["diagnosis"] = {**timed["diagnosis"], "unprofiled_step_ms": 2.0}
+    results = tmp_path / "results.jsonl"
+    results.write_text("".join(json.dumps(each) + "\n" for each in (row(), timed, row(gain=31.0))))
+    told = made("fit").read([results])
+    assert [each["gain_pct"]["value"] for each in told] == [31.0, 50.0]
+
+
+def test_a_fit_whose_ranges_would_say_nothing_is_none(made):
+    fit = made("fit")
+    scattered = [row(f"s-x-{k}", gain=98.0 if k % 2 else 0.0) for k in range(20)]
+    assert fit.fits_of(fit.cases_of(scattered)) == {}
+
+
+def test_each_pair_left_out_in_turn_is_judged_by_the_others(made):
+    fit = made("fit")
+    cases = fit.cases_of(recording(30))
+    told = fit.left_out(cases)
+    assert (told.inside, told.count) == (28, 30)  # but for both ends
+
+
 def test_a_rule_with_too_few_pairs_is_not_calibrated(made):
     fit = made("fit")
     cases = fit.cases_of(recording(8) + recording(4, "held_out"))
@@ -195,8 +227,7 @@ def test_a_rule_with_too_few_pairs_is_not_calibrated(made):
 def test_what_is_written_is_what_the_product_reads(made):
     fit = made("fit")
     rows = recording() + recording(10, "held_out")
-    cases = fit.cases_of(rows)
-    told = read(fit.written(fit.fits_of(cases), rows, cases))
+    told = read(fit.written(rows))
     assert (told.gpu, told.date, told.coverage) == ("NVIDIA H200", "2026-12-01", 0.9)
     assert told.fits == {"sync_in_loop": Fit(0.0, 0.5, 20)}
 
@@ -207,7 +238,7 @@ def test_what_is_written_is_what_the_product_reads(made):
 def test_nothing_is_fitted_to_cpus_or_to_several_gpus(made, gpus, why):
     rows = [row(device={"gpu": gpu}) for gpu in gpus]
     with pytest.raises(SystemExit, match=why):
-        made("fit").written({}, rows, [])
+        made("fit").written(rows)
 
 
 def test_ranges_are_those_before_the_last_calibration(made):

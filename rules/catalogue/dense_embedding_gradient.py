@@ -1,0 +1,150 @@
+"""A table of embeddings gets a gradient for all of its rows although few were looked up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.device import rate
+from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.intervals import IntArray
+from gpuadvisor.rules.facts.roofline import listed
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.unfused import FILLS
+from gpuadvisor.rules.requirements import LAUNCHES, OPERATORS, SHAPES
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
+
+LEAST_SHARE = 0.02
+"""Least share of the kernel time in what a sparse gradient spares at most. [own, as the
+catalogue's]"""
+MOST_TOUCHED = 0.25
+"""Largest share of a table's rows that are looked up at once, at most: with 42 % of them a sparse
+gradient saved nothing on an H200, with 11 % 5 to 15 %. [own]"""
+LEAST_PASSES, MOST_PASSES = 3, 7
+"""How often an update reads or writes a table's size: gradient, weights read and written, and of
+Adam two moments, read and written."""
+SLOWEST = 0.6
+"""Least share of the memory's bandwidth that an update reaches. [own]"""
+BACKWARD, LOOKUP = "aten::embedding_dense_backward", "aten::embedding"
+
+HALVES = ("Half", "BFloat16")
+"""How the names of types end whose elements have two bytes."""
+_Key: TypeAlias = tuple[int, tuple[int, ...]]
+
+RULE = Rule(Category.OPTIMIZER, needs=(LAUNCHES, OPERATORS, SHAPES))
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    rows: int
+    width: int
+    touched: float
+    """Largest share of the rows (0 to 1) that a step looks up."""
+    bytes: int
+    operators: IntArray
+    """Rows of the operators that made its gradient."""
+
+
+def check(evidence: Evidence) -> Iterator[RuleResult]:
+    """Find gradients of tables of which a step reads few rows; a table that is multiplied as well,
+    as a language model's output layer, has a dense gradient anyway."""
+    facts = evidence.known_facts
+    found = [each for each in _tables(facts) if each.touched <= MOST_TOUCHED]
+    found = [each for each in found if not _multiplied(facts, each)]
+    if not found or not facts.kernel_uses.time_ns:
+        return
+    gains = [gain for each in found for gain in _gains(facts, each)]
+    gains += _update(evidence, found)
+    share = sum(each.high * each.time_ns for each in gains) / facts.kernel_uses.time_ns
+    if share < LEAST_SHARE:
+        return
+    largest = max(found, key=lambda each: each.rows * each.width)
+    yield RuleResult(
+        f"A table of {largest.rows:,} embeddings gets a gradient for all of them, of which a step"
+        f" looks up {largest.touched:.0%} at most",
+        (
+            percent("rows_looked_up", largest.touched, MOST_TOUCHED),
+            Figure("tables", len(found), ""),
+        ),
+        "Construct the table with `nn.Embedding(..., sparse=True)`, and update it with an optimizer"
+        " of its own that takes sparse gradients (SGD, SparseAdam, Adagrad).",
+        row_saving(facts, gains),
+        "At least the zeros of the rows that are not looked up and three passes over them in the"
+        " update; at most all of the gradient's kernels and seven passes, and no more than the"
+        f" optimizer takes; {PLAYED}.",
+        knobs=(),
+    )
+
+
+def _tables(facts: Facts) -> Iterator[_Table]:
+    """Yield the tables whose look-up and gradient are both there: these have the width and the
+    indices' shape in common."""
+    looked_up: dict[_Key, tuple[int, int]] = {}
+    for _, shapes, types in _operators(facts, LOOKUP):
+        if len(shapes) > 1 and len(shapes[0]) == 2:
+            size = 2 if types and str(types[0]).endswith(HALVES) else 4
+            looked_up[_key(shapes)] = (shapes[0][0], size)
+    gradients: dict[_Key, list[int]] = {}
+    for row, shapes, _ in _operators(facts, BACKWARD):
+        if len(shapes) > 1 and shapes[0]:
+            gradients.setdefault(_key(shapes), []).append(row)
+    for key, rows in gradients.items():
+        count, size = looked_up.get(key, (0, 0))
+        if count:
+            width, indices = key
+            touched = min(math.prod(indices) / count, 1.0)
+            yield _Table(count, width, touched, count * width * size, np.array(rows, np.int64))
+
+
+def _key(shapes: Sequence[Sequence[int]]) -> _Key:
+    return shapes[0][-1], tuple(shapes[1])
+
+
+def _operators(facts: Facts, name: str) -> Iterator[tuple[int, list[Any], list[Any]]]:
+    """Yield the rows of operators of a name, with their shapes and types."""
+    columns, texts = facts.profile.columns("operators"), facts.profile.header.texts
+    numbers = [each for each in np.unique(columns["name"]).tolist() if texts[each] == name]
+    for row in np.flatnonzero(np.isin(columns["name"], numbers)).tolist():
+        shapes, types = (listed(texts[columns[each][row]]) for each in ("shapes", "types"))
+        yield row, shapes, types
+
+
+def _multiplied(facts: Facts, table: _Table) -> bool:
+    """Return whether a product has the table's shape, as it stands or transposed."""
+    sizes = ([table.rows, table.width], [table.width, table.rows])
+    return any(
+        shape in sizes for use in facts.kernel_uses.of("gemm") for shape in listed(use.shapes)
+    )
+
+
+def _gains(facts: Facts, table: _Table) -> Iterator[RowGain]:
+    """Yield what a sparse gradient spares of making it: zeros, and adding up what was looked up."""
+    work = facts.work
+    rows = facts.launching.work_within(table.operators)
+    fills = np.array([bool(FILLS.search(work.describe(each))) for each in rows.tolist()], np.bool_)
+    low = 1 - table.touched
+    for some, least in ((rows[fills], low), (rows[~fills], 0.0)):
+        if len(some):
+            yield RowGain(some, int(work.duration_ns[some].sum()), least, 1.0)
+
+
+def _update(evidence: Evidence, tables: Sequence[_Table]) -> Iterator[RowGain]:
+    """Yield what is spared of the optimizer's kernels, of which nothing tells the table."""
+    facts, memory = evidence.known_facts, rate(evidence, "dram")
+    rows = facts.optimizer_steps.rows
+    time_ns = int(facts.work.duration_ns[rows].sum())
+    if memory is None or not time_ns:
+        return
+    bytes_moved = sum((1 - each.touched) * each.bytes * len(each.operators) for each in tables)
+    pass_ns = 1e9 * bytes_moved / memory.value
+    low, high = (
+        min(each / time_ns, 1.0)
+        for each in (LEAST_PASSES * pass_ns, MOST_PASSES * pass_ns / SLOWEST)
+    )
+    yield RowGain(rows, time_ns, low, high)

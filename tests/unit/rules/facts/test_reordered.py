@@ -1,0 +1,66 @@
+"""Kernels that meet images in two orders of memory, and such as only look like it."""
+
+from gpuadvisor.rules.catalogue import layout_conversion, unfused_elementwise
+from gpuadvisor.rules.facts.reordered import reordered
+from tests.rules.queued import K, queued
+
+CONVERT = "void cudnn::engines_precompiled::nchwToNhwcKernel<__half, __half, float, false>(int)"
+CONVOLVE = "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x64"
+STRIDED = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native"
+)
+COPY = f"{STRIDED}::direct_copy_kernel_cuda(at::TensorIteratorBase&)> >(int)"
+ADD = f"{STRIDED}::CUDAFunctor_add<c10::BFloat16> >(at::TensorIteratorBase&)>(int)"
+PLAIN_ADD = "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add>(int)"
+OF_CONVOLUTION = "[[32, 768, 28, 28], [768, 768, 3, 3], [], [], [], [], []]"
+PIXELS = "[[32, 784, 768], [32, 784, 768], []]"
+
+
+def network(*beside):
+    """Two blocks with a convolution of images of 32 x 768 x 28 x 28, and kernels beside it."""
+    block = [
+        K(CONVERT, 100, "aten::cudnn_convolution", OF_CONVOLUTION),
+        K(CONVOLVE, 500, "aten::cudnn_convolution", OF_CONVOLUTION),
+        *beside,
+    ]
+    return queued(block * 2)
+
+
+def found(*beside):
+    uses = network(*beside).known_facts.kernel_uses
+    told = reordered(uses, uses.of("layout"))
+    return [each.name for each in told.copies], [each.name for each in told.others]
+
+
+def test_copies_of_images_and_sums_of_two_orders_are_told_apart():
+    beside = K(COPY, 100, "aten::copy_", PIXELS), K(ADD, 100, "aten::add", PIXELS)
+    assert found(*beside) == ([COPY], [ADD])
+
+
+def test_tensors_of_another_size_are_no_images():
+    assert found(K(COPY, 100, "aten::copy_", "[[32, 785, 768], [32, 785, 768], []]")) == ([], [])
+
+
+def test_a_value_that_is_spread_over_an_image_has_no_order():
+    assert found(K(ADD, 100, "aten::div", "[[32, 784, 768], []]")) == ([], [])
+
+
+def test_operands_in_one_order_are_none_in_two():
+    assert found(K(PLAIN_ADD, 100, "aten::add", PIXELS)) == ([], [])
+
+
+def test_without_conversions_there_are_no_images():
+    uses = queued([K(COPY, 100, "aten::copy_", PIXELS)] * 3).known_facts.kernel_uses
+    assert reordered(uses, uses.of("layout")).copies == ()
+
+
+def worth_ns(rule, evidence):
+    return [each.saving.high_ns for each in rule.check(evidence) if each.saving is not None]
+
+
+def test_they_are_the_layouts_saving_and_not_that_of_fusing():
+    copies = [K(COPY, 100, "aten::copy_", PIXELS)] * 3
+    (with_copies,) = worth_ns(layout_conversion, network(*copies))
+    (without,) = worth_ns(layout_conversion, network())
+    assert with_copies > 2 * without
+    assert worth_ns(unfused_elementwise, network(*copies)) == [0.0]
