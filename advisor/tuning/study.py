@@ -199,12 +199,12 @@ class _Study(Measuring):
         """Choose the knobs, those that the findings point to first, and time the loader alone."""
         baseline, expected = self._baseline, self._expected
         first = [name for each in expected.found for name in each.knobs]
-        if baseline.data_wait_share < LOADER_DECIDES and self._shares_cores(baseline):
-            first = ["cpu_threads", *first]
         options, device = self.options, self.devices[0]
         # Arguments that the user named are wanted, whatever else --only says.
-        asked = {n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)}
-        only = options.only | asked if options.only else options.only
+        asked = [n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)]
+        only = options.only.union(asked) if options.only else options.only
+        if baseline.data_wait_share < LOADER_DECIDES and self._shares_cores(baseline):
+            first = [*asked, "cpu_threads", *first]
         selection = Selection(options.level, options.objective, only, options.without)
         share = expected.gpu_share
         self._chosen = select_knobs(self.knobs, selection, device, baseline.facts, first, share)

@@ -293,6 +293,13 @@ def test_threads_come_first_where_others_use_the_cores_and_the_loader_does_not_d
     assert [list(each) for each in searched(result)] == [[first]]
 
 
+def test_arguments_that_the_user_named_come_before_threads(waiting):
+    waiting.device, waiting.disturbance, waiting.rest_ms = "cpu", "others used 1.7 cores", 300.0
+    asked = {"arguments": {"batch-size": ("64",)}, "only": THREADS}
+    result = tune(budget=BudgetLimit(trials=1), **asked)
+    assert [list(each) for each in searched(result)] == [["arg:batch-size"]]
+
+
 def test_what_waiting_costs_decides_what_else_is_tried(waiting):
     waiting.cached_ms = lambda settings: waiting.step_ms(settings) / 1.001
     result = tune(budget=TEN_MINUTES, only=ONLY)
