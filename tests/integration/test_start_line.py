@@ -8,15 +8,27 @@ from dataclasses import replace
 import psutil
 import pytest
 
+from gpuadvisor.collectors.script import start_line
 from gpuadvisor.collectors.script.request import Command, Limits
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.collectors.script.start_line import StartLine
 from gpuadvisor.domain.study import TrialState
+from gpuadvisor.tuning import in_turns
+from gpuadvisor.tuning.gate.options import GateOptions
+from gpuadvisor.tuning.gate.runs import Runs
+from gpuadvisor.tuning.trial_runner import Side
 from tests.integration import runs
 
 SCHEDULE = Schedule(warmup_s=0.05, measure_s=0.1, window_s=0.02)
 PATIENT = Limits(startup_s=120, idle_s=60, total_s=180)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """However busy the machine is, and what others take of its memory."""
+    monkeypatch.setattr(start_line, "PATIENCE_S", 3600.0)
+    monkeypatch.setattr(in_turns, "free_memory_bytes", lambda device: 1 << 40)
 
 
 @pytest.fixture
@@ -76,3 +88,39 @@ def test_the_second_ends_where_both_do_not_fit(both):
     assert first.state is TrialState.COMPLETE and line.first.was_let
     assert (second.state, second.measurement) == (TrialState.PRUNED, None)
     assert not line.second.was_let
+
+
+class Said:
+    """Hears what a gate says, and which of its runs ended."""
+
+    def __init__(self):
+        self.sentences, self.ended = [], []
+
+    def on_message(self, sentence):
+        self.sentences.append(sentence)
+
+    def on_run_start(self, side, place):
+        """Not looked at."""
+
+    def on_run_end(self, run):
+        self.ended.append((run.side, run.place, run.trial.state))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_gates_first_runs_count_where_they_started_side_by_side(tmp_path, lost):
+    sides = [
+        Side(Command(sys.executable, "turns.py", (str(path),), folder=str(runs.SCRIPTS)), runs.CPU)
+        for path in (tmp_path / "base", tmp_path / ("missing/head" if lost else "head"))
+    ]
+    heard = Said()
+    made = Runs(GateOptions(sides[0].command), runs.CPU, heard, lambda: False, saves=True)
+    try:
+        found = made.begin_both(*sides, ())
+    finally:
+        made.end_forks()
+    names = ["base"] if lost else ["base", "head"]
+    assert list(found) == names
+    assert heard.ended == [(name, "first", TrialState.COMPLETE) for name in names]
+    assert made.all == list(found.values())
+    (again,) = heard.sentences or [""]
+    assert again.startswith("the head starts anew, alone") is lost

@@ -17,6 +17,7 @@ import pytest
 from gpuadvisor import cli
 from gpuadvisor.collectors.energy import ComputeProcess
 from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script import start_line
 from gpuadvisor.collectors.script.child.turns import WARM
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.start_line import Starter
@@ -146,6 +147,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     monkeypatch.setattr(in_turns, "free_memory_bytes", lambda device: 1 << 40)
+    monkeypatch.setattr(start_line, "PATIENCE_S", 3600.0)  # however busy the machine is
     return made
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from gpuadvisor import cli
 from gpuadvisor.collectors.interpreter import TargetPython
+from gpuadvisor.collectors.script import start_line
 from gpuadvisor.collectors.script.templates import NoTemplateError, in_common
 from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.study import TrialState
@@ -87,6 +88,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "reserved", lambda devices, checked: checked)
     monkeypatch.setattr(preparation, "other_processes", lambda device: [])
     monkeypatch.setattr(in_turns, "free_memory_bytes", lambda device: 1 << 40)
+    monkeypatch.setattr(start_line, "PATIENCE_S", 3600.0)  # however busy the machine is
     monkeypatch.setattr(forking, "begin_template", lambda request, phases: Process(phases))
     monkeypatch.setattr(forking, "start_common_template", common_process)
     Process.begun = Process.closed = 0

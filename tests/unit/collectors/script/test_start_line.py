@@ -37,7 +37,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(start_line, "PATIENCE_S", 600.0)  # however busy the machine is
     made = Machine(tmp_path)
     yield made
     for name, place in made.places.items():
