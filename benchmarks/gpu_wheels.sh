@@ -17,7 +17,7 @@ mdit-py-plugins platformdirs tomli-w zstandard pytest pytest-asyncio syrupy setu
 compared="helion==1.4.0 filecheck==1.0.6"
 # Of an image with torch, Triton, JAX and what people use beside them.
 there="torch numpy pandas scipy nvidia-ml-py prometheus-client psutil rich hypothesis pytest-cov
-pytest-timeout pytest-xdist cuda-core nvidia-cuda-nvrtc triton scikit-learn"
+pytest-timeout pytest-xdist cuda-core cuda-bindings nvidia-cuda-nvrtc triton scikit-learn"
 
 tell_missing() {
     "$1" - "$root" "${compared%% *}" $there <<'END'
