@@ -116,10 +116,12 @@ def _fixed(evidence: Evidence) -> dict[str, float]:
         for each in facts.profile.columns("kernels", GRID).values():
             blocks *= np.maximum(each[rows], 1)
         fixed = np.maximum(fixed, took * (1 - np.minimum(blocks / (FULL * count), 1.0)))
-    found: dict[str, float] = {}
-    for name in np.unique(facts.work.name[rows]).tolist():
-        found[facts.work.texts[name]] = float(fixed[facts.work.name[rows] == name].sum())
-    return found
+    used, place = np.unique(facts.work.name[rows], return_inverse=True)
+    times_ns = np.bincount(place, fixed, len(used))
+    return {
+        facts.work.texts[name]: time_ns
+        for name, time_ns in zip(used.tolist(), times_ns.tolist(), strict=True)
+    }
 
 
 def _told(facts: Facts) -> tuple[float, float]:

@@ -140,8 +140,8 @@ def _computed_for(facts: Facts) -> tuple[IntArray, Intervals]:
     texts = facts.profile.header.texts
     small = [each for each in np.unique(names).tolist() if each >= 0 and MAKES.match(texts[each])]
     may = np.isin(names, small) & work.is_kernel[line.rows]
-    pairs = np.stack((work.name[line.rows], names))
-    key = np.unique(pairs, axis=1, return_inverse=True)[1].ravel()
+    pairs = work.name[line.rows].astype(np.int64) * len(texts) + names
+    key = np.unique(pairs, return_inverse=True)[1]
     count = np.bincount(key)
     left, first = np.ones(len(wait), np.bool_), copy.copy()
     for distance in range(1, REACH + 1):
