@@ -188,7 +188,7 @@ def _place(rule: Loaded, result: RuleResult, evidence: Evidence) -> tuple[str | 
     """Return the source line that a result comes from, and what else is known of its place."""
     saving = result.saving
     work = saving.work if result.work is None and saving is not None else result.work
-    parts = () if saving is None else tuple(saving.parts)
+    parts = {} if saving is None else saving.parts
     return evidence.place_of(result.scope, rule.rule.category, parts, work, result.calls)
 
 

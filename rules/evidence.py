@@ -114,7 +114,7 @@ class Evidence:
         self,
         scope: Scope,
         category: Category,
-        parts: tuple[str, ...],
+        parts: Mapping[str, float],
         work: IntArray | None,
         calls: IntArray | None,
     ) -> tuple[str | None, Place | None]:

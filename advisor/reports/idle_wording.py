@@ -194,7 +194,7 @@ def _why(call: str) -> str:
 def _doing(facts: Facts, how: str) -> tuple[str, str]:
     """Return what the CPU does in its other work, as far as that is known, and what would tell
     more of it."""
-    source, where = facts.places.of_parts((f"idle/{TimeCategory.OTHER_HOST}",))
+    source, where = facts.places.of_parts({f"idle/{TimeCategory.OTHER_HOST}": 1.0})
     known = facts.host_doing
     told = [f"{known.name} for {figures.percent(known.share)} of it"] if known else []
     if source is not None:

@@ -2,7 +2,7 @@
 
     facts.places.of_work(rows)            rows of `facts.work`
     facts.places.of_calls(rows)           rows of `facts.host`
-    facts.places.of_parts(names)          parts of the run, as estimates name them
+    facts.places.of_parts(parts)          parts of the run, as estimates name them
     facts.places.of_memory()              what the program allocates
     facts.places.of_run()
 
@@ -14,7 +14,7 @@ the line and in the module of the forward operator that it belongs to (`facts.ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -63,6 +63,8 @@ Columns: TypeAlias = npt.NDArray[np.int64]
 Found: TypeAlias = tuple[str | None, Place | None]
 """A source line, and what else is known."""
 NOWHERE: Found = (None, None)
+OF_KERNEL = "kernel/"
+"""What the name of a part begins with that is kernels of one name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +102,20 @@ class Places:
         host = self._facts.host
         return self._most(self._calling(rows, host.end_ns[rows] - host.begin_ns[rows]))
 
-    def of_parts(self, names: Iterable[str]) -> Found:
-        """Return where parts of the run come from, such as `idle/launching`."""
-        found = [each for name in names for each in self._part(*name.split("/", 1))]
+    def of_parts(self, parts: Mapping[str, float]) -> Found:
+        """Return where parts of the run come from, such as `idle/launching`, of which each counts
+        for the time that stands beside it."""
+        kernels = {
+            name.removeprefix(OF_KERNEL): time_ns
+            for name, time_ns in parts.items()
+            if name.startswith(OF_KERNEL)
+        }
+        found = [self._of_kernels(kernels)] if kernels else []
+        for name, time_ns in parts.items():
+            if not name.startswith(OF_KERNEL):
+                moments = list(self._part(*name.split("/", 1)))
+                whole = sum(float(each.weight.sum()) for each in moments)
+                found += [replace(m, weight=m.weight * (time_ns / whole)) for m in moments if whole]
         return self._most(_joined(found)) if found else NOWHERE
 
     def of_memory(self) -> Found:
@@ -284,14 +297,26 @@ class Places:
         return (*self.at(time_ns, process, thread), operator)
 
     def _calling(self, rows: IntArray, weight: IntArray) -> _Moments:
-        rows, weight = self._some(rows, weight)
+        rows, times = self._some(rows, weight.astype(np.float64))
         operator = self._facts.launching.of_call[rows]
-        return _moments(weight, self._of_calls(rows), operator)
+        return _moments(times, self._of_calls(rows), operator)
 
-    def _launching(self, rows: IntArray) -> _Moments:
+    def _of_kernels(self, times_ns: Mapping[str, float]) -> _Moments:
+        """Return where kernels were launched, those of a name for so long as is said."""
+        work = self._facts.work
+        of_name = np.array([times_ns.get(text, 0.0) for text in work.texts])
+        rows = np.flatnonzero(work.is_kernel)
+        rows = rows[of_name[work.name[rows]] > 0]
+        name, took = work.name[rows], work.duration_ns[rows].astype(np.float64)
+        whole = np.bincount(name, took, len(of_name))[name]
+        return self._launching(rows, took * of_name[name] / np.maximum(whole, 1.0))
+
+    def _launching(self, rows: IntArray, weight: FloatArray | None = None) -> _Moments:
         facts = self._facts
         rows = np.asarray(rows, np.int64)
-        rows, weight = self._some(rows, facts.work.duration_ns[rows])
+        if weight is None:
+            weight = facts.work.duration_ns[rows].astype(np.float64)
+        rows, weight = self._some(rows, weight)
         call = facts.launched.call[rows]
         known = call != UNKNOWN
         made = np.full((4, len(rows)), UNKNOWN, np.int64)
@@ -299,7 +324,7 @@ class Places:
         operator = facts.launching.of_like_work[rows]
         return _moments(weight, made, operator)
 
-    def _some(self, rows: IntArray, weight: IntArray) -> tuple[IntArray, IntArray]:
+    def _some(self, rows: IntArray, weight: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return rows with their weights: of very many, of which no stack tells anything, some that
         stand for all, so that this takes little of a diagnosis."""
         if self._has_stacks or len(rows) <= MOST_ROWS or not weight.sum():
@@ -309,10 +334,7 @@ class Places:
 
     def _part(self, kind: str, name: str = "") -> Iterator[_Moments]:
         work = self._facts.work
-        if kind == "kernel":
-            named = np.array([n for n, text in enumerate(work.texts) if text == name], np.int64)
-            yield self._launching(np.flatnonzero(np.isin(work.name, named) & work.is_kernel))
-        elif kind == "copy":
+        if kind == "copy":
             yield self._launching(np.arange(work.kernels, len(work)))
         elif kind == "communication":
             yield self._launching(np.flatnonzero(work.kind == Work.COMMUNICATION))
@@ -450,7 +472,7 @@ class _Regions:
         return found
 
 
-def _spread(lengths: IntArray, count: int = MOMENTS) -> tuple[IntArray, FloatArray]:
+def _spread(lengths: IntArray | FloatArray, count: int = MOMENTS) -> tuple[IntArray, FloatArray]:
     """Return moments that are spread evenly over intervals of some lengths, as if one followed the
     other: the number of its interval, and how far in it each is (0 to 1)."""
     until = np.cumsum(lengths)

@@ -6,6 +6,7 @@ source lines.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Scope, ScopeKind
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.facts.intervals import IntArray
-from gpuadvisor.rules.facts.places import NOWHERE, Found
+from gpuadvisor.rules.facts.places import NOWHERE, OF_KERNEL, Found
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.summary import Facts
@@ -29,7 +30,7 @@ def place_of(
     stacked: Facts | None,
     scope: Scope,
     category: Category,
-    parts: tuple[str, ...],
+    parts: Mapping[str, float],
     work: IntArray | None,
     calls: IntArray | None,
 ) -> Found:
@@ -54,7 +55,7 @@ def _place_in(
     facts: Facts,
     scope: Scope,
     category: Category,
-    parts: tuple[str, ...],
+    parts: Mapping[str, float],
     work: IntArray | None,
     calls: IntArray | None,
 ) -> Found:
@@ -64,11 +65,11 @@ def _place_in(
     if work is not None:
         return places.of_work(work)
     if scope.kind is ScopeKind.KERNEL:
-        return places.of_parts([f"kernel/{scope.name}"])
+        return places.of_parts({f"{OF_KERNEL}{scope.name}": 1.0})
     if parts:
         return places.of_parts(parts)
     if category is Category.INPUT_BOUND:
-        return places.of_parts(["idle/waiting_for_data"])
+        return places.of_parts({"idle/waiting_for_data": 1.0})
     if category in (Category.MEMORY_CAPACITY, Category.ALLOCATOR) and facts.memory:
         return places.of_memory()
     return places.of_run()

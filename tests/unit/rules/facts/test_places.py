@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from gpuadvisor.domain.profile import CallKind, Range
+from gpuadvisor.rules.estimates import idle_ns
+from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 
@@ -78,7 +80,9 @@ def test_nothing_is_known_of_a_profile_without_any_of_it():
     made.launched("one", call=(10, 5), runs=(20, 50))
     facts = Facts(made.profile())
     assert facts.places.of_run() == (None, None)
-    assert facts.places.of_parts(["idle/launching", "kernel/none", "copy/exposed"]) == (None, None)
+    assert facts.places.of_parts(
+        dict.fromkeys(["idle/launching", "kernel/none", "copy/exposed"], 1.0)
+    ) == (None, None)
 
 
 def idle():
@@ -95,9 +99,23 @@ def idle():
 
 def test_idle_time_is_where_the_host_was_meanwhile():
     facts = Facts(idle().profile())
-    source, place = facts.places.of_parts(["idle/launching", "idle/other_host"])
+    causes = (Cause.LAUNCHING, Cause.OTHER_HOST)
+    source, place = facts.places.of_parts({f"idle/{c}": idle_ns(facts, c) for c in causes})
     assert (source, place.function) == ("slow.py:2", "augment")
     assert 0.7 < place.source_share < 0.9
+
+
+def test_each_kernel_counts_for_the_time_that_is_said_of_it():
+    made = Made()
+    made.range("train.py(1): main", (0, 100), Range.PYTHON)
+    made.range("long.py(2): long", (0, 40), Range.PYTHON)
+    made.range("short.py(3): short", (50, 40), Range.PYTHON)
+    made.launched("long", call=(1, 2), runs=(4, 30))
+    made.launched("short", call=(51, 2), runs=(54, 3))
+    places = Facts(made.profile()).places
+    assert places.of_parts({"kernel/long": 30e3, "kernel/short": 3e3})[0] == "long.py:2"
+    source, place = places.of_parts({"kernel/long": 1e3, "kernel/short": 3e3})
+    assert (source, place.source_share) == ("short.py:3", 0.75)
 
 
 def test_a_wait_is_where_the_host_waited():
@@ -107,7 +125,7 @@ def test_a_wait_is_where_the_host_waited():
     made.launched("one", call=(1, 2), runs=(4, 50))
     made.call("cudaStreamSynchronize", (6, 50), CallKind.SYNCHRONIZE)
     made.launched("two", call=(80, 2), runs=(83, 20))
-    found = Facts(made.profile()).places.of_parts(["idle/synchronizing"])
+    found = Facts(made.profile()).places.of_parts({"idle/synchronizing": 1.0})
     assert found[0] == "log.py:2"
 
 
@@ -118,7 +136,7 @@ def test_waiting_for_data_is_where_the_batch_is_made():
     made.range(name, (10, 80), Range.LOADER)
     made.range("data.py(4): __getitem__", (12, 70), Range.PYTHON)
     made.launched("one", call=(100, 5), runs=(110, 20))
-    source, place = Facts(made.profile()).places.of_parts(["idle/waiting_for_data"])
+    source, place = Facts(made.profile()).places.of_parts({"idle/waiting_for_data": 1.0})
     assert (source, place.function) == ("data.py:4", "__getitem__")
 
 
