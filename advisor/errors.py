@@ -9,6 +9,12 @@ class AdvisorError(Exception):
     exit_code = 1
 
 
+class MissingError(AdvisorError):
+    """What a command works on is not there: a GPU, or anything stored that it could show."""
+
+    exit_code = 1
+
+
 class UsageError(AdvisorError):
     """The command line, a plan or the configuration asks for something that cannot be done."""
 

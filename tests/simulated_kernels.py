@@ -61,7 +61,7 @@ def answer(request):
     if what == "open":
         gpu = request["gpu"]
         if request["problem"] in SETTINGS["failing"]:
-            return dict(error="the default is wrong: element 0 is 1", of_default=True)
+            return dict(error="the default is wrong: element 0 is 1", kind="DefaultFailsError")
         return dict(device=SETTINGS["devices"][gpu], capability="90", uuid=None, torch="2.9",
                     resources=dict(registers=32), repeats=True, bytes=SETTINGS["bytes"],
                     flops=SETTINGS["flops"])

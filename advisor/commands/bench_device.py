@@ -2,7 +2,7 @@
 
 It takes 20 to 40 s, changes no clock, and wants a GPU that does nothing else. Reports and diagnoses
 use what was measured rather than data sheets. Bytes read and written both count.
-Exit status: 0; 1 where there is no GPU or no torch.
+Exit status: 0; 1 where there is no GPU; 2 where that Python has no torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Look after the store: check its files, make them smaller, or export telemetry.
 
-Exit status: 0 where all is well; 5 where a file is damaged or cannot be used.
+Exit status: 0 where all is well; 1 where there is no telemetry to export; 5 where a file is damaged
+or cannot be used.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ Nsight Systems or Nsight Compute, which is read without storing it; a folder wit
 rank of a run, which are stored; or a recording of telemetry.
 
 Exit status: 0 whatever was found; 4 where --fail-on is given and something of that severity was
-found; 2 for a wrong command line or a file that cannot be read; 3 when the script cannot be
-profiled, or failed by itself; 5 when the store fails; 129, 130, 131 or 143 when interrupted.
+found; 1 where no TARGET is named and no profile stored; 2 for a wrong command line or a file that
+cannot be read; 3 when the script cannot be profiled, or failed by itself; 5 when the store fails;
+129, 130, 131 or 143 when interrupted.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 The daemon keeps what each process took of each GPU. What could be gained is an estimate out of
 telemetry alone, with its method, and never more than telemetry shows to be lost.
+Exit status: 0; 1 where no telemetry is stored; 5 when the store cannot be used.
 """
 
 from __future__ import annotations

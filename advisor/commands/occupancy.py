@@ -1,7 +1,7 @@
 """Calculate how many warps of a kernel an SM can hold, what limits it, and what would raise it.
 
 The figures are those of NVIDIA's `cuda_occupancy.h`; thread block clusters are not considered.
-Exit status: 0; 1 where no GPU of that kind can launch the kernel.
+Exit status: 0; 1 where no GPU of that kind can launch the kernel, or none is named and none here.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A few steady steps of a Python script with the torch profiler; with --nsys or --
 tools see of a script or any other program; with --attach the next steps of a running process.
 
 Exit status: 0 when a profile was stored; 1 when one of NVIDIA's tools or the attached process could
-not record; 2 for a wrong command line; 3 when the script cannot be profiled, or failed by itself;
-5 when the store fails; 130 or 143 when it was interrupted.
+not record; 2 for a wrong command line, or a tool or torch that is not installed; 3 when the script
+cannot be profiled, or failed by itself; 5 when the store fails; 130 or 143 when it was interrupted.
 """
 
 from __future__ import annotations

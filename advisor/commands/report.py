@@ -1,4 +1,8 @@
-"""Write what a study or a kernel's tuning found, or a profile shows, as HTML, Markdown or JSON."""
+"""Write what a study or a kernel's tuning found, or a profile shows, as HTML, Markdown or JSON.
+
+Exit status: 0; 1 where nothing is named and nothing stored yet; 2 for a name that is not stored; 5
+when the store cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuadvisor.commands._arguments import add_json, add_markdown, add_whole
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +86,8 @@ def _kernel(name: str | None, kind: str | None) -> list[KernelResult] | None:
     if found or kind is None:
         return found or None
     if name is None or not known.results:
-        raise UsageError("no kernel was tuned yet: `gpuadvisor tune-kernel FILE` tunes some")
+        kind_of_error = MissingError if name is None else UsageError
+        raise kind_of_error("no kernel was tuned yet: `gpuadvisor tune-kernel FILE` tunes some")
     names = ", ".join(dict.fromkeys(each.kernel for each in known.results))
     raise UsageError(f"there is no tuned kernel {name}; there are: {names}")
 
@@ -114,10 +119,10 @@ def _found(store: Store, name: str | None, kind: str | None) -> str | ResolvedPr
     if kind != "study" and (profile := resolving.newest_profile()) is not None:
         return profile
     if kind == "profile":
-        raise UsageError("no profile is stored yet: `gpuadvisor import FILE` adds one")
+        raise MissingError("no profile is stored yet: `gpuadvisor import FILE` adds one")
     if not known:
-        raise UsageError("no study yet: run `gpuadvisor tune script.py` first")
-    raise UsageError(
+        raise MissingError("no study yet: run `gpuadvisor tune script.py` first")
+    raise MissingError(
         f"no study has a result yet ({_listed(known)}): wait for one,"
         " or continue it with `gpuadvisor tune --resume`"
     )

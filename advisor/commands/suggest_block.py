@@ -2,7 +2,8 @@
 
 A heuristic without a search: from how many warps an SM can hold, how rows lie in memory, how blocks
 fall on the SMs, and the shape. `gpuadvisor tune-kernel` measures instead.
-Exit status: 0; 2 where no block can be launched, or the GPU is not known.
+Exit status: 0; 1 where no block can be launched, or no GPU is named and none here; 2 where the GPU
+is not known.
 """
 
 from __future__ import annotations

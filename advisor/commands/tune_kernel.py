@@ -3,9 +3,9 @@
 The file declares kernels with `gpuadvisor.Kernel`: CUDA C++, Triton, CuPy or Numba. Each point is
 compiled ahead, checked against the reference, and timed in turns with the default, in a process of
 its own that a crash or a hang may take down. With --replay a space that was measured is searched.
-Exit status: 0; 1 where nothing could be evaluated; 2 for a file that cannot be tuned, or when the
-default of one of its kernels fails: the others are tuned all the same; 5 when the store cannot be
-used; 129, 130, 131 or 143 when interrupted.
+Exit status: 0; 1 where there is no GPU, or nothing could be evaluated; 2 for a file that cannot be
+tuned, a Python without torch, or when the default of one of its kernels fails: the others are tuned
+all the same; 5 when the store cannot be used; 129, 130, 131 or 143 when interrupted.
 """
 
 from __future__ import annotations

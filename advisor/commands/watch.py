@@ -1,7 +1,8 @@
 """Watch the GPUs: values, their last minute and the newest events, on a page that `q` leaves.
 
-Without a terminal it prints the page once. Exit status: 0; 1 where there is no GPU to watch; 7
-where the driver or the daemon does not answer, and what is printed once is old, as it says.
+Without a terminal it prints the page once. Exit status: 0; 1 where there is no GPU to watch, or
+nothing was measured at the time that --at names; 7 where the driver or the daemon does not answer,
+and what is printed once is old, as it says.
 """
 
 from __future__ import annotations

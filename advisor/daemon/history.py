@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpuadvisor.daemon.configured_values import Seconds, Wrong
 from gpuadvisor.daemon.store import store_folder
 from gpuadvisor.domain.telemetry import HOST
-from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.errors import AdvisorError, MissingError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,12 +177,12 @@ def _of_day(given: str, now: datetime) -> datetime | None:
 
 
 def open_reader(folder: Path | None) -> TelemetryReader:
-    """Return the reader of this store, or of the default one; UsageError where there is none."""
+    """Return the reader of this store, or of the default one; MissingError where there is none."""
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
     folder = store_folder() if folder is None else folder
     if not list(folder.glob("*.db")):
-        raise UsageError(
+        raise MissingError(
             f"There is no telemetry in {folder}: `gpuadvisor daemon start` begins to collect it."
         )
     return TelemetryReader(folder)

@@ -15,7 +15,7 @@ from gpuadvisor.daemon.sources import window_of_recording
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.errors import AdvisorError, ScriptError, UsageError
+from gpuadvisor.errors import AdvisorError, MissingError, ScriptError, UsageError
 from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of, of_other_rank
 from gpuadvisor.profiling.importing import Progress, import_recorded
 from gpuadvisor.profiling.progress import Stages
@@ -288,7 +288,7 @@ def _resolve_target(target: str | None) -> ResolvedProfile:
         return resolve_profile(target)
     newest = newest_profile()
     if newest is None:
-        raise UsageError(
+        raise MissingError(
             "no profile is stored yet: name a script or a trace file, as in "
             "`gpuadvisor diagnose train.py`"
         )

@@ -294,7 +294,7 @@ def main() -> None:
         try:
             import torch
         except BaseException as error:  # a broken library raises OSError; some builds call sys.exit
-            say({"event": "failed", "reason": f"torch cannot be imported ({error})"})
+            say({"event": "torchless", "reason": f"torch cannot be imported ({error})"})
             return
         reason = missing(torch, settings["device"])
         if reason is not None:

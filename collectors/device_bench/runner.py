@@ -18,7 +18,7 @@ from typing import Any
 from gpuadvisor.collectors.interpreter import locate
 from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.domain.profile import DeviceLimits
-from gpuadvisor.errors import AdvisorError
+from gpuadvisor.errors import AdvisorError, MissingError, UsageError
 
 TIMEOUT_S = 300.0
 """Limit of a measurement, which takes 20 to 40 s; a slow GPU and a cold disk make it longer."""
@@ -72,6 +72,9 @@ class BenchResult:
     began_unix_s: float
 
 
+_REFUSALS = {"failed": MissingError, "torchless": UsageError}
+
+
 def bench_device(
     python: str,
     gpu: int = 0,
@@ -85,8 +88,9 @@ def bench_device(
 ) -> BenchResult:
     """Measure a GPU by torch's number, or another `device` of torch such as `cpu`.
 
-    `most_bytes` and `sides` make buffers and matrices smaller. Raises AdvisorError, in words, where
-    there is no torch, no GPU, or no end; no process is left behind.
+    `most_bytes` and `sides` make buffers and matrices smaller. Raises MissingError where there is
+    no GPU, UsageError where that Python has no torch, AdvisorError where there is no end. No
+    process is left behind.
     """
     settings = {
         **(_QUICK if quick else _THOROUGH),
@@ -160,8 +164,8 @@ def _complete(
     last = events[-1] if events else {"event": "silence"}
     if last["event"] == "done":
         return events
-    if last["event"] == "failed":
-        raise AdvisorError(
+    if last["event"] in _REFUSALS:
+        raise _REFUSALS[last["event"]](
             f"{path} cannot measure it, because {last['reason']}: "
             "give a Python whose torch has the GPU with --python"
         )

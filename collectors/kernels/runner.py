@@ -18,7 +18,7 @@ from typing import Any, Self
 from gpuadvisor.collectors.interpreter import locate
 from gpuadvisor.collectors.script.bundle import bundle_folder
 from gpuadvisor.domain.kernels import DefaultFailsError
-from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.errors import AdvisorError, MissingError, UsageError
 
 Answer = Mapping[str, Any]
 
@@ -27,6 +27,8 @@ STARTING_S = 180.0
 ANSWER_S = 60.0
 """Limit for one answer: a template-heavy CUDA C++ kernel compiles for 20 s, and is timed for less
 than one. What takes longer hangs."""
+_KINDS = {each.__name__: each for each in (DefaultFailsError, MissingError)}
+"""What the process refuses with, unless it is a UsageError, by the `kind` of its answer."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ class KernelProcess:
         elif answer.get("over"):
             self._again()
         if "error" in answer:
-            raise (DefaultFailsError if answer.get("of_default") else UsageError)(answer["error"])
+            raise _KINDS.get(answer.get("kind", ""), UsageError)(answer["error"])
         return answer
 
     def _again(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.rules.facts.gpu_specs import (
     MAX_REGISTERS_PER_THREAD,
     MAX_THREADS_PER_BLOCK,
@@ -148,11 +148,11 @@ class _Candidate:
 
 
 def choose(problem: Problem) -> BlockSuggestion:
-    """Return the block that suits a problem best; UsageError where none can be launched."""
+    """Return the block that suits a problem best; AdvisorError where none can be launched."""
     _check(problem)
     candidates = [each for block in _blocks(problem) if (each := _judged(problem, block))]
     if not candidates:
-        raise UsageError(
+        raise AdvisorError(
             f"no block of this kernel can be launched on {problem.sm.name} for "
             f"{' x '.join(map(str, problem.shape[::-1]))} elements: it takes more registers or "
             "shared memory than an SM has, or needs too large a grid"

@@ -144,7 +144,7 @@ def test_without_torch_it_says_so_in_a_sentence(tmp_path):
     broken = tmp_path / "torch.py"
     broken.write_text("raise ImportError('libcudart is missing')")
     done = bench(PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "torch cannot be imported (libcudart is missing)" in done.stderr
 

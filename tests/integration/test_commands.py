@@ -101,7 +101,6 @@ USAGE = [
     ("run --plan no.toml train.py", "cannot read a plan no.toml: No such file or directory"),
     ("run --plan folder train.py", "cannot read a plan folder: Is a directory"),
     ("run --plan train.py train.py", "train.py is not a plan: it is not valid TOML"),
-    ("report", "no study yet: run `gpuadvisor tune script.py` first"),
 ]
 
 
@@ -110,6 +109,24 @@ def test_one_sentence_says_what_is_wrong(ask, line, sentence):
     status, said = ask(line)
     assert sentence in said
     assert status == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("report", "no study yet: run `gpuadvisor tune script.py` first"),
+        ("report --kind profile", "no profile is stored yet: `gpuadvisor import FILE` adds one"),
+        ("diagnose", "no profile is stored yet: name a script or a trace file"),
+        ("jobs", "There is no telemetry in "),
+        ("watch --at 1h", "There is no telemetry in "),
+        ("db export -o night.csv", "There is no telemetry in "),
+        ("suggest-block 9 --gpu H100 --smem 900k", "no block of this kernel can be launched on"),
+    ],
+)
+def test_nothing_to_work_on_is_a_failure_and_no_wrong_command_line(ask, line, sentence):
+    status, said = ask(line)
+    assert sentence in said
+    assert status == 1
 
 
 def test_what_this_machine_or_store_does_not_have(ask, no_probe):

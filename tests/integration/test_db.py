@@ -17,7 +17,7 @@ import gpuadvisor
 from gpuadvisor.domain.metrics import GPU_METRICS
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, GpuProcess
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import MissingError, UsageError
 from gpuadvisor.storage.telemetry.schema import GPU_MINUTES
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import BUSY, START_S, frame, h100, sample
@@ -150,7 +150,7 @@ def test_times_may_be_given_in_every_usual_way(home):
 
 def test_no_store_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match=r"There is no telemetry in .*daemon start"):
+    with pytest.raises(MissingError, match=r"There is no telemetry in .*daemon start"):
         gpuadvisor.telemetry()
 
 

@@ -10,7 +10,7 @@ from gpuadvisor.collectors.kernels.child.arguments import Arguments, difference
 from gpuadvisor.collectors.kernels.child.taken_over import declare
 from gpuadvisor.collectors.kernels.runner import KernelProcess
 from gpuadvisor.domain.kernels import declared
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import MissingError, UsageError
 from gpuadvisor.kernel_tuner import _block_size_names, tune_kernel
 from gpuadvisor.storage.kernel_caches import read
 from gpuadvisor.tuning.kernels.kernel_tuner_call import Call, written
@@ -250,7 +250,7 @@ def test_without_a_file_the_store_keeps_the_evaluations_of_a_kernel_in_one_place
 def test_without_a_gpu_the_sentence_names_what_a_script_can_do(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(UsageError, match=r"run the script with a Python whose torch finds one$"):
+    with pytest.raises(MissingError, match=r"run the script with a Python whose torch finds one$"):
         tune_kernel("vector_add", SOURCE, N, ARGUMENTS, PARAMETERS, quiet=True)
 
 

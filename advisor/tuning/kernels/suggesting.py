@@ -8,7 +8,7 @@ from operator import index
 from typing import Any
 
 from gpuadvisor.collectors.devices import inventory
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import MissingError, UsageError
 from gpuadvisor.rules.facts.block_choice import BlockSuggestion, Problem, Resources, choose
 from gpuadvisor.rules.facts.gpu_specs import (
     MAX_THREADS_PER_BLOCK,
@@ -69,13 +69,16 @@ def _sides(shape: Any) -> tuple[int, ...]:
 
 def named_gpu(gpu: str | None) -> tuple[tuple[int, int] | str, str]:
     """Return the compute capability of a product, of a capability as `9.0`, or of this machine's
-    first GPU, and a name that may tell its number of SMs; UsageError for others, in words.
+    first GPU, and a name that may tell its number of SMs; UsageError for others,
+    MissingError where this machine has none.
     """
     if gpu is None:
         there = inventory()
         if not there.gpus or there.gpus[0].compute_capability is None:
             reason = there.reason or "the driver does not say its compute capability"
-            raise UsageError(f"{reason}; or name one, as --gpu H100 or --gpu 9.0 (gpu= in Python)")
+            raise MissingError(
+                f"{reason}; or name one, as --gpu H100 or --gpu 9.0 (gpu= in Python)"
+            )
         return there.gpus[0].compute_capability, there.gpus[0].name
     if re.fullmatch(r"\d{1,3}\.\d", gpu.strip()):
         return gpu.strip(), ""

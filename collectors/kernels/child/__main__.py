@@ -31,7 +31,7 @@ from gpuadvisor.collectors.kernels.child.backends import (
 from gpuadvisor.collectors.kernels.child.taken_over import is_call
 from gpuadvisor.collectors.kernels.child.timing import GpuClock
 from gpuadvisor.domain.kernels import DefaultFailsError, Kernel, declared
-from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.errors import AdvisorError, MissingError, UsageError
 
 Answer = dict[str, Any]
 
@@ -95,7 +95,7 @@ class Session:
                 f"{self._another_python('that has it')}"
             ) from None
         if not torch.cuda.is_available():
-            raise UsageError(
+            raise MissingError(
                 f"torch {torch.__version__} of {sys.executable} finds no GPU: check it with "
                 f"`gpuadvisor doctor`, or {self._another_python('whose torch finds one')}"
             )
@@ -328,7 +328,7 @@ def _answer(session: Session, request: Mapping[str, Any]) -> Answer:
     except CannotBuild as error:
         return {"state": "unsupported", "reason": str(error)}
     except AdvisorError as error:
-        return {"error": str(error), "of_default": isinstance(error, DefaultFailsError)}
+        return {"error": str(error), "kind": type(error).__name__}
     except Exception as error:
         text = " ".join(str(error).split())[:400]
         if "out of memory" in text.lower():

@@ -13,7 +13,7 @@ from gpuadvisor.collectors.kernels.child.__main__ import Session
 from gpuadvisor.collectors.kernels.child.arguments import Arguments, difference
 from gpuadvisor.collectors.kernels.child.backends import CannotBuild, Target, build
 from gpuadvisor.domain.kernels import Kernel
-from gpuadvisor.errors import AdvisorError, UsageError
+from gpuadvisor.errors import AdvisorError, MissingError, UsageError
 
 DEFAULT = "default"
 """The point that the kernel file gives as its default."""
@@ -139,5 +139,5 @@ def _torch() -> Any:
     except ImportError as error:
         raise UsageError(f"kernels are launched with torch, which is missing ({error})") from None
     if not torch.cuda.is_available():
-        raise UsageError(f"torch {torch.__version__} finds no GPU to launch the kernel on")
+        raise MissingError(f"torch {torch.__version__} finds no GPU to launch the kernel on")
     return torch

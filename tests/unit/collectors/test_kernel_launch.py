@@ -6,7 +6,7 @@ import pytest
 
 import gpuadvisor
 from gpuadvisor.collectors.kernels.child import launching
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import MissingError, UsageError
 
 FILE = '''
 from gpuadvisor import Kernel, array, output
@@ -46,13 +46,17 @@ def kernels(tmp_path):
         (["double"], {"point": {"block": 3}}, "a point gives a value to tile"),
         (["double"], {"point": "fastest"}, "a point gives a value to tile"),
         (["double"], {"best_file": "nowhere.json"}, "nowhere.json cannot be read"),
-        (["double"], {}, "finds no GPU to launch the kernel on"),
     ],
 )
 def test_what_is_not_there_is_said(kernels, words, given, said):
     with pytest.raises(UsageError) as refused:
         gpuadvisor.kernel_launch(kernels(2), *words, **given)
     assert said in str(refused.value)
+
+
+def test_without_a_gpu_nothing_is_launched(kernels):
+    with pytest.raises(MissingError, match="finds no GPU to launch the kernel on"):
+        gpuadvisor.kernel_launch(kernels(2), "double")
 
 
 def test_a_file_that_is_not_there():

@@ -203,7 +203,6 @@ def test_a_recording_is_no_profile(capsys, here, command):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "no profile is stored yet: name a script or a trace file"),
         (("nowhere",), "There is no profile 'nowhere', and none is stored"),
         (("nowhere.py",), "there is no script nowhere.py in"),
         (("--rule", "inputbound"), "There is no rule 'inputbound': did you mean input_bound"),

@@ -116,7 +116,7 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(capsys, arguments, words)
 
 def test_without_a_gpu_one_must_be_named(monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert occupancy("--block 32") == 2
+    assert occupancy("--block 32") == 1
     assert "--gpu H100 or --gpu 9.0" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuadvisor.commands import report
 from gpuadvisor.domain.profile import TABLES
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import MissingError, UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.profiles.library import open_profiles
 from gpuadvisor.storage.profiles.writer import Origin
@@ -109,7 +109,7 @@ def test_the_lines_of_known_knobs_are_in_the_page(keep, tmp_path):
 
 
 def test_there_is_no_study(store):
-    with pytest.raises(UsageError, match=r"no study yet: run `gpuadvisor tune script\.py` first"):
+    with pytest.raises(MissingError, match=r"no study yet: run `gpuadvisor tune script\.py` first"):
         run()
 
 
@@ -161,7 +161,7 @@ def test_a_name_of_both_needs_its_kind(keep, keep_profile, capsys):
 
 def test_there_is_no_profile(keep):
     keep("train")
-    with pytest.raises(UsageError, match="no profile is stored yet: `gpuadvisor import FILE`"):
+    with pytest.raises(MissingError, match="no profile is stored yet: `gpuadvisor import FILE`"):
         run("--kind", "profile")
 
 
@@ -182,7 +182,7 @@ def test_a_study_that_is_not_finished_is_no_newest_one(keep, store, capsys):
 def test_no_study_is_finished(store):
     result = study()
     store.create_study("train-1", "a.py", (), result.environment, result.level, result.objective)
-    with pytest.raises(UsageError, match=r"no study has a result yet \(train-1\)"):
+    with pytest.raises(MissingError, match=r"no study has a result yet \(train-1\)"):
         run()
 
 

@@ -72,7 +72,7 @@ def test_what_is_no_time_before_is_a_sentence(home, capsys, given, words):
 
 def test_without_a_store_it_says_what_begins_one(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
-    assert main(["watch", "--at", "1h"]) == 2
+    assert main(["watch", "--at", "1h"]) == 1
     assert "`gpuadvisor daemon start` begins to collect it" in capsys.readouterr().err
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import gpuadvisor
 from gpuadvisor.cli import main
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.rules.facts.block_choice import Resources
 
 
@@ -134,12 +134,6 @@ def test_a_compiled_kernel_tells_what_it_takes(kernel, most):
         ({"regs": 3}, 100, "H100", "a kernel has no regs"),
         ({"registers_per_thread": -1}, 100, "H100", "from 0 on"),
         (lambda: None, 100, "H100", "a function does not tell what it takes of an SM"),
-        (
-            {"shared_bytes_per_block": 1 << 20},
-            100,
-            "H100",
-            "no block of this kernel can be launched on Hopper for 100 elements",
-        ),
         ({"registers_per_thread": 300}, 100, "H100", "at most 255 registers, not 300"),
         ({"most_threads": 16}, 100, "H100", "at most 16 threads are less than a warp"),
     ],
@@ -148,6 +142,13 @@ def test_what_cannot_be_is_said(kernel, shape, gpu, said):
     with pytest.raises(UsageError) as refused:
         gpuadvisor.suggest_block(kernel, shape, gpu=gpu)
     assert said in str(refused.value)
+
+
+def test_a_kernel_of_which_no_block_can_be_launched():
+    with pytest.raises(
+        AdvisorError, match="no block of this kernel can be launched on Hopper for 1"
+    ):
+        gpuadvisor.suggest_block({"shared_bytes_per_block": 1 << 20}, 100, gpu="H100")
 
 
 def test_the_command_says_the_same(capsys):
