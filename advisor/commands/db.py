@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EPILOG = """examples:
   gpuadvisor db check
   gpuadvisor db export -o night.csv --since 12h --metric power_w --metric sm_active_pct
-  gpuadvisor db export -o week.parquet --since 7d --resolution minute
+  gpuadvisor db export -o week.csv.gz --since 7d --resolution minute
 """
 
 
@@ -39,7 +39,8 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         required=True,
-        help="FILE.csv, FILE.csv.gz or FILE.parquet; `-` is CSV on the standard output",
+        help="FILE.csv, FILE.csv.gz or FILE.parquet (which needs pyarrow); `-` is CSV on the"
+        " standard output",
     )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpuadvisor.daemon.configured_values import Seconds, Wrong
 from gpuadvisor.daemon.store import store_folder
 from gpuadvisor.domain.telemetry import HOST
-from gpuadvisor.errors import AdvisorError, MissingError, UsageError
+from gpuadvisor.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -353,8 +353,9 @@ def _parquet_modules() -> tuple[Any, Any]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise AdvisorError(
-            "Parquet needs pyarrow: `pip install 'gpuadvisor[parquet]'`, or write a .csv."
+        raise UsageError(
+            "Parquet needs pyarrow, which this Python has not: `pip install pyarrow`, or name a"
+            " file that ends in .csv or .csv.gz."
         ) from None
     return pyarrow, parquet
 

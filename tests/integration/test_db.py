@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import gpuadvisor
+from gpuadvisor.cli import main
 from gpuadvisor.domain.metrics import GPU_METRICS
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, GpuProcess
@@ -155,6 +156,15 @@ def test_no_store_is_a_sentence(tmp_path, monkeypatch):
 
 
 # -- export ------------------------------------------------------------------------------------
+
+
+def test_parquet_without_pyarrow_is_a_sentence_with_the_way_out(home, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.chdir(home)
+    assert main(["db", "export", "-o", "t.parquet", *span()]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "needs pyarrow" in said and "`pip install pyarrow`" in said and ".csv.gz" in said
+    assert not (home / "t.parquet").exists()
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
