@@ -74,24 +74,24 @@ def reason(name: str) -> str:
     return f"{METRIC}/{name}"
 
 
-def held(
-    gpu: Gpu, name: str, clocks: tuple[float, float] | None, figure: float | None, time: str = ""
-) -> str:
-    """Return the sentence that a clocks event reason holds a GPU's clock down, without its end.
-
-    `clocks` is the SM clock and its maximum in MHz, `figure` the value of the reason's metric.
-    """
-    at = f"at {clocks[0]:.0f} of {clocks[1]:.0f} MHz" if clocks else "below its clocks"
+def _cause(name: str, figure: float | None) -> str:
+    """Return by what a clocks event reason holds a clock down, with the value of its metric."""
     unit = f" ({figure:.0f} {BY_NAME[FIGURES[name]].unit})" if figure is not None else ""
-    return f"{called(gpu)} is held {at}{time} by {SLOWING[name].cause}{unit}"
+    return f"by {SLOWING[name].cause}{unit}"
 
 
 def held_in(window: GpuWindow, name: str, share: float, of: str = "its time at work") -> str:
-    """Return the summary of a finding that it was so for a share (0 to 1) of that time."""
-    figure = window.series.get(FIGURES.get(name, ""))
-    highest = figure.high if figure else None
-    time = f" for {100 * share:.0f} % of {of}"
-    return held(window.gpu, name, clocks_mhz(window), highest, time)
+    """Return the summary of a finding that a reason held the clock down for a share (0 to 1) of
+    that time.
+
+    The clock is the mean of all of a GPU's time at work, also of that in which nothing held it.
+    """
+    clocks, figure = clocks_mhz(window), window.series.get(FIGURES.get(name, ""))
+    ran = (
+        f" ran at {clocks[0]:.0f} of {clocks[1]:.0f} MHz on average at work, and" if clocks else ""
+    )
+    cause = _cause(name, figure.high if figure else None)
+    return f"{called(window.gpu)}{ran} was held down for {100 * share:.0f} % of {of} {cause}"
 
 
 class Throttling(GpuCondition):
@@ -128,10 +128,11 @@ class Throttling(GpuCondition):
     def message(self, gpu: Gpu, latest: Latest) -> Message:
         read = {name: latest.value(gpu.uuid, name) for name in TOLD}
         known = {name: value for name, value in read.items() if value is not None}
-        figure = known.get(FIGURES.get(self.key, ""))
-        return Message(
-            f"{held(gpu, self.key, _clocks_now(gpu, latest), figure)}.", self.severity, known
-        )
+        clocks = _clocks_now(gpu, latest)
+        at = f"at {clocks[0]:.0f} of {clocks[1]:.0f} MHz" if clocks else "below its clocks"
+        cause = _cause(self.key, known.get(FIGURES.get(self.key, "")))
+        text = f"{called(gpu)} began to be held {at} {cause}."
+        return Message(text, self.severity, known)
 
 
 class DriverThrottling(Throttling):

@@ -28,7 +28,7 @@ class ClockReason:
     label: str
     """A word or two, for a narrow column."""
     cause: str
-    """How the sentence `GPU 3 is held at 1410 of 1980 MHz by ...` goes on."""
+    """How the sentence `GPU 3 began to be held at 1410 of 1980 MHz by ...` goes on."""
 
 
 SLOWING: Mapping[str, ClockReason] = {

@@ -216,7 +216,9 @@ def test_a_recording_once_is_its_end_and_its_events_without_any_gpu(watch, recor
     lines = done.stdout.splitlines()
     assert "run.gpr  22:13:39  2 GPUs" in lines[0]
     assert lines[3].split()[2] == "19%"
-    assert lines[-1].startswith("22:13:29 warning GPU 0   GPU 0 is held at 1755 of 1980 MHz")
+    assert lines[-1].startswith(
+        "22:13:29 warning GPU 0   GPU 0 began to be held at 1755 of 1980 MHz"
+    )
 
 
 def test_the_h100_that_comes_with_the_project(watch):
@@ -228,7 +230,7 @@ def test_the_h100_that_comes_with_the_project(watch):
     (gpu,) = said[-1]["gpus"]
     assert gpu["name"] == "NVIDIA H100 80GB HBM3"
     told = [event["message"] for each in said for event in each["events"]]
-    assert told == ["GPU 0 is held at 1335 of 1980 MHz by its power limit (700 W)."]
+    assert told == ["GPU 0 began to be held at 1335 of 1980 MHz by its power limit (700 W)."]
 
     def seen(metric):
         return [each["gpus"][0]["metrics"][metric]["value"] or 0 for each in said]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CLOCK_S = 60.0
 """Clocks are judged over the last minute: a limit is touched and left several times a second."""
-NOW_S = 5.0
+NOW, NOW_S = "now", 5.0
 """Readings of less than that are of now, and no share of a time. [own]"""
 STEP_S = 10.0
 """Spans are told in these, so that a sentence does not change with every second. [own]"""
@@ -134,7 +134,7 @@ class _Work:
         times = sorted(self.busy)
         span_s = times[-1] - times[0] if times else 0.0
         if span_s < NOW_S:
-            return "now"
+            return NOW
         return f"in the last {_steady(span_s)}"
 
     def at_work(self, metric: str) -> Readings:
@@ -232,16 +232,20 @@ def _held(work: _Work) -> Why | None:
     if part * loss < LEAST_LOSS:  # it is at a limit, which costs next to nothing so far
         full = (f"{worst.label}, at full clock",) if loss < LEAST_LOSS else ()
         return Why((*full, *words), Style.GOOD, WORKS)
-    now_and_then = f" in {_pct(part)} of its time at work" if part < ALWAYS else ""
-    below = f"{worst.label}{now_and_then}: clocks {_pct(loss)} below maximum"
-    at = f"({clock:.0f} of {highest:.0f} MHz {when})"
+    below, at = f"clocks {_pct(loss)} below maximum", f"{clock:.0f} of {highest:.0f} MHz"
+    if part < ALWAYS:  # the clock is that of this part
+        of = "readings now" if when == NOW else f"{when.removeprefix('in the ')} at work"
+        head, at = f"{worst.label} in {_pct(part)} of its {of}: then", f"({at})"
+    else:
+        head, at = f"{worst.label}:", f"({at} {when})"
+    few, below = f"{head} clocks {_pct(loss)} lower", f"{head} {below}"
     memory = _mean(value for _, value in work.at_work("dram_active_pct"))
     if memory is not None and memory >= MEMORY_BOUND_PCT:
         costs = "costs little, as it waits for its memory"
-        texts = (f"{below} {at}, which {costs}", f"{below}, {costs}", below)
+        texts = (f"{below} {at}, which {costs}", f"{below}, {costs}", below, few)
     else:
         costs = f"costs up to {_pct(part * loss)}"
-        texts = (f"{below} {at}, which {costs} of its speed", f"{below}, {costs}", below)
+        texts = (f"{below} {at}, which {costs} of its speed", f"{below}, {costs}", below, few)
     return Why((*texts, *words), Style.WARNING, HELD)
 
 

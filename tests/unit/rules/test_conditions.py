@@ -201,7 +201,9 @@ def test_case(spans, expected):
 
 def test_a_power_cap_is_said_with_its_figures():
     ((event,), _) = observed(seconds((14, CAP)))
-    assert event.message == "GPU 3 is held at 1410 of 1980 MHz by its power limit (700 W)."
+    assert event.message == (
+        "GPU 3 began to be held at 1410 of 1980 MHz by its power limit (700 W)."
+    )
     assert event.severity is Severity.WARNING
     assert event.gpu == H100.uuid
     assert event.data["sm_clock_mhz"] == 1410
@@ -223,7 +225,7 @@ def test_every_reason_makes_a_sentence(key):
     bit = SLOWING[key].bit
     ((event,), _) = observed(seconds((14, {"throttle_reasons": bit, "sm_clock_mhz": 1410})))
     assert event.key == key
-    assert event.message.startswith("GPU 3 is held at 1410 of 1980 MHz ")
+    assert event.message.startswith("GPU 3 began to be held at 1410 of 1980 MHz ")
     assert event.message.endswith(".")
 
 

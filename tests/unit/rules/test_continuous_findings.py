@@ -101,9 +101,9 @@ def test_only_these_rules_are_asked_for_events():
     [
         (
             {"throttle_reasons": 0x4, "sm_clock_mhz": 1400},
-            "GPU 0 is held at 1400 of 1980 MHz by its power limit (700 W).",
-            "GPU 0 is held at 1400 of 1980 MHz for 100 % of its time at work by its power limit"
-            " (700 W)",
+            "GPU 0 began to be held at 1400 of 1980 MHz by its power limit (700 W).",
+            "GPU 0 ran at 1400 of 1980 MHz on average at work, and was held down for 100 % of its"
+            " time at work by its power limit (700 W)",
         ),
         (
             {"memory_used_bytes": 78 * 2**30},

@@ -113,8 +113,8 @@ def test_of_an_instance_no_more_is_said_than_the_driver_tells(used_gib, processe
 def test_a_limit_that_holds_now_and_then_costs_so_much_less():
     readings = [sample(**(CAPPED if n % 4 == 0 else {"sm_clock_mhz": 1980})) for n in range(40)]
     assert sentence(*readings) == (
-        "power cap in 25 % of its time at work: clocks 25 % below maximum (1485 of 1980 MHz in the"
-        " last 30 s), which costs up to 6 % of its speed"
+        "power cap in 25 % of its last 30 s at work: then clocks 25 % below maximum (1485 of 1980"
+        " MHz), which costs up to 6 % of its speed"
     )
 
 
