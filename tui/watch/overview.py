@@ -131,14 +131,24 @@ def _part(name: str, text: str) -> list[Span]:
 
 def _rows(page: Shown, state: WatchState, width: int, height: int, chosen: Gpu | None) -> None:
     placed = columns.chosen(state, width)
-    page.lines.append(table.titles(placed, state))
-    room = max(height - len(page.lines), 1)
+    room = max(height - len(page.lines) - TITLES, 1)
+    titles = table.titles(placed, state)
+    page.lines.append(_counting(titles, len(state.gpus) - room, width))
     first = _window(state.gpus, chosen, room)
     for gpu in state.gpus[first : first + room]:
         if chosen is not None and gpu.uuid == chosen.uuid:
             page.cursor = len(page.lines)
         page.gpus[len(page.lines)] = [gpu.uuid]
         page.lines.append(table.row(placed, state, gpu))
+
+
+def _counting(line: Line, left_out: int, width: int) -> Line:
+    """Return a line that ends with how many GPUs have no room, where there are such; it gives up
+    what else it says there."""
+    said = f" +{left_out} GPU{'' if left_out == 1 else 's'}"
+    if left_out <= 0 or len(said) > width:
+        return line
+    return [*table.padded(line, width - len(said)), (said, Style.QUIET)]
 
 
 def _window(gpus: Sequence[Gpu], chosen: Gpu | None, room: int) -> int:
@@ -167,6 +177,8 @@ def _grid(page: Shown, state: WatchState, width: int, height: int, chosen: Gpu |
             break
     page.cell_width, page.columns = cell_width, across
     rows = -(-count // across)
+    if rows > room > 1:
+        room -= 1  # a line counts those that have no room
     first = 0
     if rows > room and chosen is not None:
         place = next((n for n, gpu in enumerate(state.gpus) if gpu.uuid == chosen.uuid), 0)
@@ -181,6 +193,9 @@ def _grid(page: Shown, state: WatchState, width: int, height: int, chosen: Gpu |
             line += table.padded(cell(state, gpu, cell_width, is_chosen), cell_width)
         page.gpus[len(page.lines)] = [gpu.uuid for gpu in gpus]
         page.lines.append(line)
+    left_out = count - sum(map(len, page.gpus.values()))
+    if left_out and len(page.lines) < height - 1:
+        page.lines.append(_counting([], left_out, width))
 
 
 def cell(state: WatchState, gpu: Gpu, width: int, is_chosen: bool) -> list[Span]:

@@ -8,6 +8,7 @@ import pytest
 
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, State, Unavailable
+from gpuadvisor.tui.watch import overview
 from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.help import Help
 from gpuadvisor.tui.watch.page import Page
@@ -345,6 +346,22 @@ async def test_any_size_will_do_and_back():
                 assert len(lines) <= size[1]
         await pilot.press("1")
         await shown(pilot, "power cap")
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 9, 16, 64])
+@pytest.mark.parametrize("size", [(20, 3), (20, 5), (40, 8), (13, 4), (80, 24), (160, 45)])
+def test_gpus_for_which_there_is_no_room_are_counted(size, count):
+    state = WatchState("live", clock=lambda: 0.0)
+    state.update(frame(0, *[sample(throttle_reasons=0x4)] * count))
+    for chosen in (state.gpus[0], state.gpus[-1]):
+        made = overview.shown(state, *size, chosen)
+        left_out = count - sum(map(len, made.gpus.values()))
+        lines = ["".join(text for text, _ in line) for line in made.lines]
+        counted = [line for line in lines if re.search(r" \+\d+ GPUs?$", line)]
+        assert len(counted) == (left_out > 0)
+        assert all(line.endswith(f" +{left_out} GPU{'s' * (left_out > 1)}") for line in counted)
+        assert len(lines) <= size[1]
+        assert any(chosen.uuid in each for each in made.gpus.values())
 
 
 @pytest.mark.asyncio
