@@ -143,12 +143,14 @@ def _rows(page: Shown, state: WatchState, width: int, height: int, chosen: Gpu |
 
 
 def _counting(line: Line, left_out: int, width: int) -> Line:
-    """Return a line that ends with how many GPUs have no room, where there are such; it gives up
-    what else it says there."""
+    """Return a line of titles that ends with how many GPUs have no room, where there are such; it
+    gives up the words that stand there."""
     said = f" +{left_out} GPU{'' if left_out == 1 else 's'}"
     if left_out <= 0 or len(said) > width:
         return line
-    return [*table.padded(line, width - len(said)), (said, Style.QUIET)]
+    text, room = "".join(text for text, _ in line), width - len(said)
+    whole = text[:room] if text[room : room + 1] in ("", " ") else text[:room].rpartition(" ")[0]
+    return [(whole.ljust(room), Style.TITLE), (said, Style.QUIET)]
 
 
 def _window(gpus: Sequence[Gpu], chosen: Gpu | None, room: int) -> int:

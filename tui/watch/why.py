@@ -238,14 +238,15 @@ def _held(work: _Work) -> Why | None:
         head, at = f"{worst.label} in {_pct(part)} of its {of}: then", f"({at})"
     else:
         head, at = f"{worst.label}:", f"({at} {when})"
-    few, below = f"{head} clocks {_pct(loss)} lower", f"{head} {below}"
+    few = (f"{head} clocks {_pct(loss)} lower",) if part < ALWAYS else ()
+    below = f"{head} {below}"
     memory = _mean(value for _, value in work.at_work("dram_active_pct"))
     if memory is not None and memory >= MEMORY_BOUND_PCT:
         costs = "costs little, as it waits for its memory"
-        texts = (f"{below} {at}, which {costs}", f"{below}, {costs}", below, few)
+        texts = (f"{below} {at}, which {costs}", f"{below}, {costs}", below, *few)
     else:
         costs = f"costs up to {_pct(part * loss)}"
-        texts = (f"{below} {at}, which {costs} of its speed", f"{below}, {costs}", below, few)
+        texts = (f"{below} {at}, which {costs} of its speed", f"{below}, {costs}", below, *few)
     return Why((*texts, *words), Style.WARNING, HELD)
 
 

@@ -369,7 +369,7 @@ async def test_a_long_notice_leaves_room_for_the_page_and_says_that_it_goes_on()
     sentence = f"The driver does not answer: {'and so on, ' * 40}."
     app = page(Made(frame(0, sample(), sample(), problem=sentence)))
     async with app.run_test(size=(20, 5)) as pilot:
-        await shown(pilot, "mem")
+        await shown(pilot, "+1 GPU")
         _, notice, *_ = screen_text(app).splitlines()
         assert notice == "The driver does not…"
         await pilot.resize_terminal(80, 24)
