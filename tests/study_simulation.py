@@ -135,8 +135,10 @@ class Machine:
         request.on_event({"event": "step"})
         assert request.cancelled()  # what comes after it is of no interest
 
-    def run(self, request, read_energy_j, load):
+    def run(self, request, read_energy_j, load, start=None):
+        """Run a process to its end; one that turns its knobs itself has those of `start` first."""
         settings = {each.knob: each.value for each in request.specification.applications}
+        settings.update(start or {})
         if (recording := settings.pop(PROFILER, None)) is not None:
             self.now_s += self.traced_s
             Path(json.loads(recording)["file"]).write_text("{}")
@@ -168,7 +170,7 @@ class Machine:
 
     def run_in_turns(self, request, live, start, blocks, *meters):
         """Run what would time both sides in turns: here none can."""
-        return self.run(request, *meters), None
+        return self.run(request, *meters, start), None
 
     def live(self, request, live, wanted):
         fixed = {each.knob: each.value for each in request.specification.applications}
