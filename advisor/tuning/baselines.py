@@ -193,8 +193,8 @@ def _advice_for(outcome: RunOutcome) -> str:
             )
         case TrialState.PRUNED:
             return (
-                "if it trains elsewhere, name that script; give it a larger --budget if it needs "
-                "longer"
+                "if it trains elsewhere, name that script; if it needs longer, "
+                f"--budget {_longer(outcome)} has room for runs of twice that time"
             )
         case TrialState.HUNG:
             return "give it less to do between two steps"
@@ -206,6 +206,11 @@ def _advice_for(outcome: RunOutcome) -> str:
             return "it has to run by itself before it can be tuned: make its batch smaller"
         case _:
             return "it has to run by itself before it can be tuned; its own arguments go after --"
+
+
+def _longer(outcome: RunOutcome) -> BudgetLimit:
+    """Return the least budget for runs that last twice as long as one that had to be ended."""
+    return BudgetLimit(seconds=60.0 * math.ceil(LEAST_RUNS * 2 * outcome.wall_s / 60))
 
 
 def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterator[str]:

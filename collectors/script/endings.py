@@ -92,7 +92,9 @@ def _explain(
         case Ending.STUCK:
             return _late("no sign of life for", limits.idle_s, limits)
         case Ending.OUT_OF_TIME:
-            return _late("not measured within", limits.total_s, limits)
+            state, reason = _late("not measured within", limits.total_s, limits)
+            is_plain = not request.specification.applications
+            return state, f"{reason}{_steps_by_then(recorder, limits.total_s) if is_plain else ''}"
         case Ending.TOO_SLOW:
             return TrialState.PRUNED, "clearly slower than what was found before"
         case Ending.IDLE_KNOBS:
@@ -101,6 +103,19 @@ def _explain(
             return TrialState.PRUNED, "stopped because the study ended"
         case _:
             return _failure(recorder, status, output) or _too_few(request, recorder)
+
+
+def _steps_by_then(recorder: RunRecorder, limit_s: float) -> str:
+    """Return what is known of the steps of a run that took too long, as the end of a sentence."""
+    if recorder.owner is None:
+        return ": no step was seen"
+    if recorder.steps > 1:
+        return f": {recorder.steps} steps were seen"
+    first_s = recorder.first_step_s
+    return (
+        f": its first step was seen after {first_s:.0f} s, and no second one in the"
+        f" {max(limit_s - first_s, 0):.0f} s that followed"
+    )
 
 
 def _late(what: str, limit_s: float, limits: Limits) -> tuple[TrialState, str]:

@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpuadvisor.collectors.script.endings import WITHOUT_TORCH
+from gpuadvisor.collectors.script.endings import WITHOUT_TORCH, Ending, conclude
+from gpuadvisor.collectors.script.events import RunRecorder
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.templates import Template
@@ -141,6 +142,27 @@ def test_what_the_budget_has_no_room_for_is_not_called_hung(run):
     assert outcome.state is TrialState.PRUNED
     assert outcome.reason.startswith(
         "no step within 1 s, which is all that the budget has room for: it did not import torch; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([], "no step was seen"),
+        ([90], "its first step was seen after 90 s, and no second one in the 150 s that followed"),
+        ([90, 200], "2 steps were seen"),
+    ],
+)
+def test_what_is_known_of_the_steps_of_a_run_that_took_too_long_is_told(steps, said):
+    recorder = RunRecorder(lambda: None)
+    for number, at_s in enumerate(steps, 1):
+        kind = {"event": "alive", "steps": number} if number > 1 else {"event": "step"}
+        recorder.take({**kind, "marker": "optimizer", "pid": 1}, at_s)
+    request = runs.request(Command("python", "train.py"), limits=Limits(total_s=240, room_s=240))
+    outcome = conclude(request, recorder, Ending.OUT_OF_TIME, None, "", 240.0, [])
+    assert (outcome.state, outcome.reason) == (
+        TrialState.PRUNED,
+        f"not measured within 240 s, which is all that the budget has room for: {said}",
     )
 
 

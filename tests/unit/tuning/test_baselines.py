@@ -1,5 +1,6 @@
 """What the baseline's runs warn of."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,15 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import ScriptFacts
 from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import ScriptError, UsageError
 from gpuadvisor.tuning import baselines
-from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_first
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.baselines import (
+    Baselines,
+    baseline_warnings,
+    measure_first,
+    measured_baseline,
+)
+from gpuadvisor.tuning.budget import LEAST_RUNS, BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 
 GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", cores=8)
@@ -55,6 +61,16 @@ def test_warnings(steps_ms, device, short, gpus, said):
     sentences = list(baseline_warnings(found, devices))
     assert len(sentences) == len(said)
     assert all(part in sentence for part, sentence in zip(said, sentences, strict=True))
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_run_that_took_all_the_budget_is_told_with_a_budget_for_twice_as_much(steps):
+    """As `--budget` is given: a study of the least size has room for runs of 480 s in it."""
+    ended = RunOutcome(TrialState.PRUNED, "too long", None, "", 240.0, steps=steps)
+    with pytest.raises(ScriptError) as told:
+        measured_baseline(ended, Command("python", "train.py"))
+    (minutes,) = re.findall(r"--budget (\d+)m has room for runs of twice", str(told.value))
+    assert 60 * int(minutes) >= LEAST_RUNS * 480
 
 
 def test_a_loader_may_be_why_runs_differ_where_the_script_has_one():

@@ -294,7 +294,7 @@ class TestFailure:
         ("state", "advice"),
         [
             (TrialState.HUNG, "raise --timeout"),
-            (TrialState.PRUNED, "give it a larger --budget"),
+            (TrialState.PRUNED, "has room for runs of twice that time"),
             (TrialState.UNSUPPORTED, "if it trains elsewhere"),
             (TrialState.OUT_OF_MEMORY, "make its batch smaller"),
             (TrialState.CRASHED, "its own arguments go after --"),
