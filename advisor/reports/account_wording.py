@@ -219,7 +219,7 @@ def headline(account: Account, diagnosis: Diagnosis | None, with_idle: bool = Tr
 
 
 def _as_part(entry: Entry) -> str:
-    """Return `idle time (CPU synchronizes)` or `copying only`."""
+    """Return `idle time (after the CPU waited)` or `copying only`."""
     words, _, why = PARTS[entry.part].partition(": ")
     if not why:
         return words

@@ -20,7 +20,7 @@ PARTS = {
     TimeCategory.FILLING: "setting memory only",
     TimeCategory.LAUNCHING: "idle: CPU is launching",
     TimeCategory.WAITING_FOR_DATA: "idle: waiting for data",
-    TimeCategory.SYNCHRONIZING: "idle: CPU synchronizes",
+    TimeCategory.SYNCHRONIZING: "idle: after the CPU waited",
     TimeCategory.ALLOCATING: "idle: memory is allocated or freed",
     TimeCategory.OTHER_HOST: "idle: other work of the CPU",
     TimeCategory.STARTING: "idle: start-up",
@@ -39,7 +39,8 @@ EXPLAINED = {
     TimeCategory.FILLING: "A memset runs, and neither a kernel nor a copy.",
     TimeCategory.LAUNCHING: "The CPU launches at its pace, and the device is done sooner.",
     TimeCategory.WAITING_FOR_DATA: "The launching thread waits for a batch of its DataLoader.",
-    TimeCategory.SYNCHRONIZING: "The queue ran empty because the CPU waited for the device.",
+    TimeCategory.SYNCHRONIZING: "The queue ran empty while the CPU waited for the device: the rest"
+    " of that wait, and the CPU's launching until work came again.",
     TimeCategory.ALLOCATING: "The launching thread allocates or frees GPU or pinned memory.",
     TimeCategory.OTHER_HOST: "The CPU does something else between launches, such as Python code.",
     TimeCategory.STARTING: "What a run does once: kernels are loaded, compiled or captured.",

@@ -96,7 +96,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         (
             Figure("waits_for_the_gpu", waits.count, "", FEWEST),
             Figure("mostly_in", waits.what),
-            percent("host_waiting", evidence.share(waits.waited_ns)),
+            percent("host_in_these_waits", evidence.share(waits.waited_ns)),
+            percent("gpu_idle_after_waits", evidence.share(idle_ns(facts, Cause.SYNCHRONIZING))),
             Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
         ),
         "Fetch values from the GPU every so many steps only, or after the step's work is launched;"

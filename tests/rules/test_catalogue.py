@@ -9,6 +9,7 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
+from tests.rules.programs import Program
 
 RULES = {rule.name: rule for rule in load_rules()}
 CASES = Path(__file__).parent / "cases"
@@ -80,3 +81,15 @@ def test_a_rule_is_silent(name, case):
     diagnosis = diagnose(cases(name).SILENT[case](), [RULES[name]])
     assert diagnosis.failed == ()
     assert diagnosis.findings == ()
+
+
+def test_time_in_waits_and_idle_time_after_them_are_two_figures_and_either_may_be_larger():
+    """A kernel of 100 us after 20 of launching leaves much of the host's time for waiting."""
+    told = {}
+    for case, launches in (("long", 20), ("short", 1)):
+        evidence = cases("sync_in_loop").steps(Program.waits, launches=launches)
+        (found,) = diagnose(evidence, [RULES["sync_in_loop"]]).findings
+        figures = {each.metric: each.value for each in found.evidence}
+        told[case] = (figures["host_in_these_waits"], figures["gpu_idle_after_waits"])
+    assert told["long"][0] > told["long"][1] > 0
+    assert 0 < told["short"][0] < told["short"][1]
