@@ -15,7 +15,13 @@ from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.account_wording import MOST, IdleWithoutFinding, place
 from gpuadvisor.reports.profile_wording import PARTS
-from gpuadvisor.rules.facts.host_idle import FEWEST_SAMPLES, CpuSamples, SampledPlace, SystemCalls
+from gpuadvisor.rules.facts.host_idle import (
+    FEWEST_SAMPLES,
+    MOSTLY,
+    CpuSamples,
+    SampledPlace,
+    SystemCalls,
+)
 from gpuadvisor.rules.facts.idle import Alike
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
@@ -201,7 +207,7 @@ def _doing(facts: Facts, how: str) -> tuple[str, str]:
         function = f" in {where.function}" if where and where.function else ""
         told.append(f"{source}{function}{figures.of_it(where.source_share) if where else ''}")
         how = ""  # stacks were recorded
-    elif known is not None and facts.profile.header.source != "nsys":
+    elif known is not None and known.share >= MOSTLY and facts.profile.header.source != "nsys":
         how = "`gpuadvisor profile --stacks SCRIPT` names the line that does that"
     return "; ".join(told), how
 

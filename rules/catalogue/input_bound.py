@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.estimates import late_ns, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.host_idle import doing
+from gpuadvisor.rules.facts.host_idle import MOSTLY, doing
 from gpuadvisor.rules.facts.loading import FEWEST, Loading
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
@@ -170,9 +170,11 @@ def _made_by(facts: Facts) -> tuple[str, str]:
             " GPU or ahead of time, in other threads or processes.",
         )
     found = doing(facts.profile, facts.launching, facts.host_idle.preparing_times)
-    if found is None:
+    if found is None or found.share < MOSTLY:
+        known = f" ({found.name} for {found.share:.0%} of it)" if found else ""
         return (
-            "while the CPU does its own work before it copies to the GPU, as in preparing the data",
+            f"while the CPU does its own work{known} before it copies to the GPU, as in preparing"
+            " the data",
             "Prepare batches on the GPU, or in the worker processes of a DataLoader.",
         )
     what = f"while the CPU runs {found.name} ({found.share:.0%} of it) before copies to the GPU"

@@ -40,8 +40,11 @@ BATCH_BYTES = 65_536
 """A copy to the device of at least so many is taken for a batch rather than for a parameter. Copies
 of pageable memory of fewer do not even wait (CUDA: API synchronization behavior)."""
 MOSTLY = 0.3
-"""Share of the idle time that an operator of the CPU takes, to be named as what the host does.
-[own]"""
+"""Share of some time from which on an operator of the framework is named rather than a range of the
+program around it, and taken for what that time is spent on. [own]"""
+LEAST_NAMED = 0.01
+"""Share of some time that an operator or a range of the CPU takes at least, to be named with its
+share as what the host does then: less would be told as 0 %. [own]"""
 INNER = 0.9
 """Share of what an operator takes, from which on the one that it calls is all that it does.
 [own]"""
@@ -139,7 +142,7 @@ def _batches(work: DeviceWork, rows: IntArray) -> BoolArray:
 
 @dataclass(frozen=True)
 class Doing:
-    """What the host did for much of some time."""
+    """What the host did in some time, with its share."""
 
     name: str
     """An operator of the framework, else a range that the program marked."""
@@ -148,13 +151,14 @@ class Doing:
 
 
 def doing(profile: Profile, ran: Operators, times: Intervals) -> Doing | None:
-    """Return what most of some time was spent in; None where nothing that takes much of it is
-    known. Of operators that do nothing but call each other it is the inner one."""
+    """Return what more of some time was spent in than in anything else that is known, whatever the
+    share; None where that is less than a hundredth. Of operators that do nothing but call each
+    other it is the inner one."""
     if not times.total_ns:
         return None
     spent = covered_ns(times, ran.begin_ns, ran.end_ns)
     found = _named(profile, times, ran.name, np.where(ran.call_tree.outermost(ran.name), spent, 0))
-    if found is not None:
+    if found is not None and found.share >= MOSTLY:
         return found
     columns = profile.columns("ranges")
     user = (columns["kind"] == Range.USER) & (columns["name"] > NO_TEXT)
@@ -170,7 +174,9 @@ def doing(profile: Profile, ran: Operators, times: Intervals) -> Doing | None:
     process, thread, name = (columns[each][rows] for each in ("process", "thread", "name"))
     tree = call_tree(begin, end, thread_keys(process, thread, process[:0], thread[:0])[0])
     spent = np.where(tree.outermost(name), covered_ns(times, begin, end), 0)
-    return _named(profile, times, name, spent)
+    of_program = _named(profile, times, name, spent)
+    known = [each for each in (found, of_program) if each is not None]
+    return max(known, key=lambda each: each.share, default=None)
 
 
 def _named(
@@ -178,7 +184,7 @@ def _named(
 ) -> Doing | None:
     by_name = np.bincount(name, spent) if len(name) else np.zeros(1)
     most = float(by_name.max())
-    if most < MOSTLY * times.total_ns:
+    if most < LEAST_NAMED * times.total_ns:
         return None
     inner = np.flatnonzero(by_name >= INNER * most)
     number = int(inner[by_name[inner].argmin()])

@@ -264,7 +264,7 @@ class Facts:
 
     @cached_property
     def host_doing(self) -> Doing | None:
-        """What the host did for most of the time in which it neither launched nor waited."""
+        """What the host did in the time in which it neither launched nor waited."""
         return doing(self.profile, self.launching, self.host_idle.other_times)
 
     @cached_property

@@ -141,7 +141,9 @@ def test_they_are_no_ranges_that_the_program_marked():
         ([("compile", 1_000, 5_000)], "compile"),
         ([("main", 0, 10_000)], None),
         ([("main", 0, 10_000), ("compile", 1_000, 5_000)], "compile"),
-        ([("short", 1_000, 500)], None),
+        ([("short", 1_000, 500)], "short"),
+        ([("short", 1_000, 500), ("longer", 2_000, 900)], "longer"),
+        ([("next to nothing", 1_000, 50)], None),
     ],
 )
 def test_a_range_that_comes_once_is_named_where_it_lies_in_the_idle_time(ranges, named):
@@ -153,3 +155,6 @@ def test_a_range_that_comes_once_is_named_where_it_lies_in_the_idle_time(ranges,
     facts = Facts(made.profile(source="nsys", devices=(H100,)))
     found = doing(facts.profile, facts.launching, facts.host_idle.other_times)
     assert (found and found.name) == named
+    if found is not None:  # of the time from the first kernel's end to the second one's call
+        length = next(length for name, _, length in ranges if name == named)
+        assert found.share == pytest.approx(length / 7_900, rel=0.02)
