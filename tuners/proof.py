@@ -144,6 +144,7 @@ def prove_point(
     shown: Callable[[Speedup], bool] = lambda found: True,
     least: float = 1.0,
     both: Callable[[Sequence[Point]], Sequence[Trial] | None] = lambda pair: None,
+    settled: Callable[[Speedup], bool] | None = None,
 ) -> Proof:
     """Compare a point of a space with the empty one; other arguments are those of `prove`."""
 
@@ -161,7 +162,7 @@ def prove_point(
         order,
         known,
         earlier,
-        None,
+        settled,
         shown,
         least,
         both,

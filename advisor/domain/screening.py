@@ -141,6 +141,8 @@ class ScreeningResult:
     of_computing: bool = False
     """Whether all was timed on the batch that is there already: a value's worth is its worth for
     the computing alone."""
+    put_off: bool = False
+    """Whether what takes long to compile was put off, as the best deserved its proof before."""
 
     def of(self, state: ScreenedAs) -> dict[str, list[Value]]:
         """Return the values of each knob that were found to be so."""

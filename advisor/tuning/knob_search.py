@@ -198,6 +198,15 @@ class KnobSearch:
         space, start = self.chosen.space, self.screening.start
         return Ablation(self.evaluator, space, self._last.brought, known, start).run(best)
 
+    def known_live(self, run: Measurement) -> list[Contribution]:
+        """Return what knobs are known to bring in one process, to a script that waits as this run
+        of it did."""
+        return [
+            replace(each, origin=Origin.LIVE)
+            for each in self.screening.contributions(run.data_wait_share)
+            if each.low is not None and each.low > 1
+        ]
+
     def _known(self, best: Settings) -> dict[str, Contribution]:
         """Return what knobs are known to bring beside all others of the search's first trial.
 
@@ -208,11 +217,7 @@ class KnobSearch:
         trial = next((t for t in trials if t.settings == screening.start), None)
         if not best.items() >= screening.start.items() or trial is None or not trial.measurement:
             return {}
-        found = [
-            replace(each, origin=Origin.LIVE)
-            for each in screening.contributions(trial.measurement.data_wait_share)
-            if each.low is not None and each.low > 1
-        ]
+        found = self.known_live(trial.measurement)
         if screening.supply is not None:
             found += shown_by(screening.supply, self.baseline, trial.measurement)
         return {each.knob: each for each in found}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_value
 from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
-from gpuadvisor.tuners.proof import is_faster, prove_point
+from gpuadvisor.tuners.proof import Proof, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 from gpuadvisor.tuning.budget import Budget
@@ -23,6 +23,9 @@ SURE = 4.0
 """Times what a first look would have to tell apart that a gain must be to be rehearsed before its
 proof: two runs of the unchanged script show less than a quarter of what runs differ by in one of
 five studies."""
+CLEARLY = 1.1
+"""Ratio that cheap knobs have to bring together in a screening to be looked at in fresh processes
+before anything is compiled. [own]"""
 
 
 @dataclass
@@ -47,6 +50,8 @@ class Prover:
     """What is left of the settings that were proven last, and all that was ever taken out."""
     leaves_it: Callable[[Settings], bool] = lambda settings: False
     """Says of settings whose gain is shown whether to leave it at that: there is more to try."""
+    _looked: StudyResult | None = None
+    """What a first look has shown by itself, before anything was rehearsed."""
     _fruitless: int = 0
     """Proofs that showed no gain: after each, the next has to be surer."""
     _shown: Settings = field(default_factory=dict)
@@ -69,31 +74,14 @@ class Prover:
             self.rehearsed = Rehearsed(settings, None, self.rehearsed.dropped)
         if not settings:
             return self.undecided()
+        if self._looked is not None and self._looked.settings == settings:
+            return self._rehearsed_look(self._looked)
         if not self.budget.has_room_for_proof(settings):
             self.note(f"the budget left no room to prove {format_settings(settings)}")
             return replace(self.undecided(), settings=settings)
         if self._rehearses_first(settings) and not self._rehearse(settings):
             return self._prove_rest(contributions)
-        self.enter("proof", "fresh processes, best and baseline in turn")
-        proof = prove_point(
-            self.evaluator,
-            settings,
-            self.options.objective,
-            str(self.options.seed),
-            self._fruitless,
-            lambda found: self._goes_on(settings, found),
-            self._least,
-            lambda pair: self.evaluator.measure_both(pair, settings),
-        )
-        self._fruitless += not is_faster(proof.speedup)
-        if proof.ratios:
-            self.note(TOOK_TURNS)
-        if proof.failed is not None:
-            which = "best" if proof.failed in proof.head else "unchanged script"
-            self.note(
-                f"the {which} failed in the proof, so nothing is claimed for "
-                f"{format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
-            )
+        proof = self._proof(settings)
         result = proven(self.undecided(), settings, contributions, proof)
         if proof.speedup and self._is_better(proof.speedup) and self.rehearsed.rehearsal is None:
             self._note_shown(settings, proof.speedup)
@@ -107,6 +95,75 @@ class Prover:
             return result
         rehearsal = as_trials_showed(rehearsal, proof.head)
         return replace(result, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
+
+    def _proof(self, settings: Settings, settled: Callable[[Speedup], bool] | None = None) -> Proof:
+        self.enter("proof", "fresh processes, best and baseline in turn")
+        proof = prove_point(
+            self.evaluator,
+            settings,
+            self.options.objective,
+            str(self.options.seed),
+            self._fruitless,
+            lambda found: self._goes_on(settings, found),
+            self._least,
+            lambda pair: self.evaluator.measure_both(pair, settings),
+            settled,
+        )
+        self._fruitless += not is_faster(proof.speedup)
+        if proof.ratios:
+            self.note(TOOK_TURNS)
+        if proof.failed is not None:
+            which = "best" if proof.failed in proof.head else "unchanged script"
+            self.note(
+                f"the {which} failed in the proof, so nothing is claimed for "
+                f"{format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
+            )
+        return proof
+
+    def deserves_look(self, gain: float) -> bool:
+        """Say whether what a screening found is looked at before more is screened: a first look
+        will probably show it, and takes little of the whole."""
+        has_room = self.budget.has_room_for_early() and not self.options.resume
+        return has_room and gain >= CLEARLY and self._is_sure(gain)
+
+    def look(self, settings: Settings, contributions: tuple[Contribution, ...]) -> StudyResult:
+        """Return what the first look of a proof shows of settings, of which nothing is rehearsed.
+
+        What it shows is kept: another proof has its whole error then, and where that shows nothing
+        more, `better` returns to it.
+        """
+        proof = self._proof(settings, lambda found: True)
+        result = proven(self.undecided(), settings, contributions, proof)
+        if proof.speedup is not None and is_faster(proof.speedup):
+            self._note_shown(settings, proof.speedup)
+            self._looked = result
+        return result
+
+    def better(self, found: StudyResult) -> StudyResult:
+        """Return a result, or what a first look had shown before where that is no gain or less."""
+        looked = self._looked
+        if looked is None or found.settings == looked.settings or looked.speedup is None:
+            return found
+        if looked.settings.keys() & {each.knob for each in self.rehearsed.dropped}:
+            return found
+        least = looked.speedup.ci99_low
+        if found.speedup and is_faster(found.speedup) and found.speedup.ci99_high >= least:
+            return found
+        return self.prove(looked.settings, looked.contributions)
+
+    def _rehearsed_look(self, looked: StudyResult) -> StudyResult:
+        """Return what a first look showed, rehearsed if there is time, or the rest proven where
+        some of it does harm."""
+        settings = self._shown = looked.settings
+        if self._allowed_s(settings):
+            self._rehearse(settings)
+        if self.rehearsed.settings != settings:
+            return self._prove_rest(looked.contributions)
+        if (rehearsal := self.rehearsed.rehearsal) is None:
+            return looked
+        head = [t for t in self.evaluator.trials if (t.phase, t.settings) == ("proof", settings)]
+        rehearsal = as_trials_showed(rehearsal, head)
+        return replace(looked, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 
     def improve(
         self, known: StudyResult, settings: Settings, contributions: tuple[Contribution, ...]
@@ -145,14 +202,17 @@ class Prover:
         """
         trial = self.typical(settings)
         gain = (trial.gain or 1.0) / self._least if trial else 1.0
-        pairs = pairs_needed(math.log(gain) / SURE, self.evaluator.spread)
         return (
-            pairs == LOOKS[0]
+            self._is_sure(gain)
             and len(settings) > 1
             and self.rehearsed.rehearsal is None
             and not self.budget.has_room_for_harm(settings)
             and self._allowed_s(settings) > 0
         )
+
+    def _is_sure(self, gain: float) -> bool:
+        """Say whether the first look of a proof will probably show a gain."""
+        return pairs_needed(math.log(gain) / SURE, self.evaluator.spread) == LOOKS[0]
 
     def _note_shown(self, settings: Settings, found: Speedup) -> None:
         """Remember that a proof has shown a gain, and tell of it before its rehearsal."""

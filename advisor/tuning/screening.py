@@ -7,7 +7,7 @@ through ablation, rehearsal and proof as anything else; what is worthless beside
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.collectors.script.live import run_live
@@ -61,6 +61,10 @@ class Screener(InOneScript):
 
     template: Template | None = None
     """What the script is forked from, where its settings allow that; None for a fresh process."""
+    is_enough: Callable[[float], bool] = lambda gain: False
+    """Says of what cheap knobs bring whether it is to be proven before anything is compiled."""
+    before: Screening | None = None
+    """An earlier screening, which put off what compiles."""
 
     def screening(
         self,
@@ -83,9 +87,9 @@ class Screener(InOneScript):
         for the study's result. Raises Interrupted where the study was cancelled.
         """
         begins = Screening(narrowed(space, supply), supply=supply)
-        live, allowed_s = self.live_part(space, best), budget.screening_s()
+        live, allowed_s = self._put_off(self.live_part(space, best)), budget.screening_s()
         if not live.parameters and not self._factors(begins.space):
-            return begins
+            return self.before or begins
         needed_s = self._least_s(live, budget.expected_s({}))
         why = self.unable(needed_s, allowed_s)
         if why is not None:
@@ -93,7 +97,7 @@ class Screener(InOneScript):
                 "each setting is tried in a process of its own, and not beside others in one that "
                 f"runs: {why}"
             )
-            return begins
+            return self.before or begins
         cached = bool(live.parameters) and self._may_cache(allowed_s - budget.expected_s({}))
         try:
             found = self._screened(live, cached, begins, budget, enter)
@@ -105,14 +109,16 @@ class Screener(InOneScript):
                     found = self._screened(live, False, begins, budget, enter)
         except ScriptError as error:
             note(f"each knob is tried in processes of its own: {error}")
-            return begins
+            return self.before or begins
         if found.why:
             note(f"the screening in one running script ended early: {found.why}")
-        if found.loaders is not None and (sentence := in_words(found.loaders)):
-            note(sentence)
+        if found.loaders is not None and self.before is None:
+            note(in_words(found.loaders))
         if supply is not None and found.of_computing and found.step_ms:
             ratio = found.ratio.ratio if found.ratio else 1.0
             supply = rechosen(supply, found.step_ms / ratio, self.baseline)
+        if self.before is not None:
+            found = replace(found, values=_joined(self.before.result.values, found.values))
         return Screening(narrowed(space, supply), found, supply)
 
     def _screened(
@@ -154,6 +160,23 @@ class Screener(InOneScript):
         ]
         return replace(space, parameters=tuple(live))
 
+    def _put_off(self, live: Space) -> Space:
+        """Return what an earlier screening left, with its best, on which this one stands."""
+        if self.before is None:
+            return live
+        gone = {
+            (each.knob, each.value)
+            for each in self.before.result.values
+            if each.state in (ScreenedAs.WORTHLESS, ScreenedAs.NO_EFFECT, ScreenedAs.FAILED)
+        }
+        left = []
+        for each in live.parameters:
+            best = self.before.result.settings
+            stood = [best[each.name]] if each.name in best else each.values
+            values = tuple(value for value in stood if (each.name, value) not in gone)
+            left += [replace(each, values=values)] if values else []
+        return replace(live, parameters=tuple(left))
+
     def _least_s(self, space: Space, start_s: float) -> float:
         """Return how long it takes to screen these knobs at least, where a start takes so long."""
         cheap = [p for p in space.parameters if not self._is_costly(p.name)] or space.parameters
@@ -181,7 +204,7 @@ class Screener(InOneScript):
         Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
         the study was cancelled.
         """
-        throughout = throughout or {}
+        throughout, factors = throughout or {}, self._factors(whole or Space())
         end_s = time.monotonic() + allowed_s
         costly = {p.name: self._first_s(p.name) for p in space.parameters}
         screening = screen(
@@ -195,10 +218,11 @@ class Screener(InOneScript):
             waits=waits(self.baseline),
             compiled=compiled,
             harmless={n for n in space.by_name if self.knobs[n].effect not in COMPILED_ANEW},
+            is_enough=lambda gain: not factors and self.is_enough(gain),
+            stands_on=_least_first(self.before.result) if self.before else None,
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}
-        factors = self._factors(whole or Space())
         if factors:
             last_s = end_s + more_s
             screening = batch_growth.with_growth(
@@ -277,6 +301,14 @@ class Screening:
     def start(self) -> Settings:
         """Settings of the search's first trial; empty where nothing promises anything."""
         return {**(self.supply.settings if self.supply else {}), **self.result.settings}
+
+    @property
+    def gain(self) -> float:
+        """What the best settings promise a step, which goes on to wait for its loader; 1 where
+        that is not known."""
+        found = self.result
+        waiting = found.loaders.ratio if found.loaders else 1.0
+        return found.ratio.ratio / waiting if found.ratio else 1.0
 
     def starts(self) -> list[Settings]:
         """Return what the first trial may have, the best first: a fresh process may need more
@@ -384,6 +416,20 @@ class Screening:
             for p in self.space.parameters
         )
         return replace(self.space, parameters=tuple(p for p in parameters if p.values))
+
+
+def _least_first(found: ScreeningResult) -> Settings:
+    """Return the best settings of a screening, what brought least first: it is the first to be
+    taken out where that costs a compilation."""
+    brought = {each.knob: each.ratio for each in found.contributions}
+    return dict(sorted(found.settings.items(), key=lambda each: brought.get(each[0], 1.0)))
+
+
+def _joined(before: Collection[Screened], now: Collection[Screened]) -> tuple[Screened, ...]:
+    """Return what two screenings say of each value: the later one where it compared it at all."""
+    later = {(each.knob, each.value): each for each in now if each.ratio or each.why}
+    earlier = {(each.knob, each.value): each for each in before}
+    return tuple({**{(e.knob, e.value): e for e in now}, **earlier, **later}.values())
 
 
 def _place(knob: Knob) -> str:

@@ -51,7 +51,7 @@ from gpuadvisor.tuning.preparation import (
 from gpuadvisor.tuning.proving import Prover, format_settings
 from gpuadvisor.tuning.recorder import recorded
 from gpuadvisor.tuning.results import deserves_plan, keep_plan
-from gpuadvisor.tuning.screening import Screener
+from gpuadvisor.tuning.screening import Screener, Screening
 from gpuadvisor.tuning.supply_timer import SupplyTimer
 from gpuadvisor.tuning.trial_runner import Progress
 from gpuadvisor.tuning.value_finding import InOneScript, ValueFinder
@@ -154,9 +154,11 @@ class _Study(Measuring):
                 side = self._evaluator.side({}, self.devices[0])
                 self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
                 self._search = search = self._prepared_search(store, result)
+                if search.screening.result.put_off:
+                    self._look_early(search)
                 if result is None or not is_faster(result.speedup):
                     search.leave_aside(self._dropped)
-                    result = self._decide(search)
+                    result = self._prover.better(self._decide(search))
                 if is_faster(result.speedup):
                     result = self._improve(search, result)
                     self._start_cold(result)
@@ -266,14 +268,9 @@ class _Study(Measuring):
             self._chosen, self._evaluator.trials, self._budget, self._enter, self._note
         )
         self._chosen = chosen
-        best = proven.best if proven is not None and is_faster(proven.speedup) else None
-        screener = replace(self._one_script(Screener), template=self._evaluator.runner.template)
-        screening = screener.screening(
-            chosen.space, self._supply, self._budget, self._enter, self._note, best
-        )
         return KnobSearch(
             chosen,
-            screening,
+            self._screened(proven),
             self._baseline,
             self._evaluator,
             self._budget,
@@ -282,6 +279,29 @@ class _Study(Measuring):
             self.progress,
             self._enter,
         )
+
+    def _screened(self, proven: StudyResult | None, before: Screening | None = None) -> Screening:
+        """Screen what can be turned in a running script, or what was put off `before`."""
+        best = proven.best if proven is not None and is_faster(proven.speedup) else None
+        is_first = proven is None and before is None
+        screener = replace(
+            self._one_script(Screener),
+            template=self._evaluator.runner.template,
+            is_enough=lambda gain: is_first and self._prover.deserves_look(gain),
+            before=before,
+        )
+        space = self._chosen.space
+        return screener.screening(space, self._supply, self._budget, self._enter, self._note, best)
+
+    def _look_early(self, search: KnobSearch) -> None:
+        """Have the first look of a proof at what was screened before anything is compiled, then
+        screen that on top of it."""
+        screening = search.screening
+        if self._prover.deserves_look(screening.gain):
+            known = search.known_live(self._baseline)
+            result = self._prover.look(screening.start, tuple(known))
+            self._proven = result if is_faster(result.speedup) else None
+        search.screening = self._screened(None, screening)
 
     def _decide(self, search: KnobSearch) -> StudyResult:
         """Search, prove and rehearse until something is faster or nothing is left to try.
@@ -406,7 +426,7 @@ class _Study(Measuring):
 
     def _interrupted(self, why: str) -> StudyResult:
         self._check_measured(why)
-        if self._proven is not None:
+        if self._proven is not None and not self._proven.settings.keys() & set(self._dropped):
             return replace(self._proven, interrupted=why)
         best = self._search.best.settings if self._search else {}
         if best:

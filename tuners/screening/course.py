@@ -57,6 +57,8 @@ def screen(
     waits: bool = True,
     harmless: Collection[str] = (),
     compiled: Callable[[Settings, float], None] = lambda settings, seconds: None,
+    is_enough: Callable[[float], bool] = lambda gain: False,
+    stands_on: Settings | None = None,
 ) -> Screening[ScreeningResult]:
     """Return a screening of all values in a space of knobs that can be turned in a running script.
 
@@ -69,12 +71,16 @@ def screen(
     beside the best, unless the script `waits` for nothing. Where a batch cannot be given again, it
     ends there, and says why. Beside `harmless` knobs, what is costly compiles nothing anew;
     `compiled` hears of costly settings that had their first block, and of how long it took.
+    Where what the cheap values bring together `is_enough`, and nothing waits for loaders, the
+    costly ones are put off. Another screening takes them up then, which `stands_on` what was best.
     """
     costly = costly or {}
     blocks = Blocks(left_s, costly, seed, harmless, compiled)
     known = Knowledge(space, 1 + least_gain)
     comparing = Comparing(space, blocks, known, seed, told)
-    return _Course(space, costly, more_s, blocks, known, comparing, cached, waits, seed).run()
+    course = _Course(space, costly, more_s, blocks, known, comparing, cached, waits, seed)
+    course.is_enough, known.best = is_enough, dict(stands_on or {})
+    return course.run()
 
 
 def least_s(values: int, step_ms: float) -> float:
@@ -99,6 +105,8 @@ class _Course:
     seed: str
     loaders: Ratio | None = None
     """What no waiting is worth at most; None where it was not timed."""
+    is_enough: Callable[[float], bool] = lambda gain: False
+    """Says of what the cheap values bring whether to put off the costly ones."""
 
     def run(self) -> Screening[ScreeningResult]:
         """Screen, and return what follows."""
@@ -107,11 +115,15 @@ class _Course:
         cheap = [key for key in values if key[0] not in self.costly]
         costly = [key for key in values if key[0] in self.costly]
         costly.sort(key=lambda key: self.costly[key[0]])
+        put_off = False
         try:
             yield from self._begin()
             likely = [key for key in cheap if key[0] not in late]
-            if not late:
+            if not late and not self.known.best:
                 yield from self._cheap(likely)
+                waits = self.loaders is not None and self.loaders.ratio >= MUCH
+                put_off = bool(costly) and not waits and self.is_enough(self.known.gain)
+                costly = [] if put_off else costly
             self.blocks.granted_s = self.more_s if costly else 0.0
             if late:  # the host decides, so what compiles brings most
                 while costly and not self.known.best:
@@ -139,7 +151,7 @@ class _Course:
             last = last_ceiling(self.blocks, self.known.best, self.seed)
             self.loaders = (yield from last) if timed else None
         result = self.known.result(values, base_ms, self.blocks.seconds)
-        return replace(result, loaders=self.loaders)
+        return replace(result, loaders=self.loaders, put_off=put_off)
 
     def _compiles(self, key: Key) -> bool:
         """Say whether the best so far would have to be compiled anew with a value."""

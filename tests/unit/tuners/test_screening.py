@@ -139,6 +139,32 @@ def test_where_the_host_decides_what_compiles_comes_first_and_what_is_unlikely_l
     assert "fused" in timed and not {"tf32", "bf16", "compile"} & set(timed)
 
 
+def test_where_cheap_values_bring_enough_what_compiles_is_put_off_and_taken_up_on_top_of_them():
+    """What costs under compile is taken out there, though it was the best before."""
+    space = space_of(map(Switch, ("tf32", "channels_last", "fused", "compile")))
+    options = {"costly": {"compile": 40.0}, "is_enough": lambda gain: gain >= 1.1}
+    script = LiveScript(convolutional, quiet(), compiles)
+    first = screened(script, space, **options)
+    assert (first.settings, first.put_off) == ({"channels_last": True}, True)
+    assert first.ratio.low < 80.5 / 70.9 < first.ratio.high
+    assert not any("compile" in block.settings for block in script.blocks)
+    left = space_of(map(Switch, ("channels_last", "compile")))
+    later = screened(
+        LiveScript(convolutional, quiet(2), compiles),
+        left,
+        costly={"compile": 40.0},
+        stands_on=first.settings,
+    )
+    assert (later.settings, later.put_off) == ({"compile": True}, False)
+
+
+def test_where_they_bring_less_nothing_is_put_off():
+    space = space_of(map(Switch, ("tf32", "channels_last", "fused", "compile")))
+    script = LiveScript(convolutional, quiet(), compiles)
+    found = screened(script, space, costly={"compile": 40.0}, is_enough=lambda gain: gain >= 1.3)
+    assert (found.settings, found.put_off) == ({"compile": True}, False)
+
+
 def test_no_value_is_compared_again_before_each_was_once():
     """What took the time of the others had been undecided."""
     script = LiveScript(multiplied({"b": 1.3}, 26.0), quiet(3, 0.2), start_s=1.0, limit_s=24.0)

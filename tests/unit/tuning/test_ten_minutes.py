@@ -14,7 +14,9 @@ from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import LoaderFacts, Origin
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import Verdict
+from gpuadvisor.errors import ScriptError
 from gpuadvisor.reports.study_wording import not_helpful
+from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import expectations
 from gpuadvisor.tuning.cold_start import CACHES
 from tests.study_simulation import FACTS, Machine, studies
@@ -70,6 +72,44 @@ class LongLives(LoaderBound):
     """The same with an evaluation of a minute after each epoch, however short that is."""
 
     life_s = 80.0
+
+
+class Computing(Machine):
+    """A script without a loader that starts in 10 s on a quiet GPU, and is compiled in 35 s."""
+
+    start_s, life_s, warm_s = 10.0, 30.0, 8.0
+    between, within = 0.005, 0.01
+    computed_ms, loaded_ms = 100.0, 0.0
+    brings: ClassVar = {
+        "channels_last": 1.15, "bf16_autocast": 1.4, "compile": 1.2, "fused_optimizer": 1.04,
+    }  # fmt: skip
+    facts = replace(FACTS, loaders=())
+    harmful: ClassVar = frozenset()
+    """Knobs under which a life learns something else."""
+
+    def life(self, request, shortening):
+        found = super().life(request, shortening)
+        names = {each.knob for each in request.specification.applications}
+        return replace(found, losses=(1.5,) * 8) if names & self.harmful else found
+
+
+class NothingCompiles(Computing):
+    """The same, whose compiled form is slower."""
+
+    brings: ClassVar = {**Computing.brings, "compile": 0.9}
+
+
+class Deceiving(Computing):
+    """The same, where nothing of it is gained in fresh processes."""
+
+    def live(self, request, live, wanted):
+        self.brings = Computing.brings
+        try:
+            return super().live(request, live, wanted)
+        finally:
+            self.brings = {}
+
+    brings: ClassVar = {}
 
 
 @pytest.fixture
@@ -292,3 +332,84 @@ def test_between_them_what_the_screening_found_is_proven(tune, seconds, seed):
     assert result.verdict in (Verdict.FASTER, Verdict.FASTER_UNVERIFIED)
     assert result.settings.keys() >= TUNED
     assert machine.now_s <= 1.1 * seconds
+
+
+CHEAP = {"bf16_autocast", "channels_last", "fused_optimizer"}
+
+
+def first_compiled(result):
+    """The place of the first trial that compiles."""
+    return next(n for n, trial in enumerate(result.trials) if "compile" in trial.settings)
+
+
+@pytest.mark.parametrize("seed", ["a", "b"])
+def test_what_is_cheap_is_proven_before_anything_is_compiled_which_is_proven_then(tune, seed):
+    machine = Computing(seed)
+    result, said = tune(machine, 600.0)
+    first, *_ = [each for each in said if each.startswith("proven so far: ")]
+    assert "bf16_autocast=True" in first and "compile" not in first
+    looked = [trial.phase for trial in result.trials[: first_compiled(result)]]
+    assert looked == ["baseline"] * 2 + ["proof"] * 2 * LOOKS[0]
+    assert result.verdict is Verdict.FASTER
+    assert result.settings.keys() == CHEAP | {"compile"}
+    assert result.speedup.ci99_low > 1.8
+    assert machine.lives == 3  # what was looked at first has none of its own
+    assert machine.now_s <= 1.1 * 600
+
+
+def test_where_nothing_more_is_found_what_was_proven_first_is_rehearsed_and_kept(tune):
+    machine = NothingCompiles()
+    result, _ = tune(machine, 600.0)
+    assert (result.verdict, result.speedup.pairs, machine.lives) == (Verdict.FASTER, LOOKS[0], 3)
+    assert result.settings.keys() == CHEAP
+    assert result.speedup.ci99_low < machine.gain(result.settings) < result.speedup.ci99_high
+    assert "compile" in {each.knob for each in result.screened}
+    proofs = [trial for trial in result.trials if trial.phase == "proof"]
+    assert len(proofs) == 2 * LOOKS[0]
+
+
+def test_what_does_harm_is_not_kept_because_it_was_proven_first(tune):
+    machine = Computing()
+    machine.harmful = {"bf16_autocast"}
+    result, said = tune(machine, 900.0)
+    assert any(each.startswith("proven so far: ") and "bf16" in each for each in said)
+    assert "bf16_autocast" in {each.knob for each in result.dropped}
+    assert "bf16_autocast" not in result.settings
+
+
+def test_what_only_one_process_shows_is_not_proven_first(tune):
+    machine = Deceiving()
+    result, said = tune(machine, 600.0)
+    assert result.trials[2].phase == "proof" and result.trials[2].settings.keys() == CHEAP
+    assert not [each for each in said if each.startswith("proven so far: ")]
+    assert result.verdict in (Verdict.INCONCLUSIVE, Verdict.NO_GAIN)
+    assert result.plan is None
+
+
+@pytest.mark.parametrize(
+    ("machine", "seconds"), [(Computing("a"), 300.0), (Machine("a"), 600.0), (Uneven("0"), 600.0)]
+)
+def test_where_a_first_look_takes_much_or_shows_little_all_is_screened_before(
+    tune, machine, seconds
+):
+    """Little time, slow starts, runs that differ."""
+    result, _ = tune(machine, seconds)
+    assert [trial.phase for trial in result.trials][2] == "search"
+
+
+def test_where_the_script_cannot_be_screened_again_what_the_first_found_is_kept(tune):
+    class Once(Computing):
+        processes = 0
+
+        def live(self, request, live, wanted):
+            self.processes += 1
+            if self.processes > 1:
+                raise ScriptError("its steps cannot be timed any more")
+            return super().live(request, live, wanted)
+
+    machine = Once()
+    result, _ = tune(machine, 600.0)
+    assert machine.processes == 2
+    assert any("cannot be timed any more" in each for each in result.notes)
+    assert result.verdict is Verdict.FASTER and result.settings.keys() >= CHEAP
+    assert "channels_last" in {each.knob for each in result.screened}
