@@ -9,6 +9,7 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
+from tests.rules.building import timeline
 from tests.rules.programs import Program
 
 RULES = {rule.name: rule for rule in load_rules()}
@@ -93,3 +94,18 @@ def test_time_in_waits_and_idle_time_after_them_are_two_figures_and_either_may_b
         told[case] = (figures["host_in_these_waits"], figures["gpu_idle_after_waits"])
     assert told["long"][0] > told["long"][1] > 0
     assert 0 < told["short"][0] < told["short"][1]
+
+
+def test_what_takes_little_of_the_time_before_copies_is_named_and_no_advice_rests_on_it():
+    """500 us of 5,000, for the first 900 of which the GPU still runs kernels."""
+    program = Program()
+    for number in range(5):
+        began = program.now
+        program.works(4500)
+        program.computes("MPI_Recv", 500)
+        program.copies(4 << 20, 12)
+        program.launches("kernel", runs=100, times=10, op=5)
+        program.step(number, began)
+    (found,) = diagnose(timeline(program.made), [RULES["input_bound"]]).findings
+    assert "its own work (MPI_Recv for 12% of it) before it copies" in found.summary
+    assert "MPI_Recv" not in found.advice
