@@ -55,7 +55,7 @@ class Calibration:
     """Share (0 to 1) of gains that the fitted ranges hold."""
     fits: Mapping[str, Fit]
     timed: Mapping[str, Fit] = field(default_factory=dict)
-    """Those of profiles whose steps were timed without the profiler, too."""
+    """Fitted ranges, by rule, for profiles whose steps were also timed without the profiler."""
 
     def applied(
         self, rule: str, result: RuleResult, run_ns: float, *, timed: bool = False

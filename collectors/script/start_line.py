@@ -91,7 +91,7 @@ class Starter(Place):
         self.was_let = False
         """Whether it was told to go on: what was measured before that may not count."""
         self.workers = 0
-        """Of its loaders."""
+        """How many worker processes its DataLoaders have."""
         self.is_ready = False
         """Whether it has started, and waits or has waited."""
         self._start_s = 0.0

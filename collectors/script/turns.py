@@ -54,7 +54,7 @@ class Turns:
     longest_s: float
     """Time after which it is enough, however few blocks there are."""
     seed: str
-    """The same seed gives the same order of blocks."""
+    """What the random order of the two sides' blocks is drawn from: one seed gives one order."""
     is_precise: Callable[[Sequence[float], Sequence[float]], bool] = lambda first, second: True
     """Says of the blocks of both whether they agree well enough; else they are measured for up to
     `MOST_LONGER` times as long."""

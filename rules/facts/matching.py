@@ -54,8 +54,9 @@ the same: steps of equal length agree as well when laid upon each other wrongly.
 ONE_CLOCK_NS = 5 * CLOSE_NS
 """Most by which the clocks of one machine differ from what collectives tell of them. [own]"""
 ONLY_WAY_NS = 2 * ONE_CLOCK_NS
-"""The same where there is one way only to lay the collectives upon each other: 71 us on four V100
-of a machine, whose processes place their GPUs' times by themselves. [own]"""
+"""Most by which ends of the same collectives may differ, in nanoseconds, where there is only one
+way to lay the collectives of two ranks upon each other: 71 us on four V100 of a machine, whose
+processes place their GPUs' times by themselves. [own]"""
 ENOUGH = 6
 """Fewest collectives whose ends tell alone that they are the same. [own]"""
 MANY = 16

@@ -21,7 +21,8 @@ _STRIDED = re.compile(r"\bat::native::elementwise_kernel<")
 `unrolled_elementwise_kernel`."""
 _COPIES = re.compile(r"direct_copy_kernel")
 LEAST_DIMENSIONS = 3
-"""Of an image, also one whose pixels became a row: samples, channels, pixels."""
+"""Fewest dimensions of a tensor that counts as images: samples, channels, pixels, also where the
+pixels have become a row."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class Reordered:
     """Uses of kernels that meet images in two orders."""
 
     copies: tuple[KernelUse, ...]
-    """Those that only bring them into another one."""
+    """Kernels that copy images into the other order, and compute nothing."""
     others: tuple[KernelUse, ...]
-    """Those that compute as well."""
+    """Kernels that compute while they read images in two orders."""
 
 
 def reordered(uses: KernelUses, conversions: Iterable[KernelUse]) -> Reordered:

@@ -30,7 +30,8 @@ RELATIVE_TOLERANCE = 1e-5
 FIRST_TRIED = 8
 """Points that are tried as the one that others are compared with, until one can be run."""
 MOST_TEXT_BYTES = 64 << 20
-"""Of all texts that a function makes: each point's own is kept while its kernel is tuned."""
+"""Most bytes of all source texts that a function makes, one for each point: they are kept while the
+kernel is tuned."""
 GRID_SIZE_NAMES = ("grid_size_x", "grid_size_y", "grid_size_z")
 """Macros of Kernel Tuner's for the blocks of the grid."""
 UNROLLED = "loop_unroll_factor"
