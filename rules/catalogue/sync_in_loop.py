@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from gpuadvisor.rules.estimates import (
 )
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import IntArray, Intervals, none, union
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, none, union, without
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import KERNELS, LOOP
@@ -74,6 +74,20 @@ class _Waits:
     waited_ns: int
 
 
+@dataclass(frozen=True)
+class _Fetched:
+    """What is there only for fetches."""
+
+    makes: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows of the device's work that computes what is fetched."""
+    copies: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Rows of the copies that one copy with others would do for."""
+    times: Intervals = field(default_factory=none)
+    """When the host was at either."""
+    looped: Intervals = field(default_factory=none)
+    """When it was at the second only."""
+
+
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find waits that keep the host from launching ahead."""
     facts = evidence.known_facts
@@ -85,10 +99,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     low, high = (min(share, most) for share in saved_shares(facts, _WITHOUT))
     if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
         return
-    rows, times = _computed_for(facts)
-    whole = max(_saved_with(facts, rows, times), high)
+    found = _fetched(facts)
+    rows = np.concatenate((found.makes, found.copies))
+    _, whole = _saved_with(facts, rows, found.times, low, high)
+    low, high = _saved_with(facts, found.copies, found.looped, low, high)
     kernels = {
-        f"kernel/{name}": float(time) for name, time in facts.work.kernel_times_ns(rows).items()
+        f"kernel/{name}": float(time)
+        for name, time in facts.work.kernel_times_ns(found.makes).items()
     }
     yield RuleResult(
         f"The host waits for the GPU {waits.count:,} times in the run, mostly in {waits.what}, and"
@@ -100,7 +117,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("gpu_idle_after_waits", evidence.share(idle_ns(facts, Cause.SYNCHRONIZING))),
             Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
         ),
-        "Fetch values from the GPU every so many steps only, or after the step's work is launched;"
+        (
+            "Fetch what a loop fetches one by one at once, as a tensor (`.tolist()`); f"
+            if len(found.copies)
+            else "F"
+        )
+        + "etch values from the GPU every so many steps only, or after the step's work is launched;"
         " leave out calls that only synchronise.",
         Estimate(
             CERTAIN * low * evidence.run_ns,
@@ -121,21 +143,24 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     )
 
 
-def _computed_for(facts: Facts) -> tuple[IntArray, Intervals]:
-    """Return the rows of the device's work that were computed only to be fetched, and when the host
-    was at it: operators that make a number of a tensor, or bring it into one piece, just before a
-    fetch wherever they come, in the same thread."""
+def _fetched(facts: Facts) -> _Fetched:
+    """Return what is there only for fetches that a step makes several times, in one thread.
+
+    That is what computes what is fetched: operators that make a number of a tensor, or bring it
+    into one piece, just before a fetch wherever they come. And where a fetch follows another one
+    with nothing but that in between, as in a loop over elements or parameters, all that the host
+    does meanwhile: one fetch would do for all.
+    """
     line, work, launched, ran = facts.timeline, facts.work, facts.launched, facts.launching
-    nothing = np.empty(0, np.int64), none()
     if line is None or facts.steps is None or not len(line.wait_kind):
-        return nothing
+        return _Fetched()
     fetched = line.rows[line.waited_for] >= work.kernels
     wait = np.flatnonzero((line.wait_kind == Host.SYNCHRONIZING) & fetched)
     # Of a copy of pageable memory both the copy and the stream are waited for: the last one counts.
     wait = wait[np.append(np.diff(line.waited_for[wait]) != 0, True)[: len(wait)]]
     copy, call = line.waited_for[wait], line.wait_call[wait]
     if len(wait) < REPEATED * max(len(facts.steps.steps), 1):
-        return nothing
+        return _Fetched()
     operator = ran.of_work[line.rows]
     names = np.where(operator == UNKNOWN, UNKNOWN, ran.name[operator])
     texts = facts.profile.header.texts
@@ -144,35 +169,52 @@ def _computed_for(facts: Facts) -> tuple[IntArray, Intervals]:
     pairs = work.name[line.rows].astype(np.int64) * len(texts) + names
     key = np.unique(pairs, return_inverse=True)[1]
     count = np.bincount(key)
+    thread = facts.host.thread_key[call]
     left, first = np.ones(len(wait), np.bool_), copy.copy()
     for distance in range(1, REACH + 1):
         place = np.maximum(copy - distance, 0)
         left &= (copy >= distance) & may[place]
-        left &= launched.thread_key[line.rows[place]] == facts.host.thread_key[call]
+        left &= launched.thread_key[line.rows[place]] == thread
         here = np.bincount(key[place[left]], minlength=len(count))
         left &= (here >= EVERYWHERE * count)[key[place]]
         first[left] = place[left]
-    chosen = np.flatnonzero(first < copy)
-    found = np.zeros(len(key) + 1, np.int64)
-    np.add.at(found, first[chosen], 1)
-    np.add.at(found, copy[chosen], -1)
-    rows = line.rows[np.cumsum(found)[:-1] > 0]
-    begin = ran.begin_ns[operator[first[chosen]]]
-    # What lies between two fetches of a loop over tensors is there for them as well.
-    follows = np.isin(first[chosen] - 1, copy) & (chosen > 0)
-    begin = np.where(follows, facts.host.end_ns[call[chosen - 1]], begin)
-    return rows, union(begin, facts.host.begin_ns[call[chosen]])
+    again = np.append(False, (first[1:] - 1 == copy[:-1]) & (thread[1:] == thread[:-1]))
+    computed = first < copy
+    made = np.zeros(len(key) + 1, np.int64)
+    np.add.at(made, first, 1)
+    np.add.at(made, copy, -1)
+    makes = np.flatnonzero(np.cumsum(made)[:-1])
+    chosen = np.flatnonzero(computed | again)
+    begin = np.where(
+        again[chosen],
+        facts.host.end_ns[call[chosen - 1]],
+        ran.begin_ns[operator[first[chosen]]],
+    )
+    # What lasts between two of them may be what they are fetched for.
+    times = without(union(begin, facts.host.begin_ns[call[chosen]]), line.away)
+    operators = np.unique(operator[makes])
+    making = union(ran.begin_ns[operators], ran.end_ns[operators])
+    looped = union(facts.host.end_ns[call[:-1][again[1:]]], facts.host.begin_ns[call[again]])
+    return _Fetched(
+        line.rows[makes],
+        line.rows[copy[again]],
+        times,
+        both(without(looped, making), times),
+    )
 
 
-def _saved_with(facts: Facts, rows: IntArray, times: Intervals) -> float:
-    """Return the most of the run that is saved without the waits and this work."""
+def _saved_with(
+    facts: Facts, rows: IntArray, times: Intervals, least: float, most: float
+) -> tuple[float, float]:
+    """Return the least and the most of the run that is saved without the waits, this work of the
+    device and these times of the host; as given where that is less."""
     player = facts.faster_kernels
-    if player is None or not len(rows) or loader_sets_pace(facts):
-        return 0.0
+    if player is None or not len(times) or loader_sets_pace(facts):
+        return least, most
     shares = [
         player.saved_share([(rows, 1.0)], pace, times, 1.0, _WITHOUT.host) for pace in paces(facts)
     ]
-    return min(MARGIN * max(shares), MOST)
+    return max(least, min(shares)), max(most, min(MARGIN * max(shares), MOST))
 
 
 def _waits(facts: Facts) -> _Waits | None:

@@ -4,6 +4,7 @@ from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range
 from gpuadvisor.rules.catalogue import sync_in_loop
 from tests.profiles import Made
 from tests.rules.building import timeline
+from tests.rules.programs import Program
 
 NORM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, NormTwoOps> >(int)"
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT"
@@ -65,3 +66,44 @@ def test_a_product_is_needed_however_it_is_fetched():
 
 def test_one_value_a_step_is_needed():
     assert kernels(program(fetches=1))[0] == []
+
+
+def looped(fetches, between_us=0.0):
+    """Three steps of a product whose elements are fetched one by one, with an operator of the CPU
+    that lasts so long after each."""
+    ran = Program()
+    for _ in range(3):
+        began = ran.now
+        ran.launches("product", runs=400)
+        for _ in range(fetches):
+            ran.item()
+            if between_us:
+                ran.computes("aten::sort", between_us)
+        ran.made.range("ProfilerStep#0", (began, ran.now - began), Range.STEP)
+    ran.launches("last", runs=10)
+    return timeline(ran.made)
+
+
+def saved(evidence):
+    """Return the least and the most of the run that the finding says is saved."""
+    (said,) = sync_in_loop.check(evidence)
+    return said.saving.low_ns / evidence.run_ns, said.saving.high_ns / evidence.run_ns, said.advice
+
+
+def test_a_loop_that_fetches_one_by_one_is_saved_but_for_one_fetch():
+    evidence = looped(60)
+    low, high, advice = saved(evidence)
+    busy = evidence.known_facts.window.busy_share
+    # Were all fetched at once, the products were all that is left, and they take 400 us each.
+    left = 3 * 400e3 / evidence.run_ns
+    assert low >= 0.8 * (1 - busy) * 0.9
+    assert low <= 1 - left <= high
+    assert "at once" in advice
+
+
+def test_long_work_between_fetches_may_be_what_they_are_for():
+    assert not list(sync_in_loop.check(looped(60, between_us=2000)))
+
+
+def test_one_fetch_a_step_is_not_a_loop():
+    assert "at once" not in saved(program(fetches=1))[2]
