@@ -1,10 +1,11 @@
-"""What measured cures say of the ranges that rules give: they are moved to where the gains were.
+"""What measured cures say of the ranges that rules give: how much wider they have to be.
 
 A rule's range comes from physics and playing the run again. `calibration.json` beside this file
-says, for rules whose cures were measured often enough, where in their ranges the gains really lay;
-`benchmarks/defects` measures and fits them. Ranges of profiles whose steps were timed without the
-profiler, too, are narrower, and have fits of their own. A rule that is not in it keeps its range,
-and so do all while it is empty.
+says, for rules whose cures were measured often enough, by how much the gains missed their ranges;
+`benchmarks/defects` measures and fits it. No range becomes narrower: the pairs of a generator have
+one cure each, and the range is a promise for every cure that the rule's advice names. Ranges of
+profiles whose steps were timed without the profiler, too, are narrower, and have fits of their own.
+A rule that is not in it keeps its range, and so do all while it is empty.
 """
 
 from __future__ import annotations
@@ -18,31 +19,24 @@ from pathlib import Path
 from gpuadvisor.domain.finding import Span
 from gpuadvisor.rules.rule import RuleResult
 
-LEAST_WIDTH_PCT = 2.0
-"""Least width, in percent of the run, that a range counts as when a gain is placed in it: timings
-of the same program differ by as much. [own]"""
-
 
 @dataclass(frozen=True)
 class Fit:
-    """Where in a rule's range the gains of its cures lie: 0 is its low end, 1 its high end."""
+    """By how much ranges of a rule are widened."""
 
-    low: float
-    high: float
+    points: float
+    """Percent of the run, on either side."""
     pairs: int
-    """Measured cures that these two were fitted to."""
+    """Measured cures that this was fitted to."""
 
     def span(self, given: Span) -> Span:
         """Return where the gain lies that a rule gives this range for, in percent of the run."""
-        width = max(given.width, LEAST_WIDTH_PCT)
-        ends = (given.low + self.low * width, given.low + self.high * width)
-        low, high = (min(max(end, 0.0), 100.0) for end in ends)
-        return Span(low, high)
+        return Span(max(given.low - self.points, 0.0), min(given.high + self.points, 100.0))
 
 
-def position(given: Span, gain_pct: float) -> float:
-    """Return where in a rule's range a measured gain lies, in the terms of `Fit`."""
-    return (gain_pct - given.low) / max(given.width, LEAST_WIDTH_PCT)
+def missed_by(given: Span, gain_pct: float) -> float:
+    """Return how far a measured gain lies outside a rule's range, in percent of the run."""
+    return max(given.low - gain_pct, gain_pct - given.high, 0.0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class Calibration:
     """Share (0 to 1) of gains that the fitted ranges hold."""
     fits: Mapping[str, Fit]
     timed: Mapping[str, Fit] = field(default_factory=dict)
-    """Fitted ranges, by rule, for profiles whose steps were also timed without the profiler."""
+    """Fits, by rule, for profiles whose steps were also timed without the profiler."""
 
     def applied(
         self, rule: str, result: RuleResult, run_ns: float, *, timed: bool = False
@@ -74,8 +68,13 @@ class Calibration:
             return replace(result, method=f"{result.method} {why}".strip())
         found = fit.span(Span(*(100 * each / run_ns for each in (saving.low_ns, saving.high_ns))))
         basis = (
-            f"Fitted to {fit.pairs} cures of generated programs, measured on {self.gpu}"
-            f" ({self.date}), so that {self.coverage:.0%} of such gains lie in this range."
+            f"Of {fit.pairs} cures of generated programs, measured on {self.gpu} ({self.date}),"
+            f" {self.coverage:.0%} saved what lies in this range"
+            + (
+                f", which is wider by {fit.points:.1f} points on either side for it."
+                if fit.points
+                else "."
+            )
         )
         low_ns, high_ns = (each / 100 * run_ns for each in (found.low, found.high))
         return replace(
@@ -103,7 +102,7 @@ def read(text: str) -> Calibration:
     told = json.loads(text)
     fits, timed = (
         {
-            name: Fit(float(each["low"]), float(each["high"]), int(each["pairs"]))
+            name: Fit(float(each["points"]), int(each["pairs"]))
             for name, each in told.get(table, {}).items()
         }
         for table in ("rules", "timed")

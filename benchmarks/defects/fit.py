@@ -3,8 +3,9 @@
     python benchmarks/defects/fit.py [results.jsonl ...] [--seen results.jsonl ...]
         [--write rules/calibration.json]
 
-Split conformal prediction: where in a rule's own range the measured gains of the fitted part lie is
-counted, and the range is moved so that nine in ten of them lie in it, and of gains from the same
+Conformal prediction of ranges (Romano, Patterson, Candes: "Conformalized quantile regression",
+2019): by how much the measured gains of the fitted part miss a rule's own range is counted, and the
+range is widened, never narrowed, so that nine in ten of them lie in it, and of gains from the same
 generator that nobody looked at at least as many, whatever their distribution. Printed are coverage
 and width on the held-out part, by rule, before and after; how often the first finding names the
 defect; and what is found on healthy programs. A rule with too few pairs keeps its range.
@@ -32,7 +33,7 @@ from scipy import stats
 
 from gpuadvisor.domain.finding import Span
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.calibration import Fit, position
+from gpuadvisor.rules.calibration import Fit, missed_by
 
 COVERAGE = 0.9
 """Share of gains that a range is to hold."""
@@ -57,22 +58,11 @@ class Case:
     part: str
 
 
-def fitted(positions: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float] | None:
-    """Return between which places of a rule's range such a share of gains lies; None for too few.
-
-    With 19 and more for nine in ten, both ends are quantiles of their own; with 9 and more, the two
-    are as far from the range's middle as the gains are.
-    """
-    count, missed = len(positions), 1 - coverage
-    ordered = sorted(positions)
-    skipped = math.floor((count + 1) * missed / 2 + 1e-9)
-    if skipped:
-        return ordered[skipped - 1], ordered[count - skipped]
-    distances = sorted(abs(each - 0.5) for each in positions)
-    taken = math.ceil((count + 1) * coverage - 1e-9)
-    if not count or taken > count:
-        return None
-    return 0.5 - distances[taken - 1], 0.5 + distances[taken - 1]
+def fitted(misses: Sequence[float], coverage: float = COVERAGE) -> float | None:
+    """Return by how much ranges have to be wider on either side for such a share of gains to lie in
+    them, given by how much each misses its own; None for too few, nine for nine in ten."""
+    taken = math.ceil((len(misses) + 1) * coverage - 1e-9)
+    return sorted(misses)[taken - 1] if 0 < taken <= len(misses) else None
 
 
 def cases_of(rows: Iterable[Row]) -> list[Case]:
@@ -106,10 +96,10 @@ def fits_of(cases: Sequence[Case]) -> dict[str, Fit]:
     """Return the fits of the rules with enough pairs in the part that is fitted to."""
     found = {}
     for rule, some in by_rule(each for each in cases if each.part == FIT).items():
-        ends = fitted([position(each.given, each.gain_pct) for each in some])
-        if ends is None or ends[0] >= ends[1]:
+        points = fitted([missed_by(each.given, each.gain_pct) for each in some])
+        if points is None:
             continue
-        fit = Fit(round(ends[0], 4), round(ends[1], 4), len(some))
+        fit = Fit(round(points, 2), len(some))
         if median(fit.span(each.given).width for each in some) <= USEFUL_PCT:
             found[rule] = fit
     return found
@@ -155,10 +145,10 @@ def left_out(cases: Sequence[Case]) -> Held:
     """Return how often ranges hold that were fitted to all other pairs of the fitted part."""
     spans = []
     for some in by_rule(cases).values():
-        places = [position(each.given, each.gain_pct) for each in some]
+        misses = [missed_by(each.given, each.gain_pct) for each in some]
         for number, each in enumerate(some):
-            ends = fitted(places[:number] + places[number + 1 :])
-            spans.append((Fit(*ends, 0).span(each.given) if ends else each.given, each.gain_pct))
+            points = fitted(misses[:number] + misses[number + 1 :]) or 0.0
+            spans.append((Fit(points, 0).span(each.given), each.gain_pct))
     return Held.of([span for span, _ in spans], [gain for _, gain in spans])
 
 
@@ -228,7 +218,7 @@ def constants(cases: Sequence[Case]) -> Row:
     for name, fit in fits.items():
         found = held(tried.get(name, []), fits)
         rules[name] = {
-            "low": fit.low, "high": fit.high, "pairs": fit.pairs,
+            "points": fit.points, "pairs": fit.pairs,
             "held_out": {"inside": found.inside, "pairs": found.count,
                          "width_points": round(found.width_points, 1)},
         }  # fmt: skip

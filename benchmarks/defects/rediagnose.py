@@ -1,13 +1,14 @@
 """Ask today's rules about the profiles of a recording, without a GPU.
 
-    python benchmarks/defects/rediagnose.py results.jsonl again.jsonl HOME [HOME ...] [--timed]
+    python benchmarks/defects/rediagnose.py results.jsonl again.jsonl HOME [HOME ...]
+        [--timed | --untimed]
 
 Each HOME is what `record.py --home` kept. The gains stay as they were measured; programs of which
 no HOME has the profile are left out, as what was said of them was said by other rules.
 
 Profiles of an older gpuadvisor do not tell what a step took without the profiler. With `--timed`
 they are told what it took when it was timed in turns with its cure; those that were not timed are
-left out.
+left out. With `--untimed` those that tell it forget it, as traces that others recorded do not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,12 @@ from catalogue import DEFECTS
 from fit import read
 from record import thin
 
-from gpuadvisor.domain.profile import with_unprofiled_step
+from gpuadvisor.domain.profile import (
+    UNPROFILED_STEP,
+    Header,
+    unprofiled_step_ns,
+    with_unprofiled_step,
+)
 from gpuadvisor.profiling.diagnosing import diagnose_profile
 from gpuadvisor.profiling.resolving import stored_profile
 from gpuadvisor.reports.json_documents import diagnosis_json
@@ -39,7 +46,9 @@ def main() -> None:
     for name in ("results", "again"):
         parser.add_argument(name, type=Path)
     parser.add_argument("homes", type=Path, nargs="+")
-    parser.add_argument("--timed", action="store_true", help="with the steps timed in turns")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--timed", action="store_true", help="with the steps timed in turns")
+    either.add_argument("--untimed", action="store_true", help="without what steps took then")
     chosen = parser.parse_args()
     rows = {row["diagnosis"]["profile"]: row for row in read([chosen.results])}
     count = 0
@@ -51,7 +60,10 @@ def main() -> None:
                 if row is None or (chosen.timed and not row["gain_pct"]):
                     continue
                 profile = open_profiles().get(each.id)
-                if chosen.timed:
+                if chosen.untimed:
+                    profile.header = without_unprofiled_step(profile.header)
+                told = unprofiled_step_ns(profile.header.facts) is not None
+                if chosen.timed and not told:
                     profile.header = with_unprofiled_step(profile.header, 1e6 * step_ms(row))
                 row["diagnosis"] = diagnosed(profile)
                 if row["defect"] in DEFECTS:  # a rule may be younger than the recording
@@ -65,6 +77,12 @@ def diagnosed(profile: StoredProfile) -> dict[str, Any]:
     """Return what the rules say of a profile."""
     said = thin(diagnosis_json(diagnose_profile(stored_profile(profile))))
     return {name: value for name, value in said.items() if name not in LEFT_OUT}
+
+
+def without_unprofiled_step(header: Header) -> Header:
+    """Return a header that does not tell what steps took without the profiler."""
+    facts = {name: told for name, told in header.facts.items() if name != UNPROFILED_STEP}
+    return replace(header, facts=facts)
 
 
 def step_ms(row: dict[str, Any]) -> float:
