@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
@@ -14,7 +15,8 @@ from gpuadvisor.rules.rule import Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import odd_channels
 
 LEAST_SHARE = 0.03
-"""Least share of the kernel time: what else is faster in NHWC adds to it. [own]"""
+"""Least share of the kernel time, with the kernels that meet images in two orders: what else is
+faster in NHWC adds to it. [own]"""
 LOW, HIGH = 0.5, 1.0
 """Share of the conversions' time that is saved; weights and what is no convolution keep some, and
 the convolutions' own kernels may be others then: 0.6 of a plain network's on an H200 (15.3 to
@@ -30,6 +32,9 @@ ONE_ORDER = 0.8
 """Share of its time that an elementwise kernel saves at most where its operands come in one order:
 an addition of images in NCHW and channels_last took 134 us on an H200, of equal ones 28. [own]"""
 
+_TURNS = re.compile(r"nchw_?(2|to)_?nhwc|nhwc_?(2|to)_?nchw", re.IGNORECASE)
+"""In names of kernels that bring images into the other order, not only pad their channels."""
+
 RULE = Rule(Category.LAYOUT, needs=(LAUNCHES, DEVICE), knobs=("channels_last",))
 
 
@@ -39,8 +44,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     uses = facts.kernel_uses
     # What pads channels of the user's choice is `misaligned_gemm`'s: no layout changes that.
     found = tuple(e for e in uses.of("layout") if not odd_channels(e.operator, e.shapes))
-    share = uses.share(found)
-    if share < LEAST_SHARE or not uses.of("convolution"):
+    # Padded channels are no other order: only conversions tell of images that come in two.
+    beside = reordered(uses, [each for each in found if _TURNS.search(each.name)])
+    share, more = uses.share(found), uses.share(beside.copies + beside.others)
+    if not found or share + more < LEAST_SHARE or not uses.of("convolution"):
         return
     gains = [Gain(each, LOW, HIGH) for each in found]
     gains += [
@@ -53,10 +60,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         for each in uses.of("normalization")
         if NATIVE_NCHW.search(each.name)
     ]
-    beside = reordered(uses, found)
     gains += [Gain(each, LOW, HIGH) for each in beside.copies]
     gains += [Gain(each, LOW * ONE_ORDER, ONE_ORDER) for each in beside.others]
-    more = uses.share(beside.copies + beside.others)
     words = f", and {more:.0%} into kernels that meet images in two orders" if more else ""
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into converting tensors for convolutions"

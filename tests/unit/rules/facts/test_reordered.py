@@ -64,3 +64,25 @@ def test_they_are_the_layouts_saving_and_not_that_of_fusing():
     (without,) = worth_ns(layout_conversion, network())
     assert with_copies > 2 * without
     assert worth_ns(unfused_elementwise, network(*copies)) == [0.0]
+
+
+PAD = "void nhwcAddPaddingKernel<__nv_bfloat16, __nv_bfloat16, float, true>(int)"
+STEM = "[[128, 3, 112, 112], [512, 3, 4, 4], [], [], [], [], []]"
+
+
+def stem(conversion, shapes, *beside):
+    """A long convolution with hardly anything around it, and kernels beside it."""
+    return queued(
+        [K(conversion, 5, "aten::cudnn_convolution", shapes), K(CONVOLVE, 900), *beside] * 2
+    )
+
+
+def test_few_conversions_are_named_for_the_copies_of_images_that_come_with_them():
+    beside = K(COPY, 90, "aten::copy_", PIXELS)
+    assert worth_ns(layout_conversion, stem(CONVERT, OF_CONVOLUTION, beside))
+    assert not worth_ns(layout_conversion, stem(CONVERT, OF_CONVOLUTION))
+
+
+def test_padded_channels_tell_of_no_other_order():
+    copy = K(COPY, 90, "aten::copy_", "[[128, 3, 112, 112], [128, 3, 112, 112], []]")
+    assert not worth_ns(layout_conversion, stem(PAD, STEM, copy))
