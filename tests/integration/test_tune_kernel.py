@@ -1,6 +1,7 @@
 """`gpuadvisor tune-kernel`: replays and bad files without a GPU, and real kernels on one."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import gpuadvisor
 from gpuadvisor import best_points
 from gpuadvisor.cli import main
+from gpuadvisor.collectors.kernels.child.backends.numba import is_of_numba
 from gpuadvisor.collectors.kernels.runner import KernelProcess
 from gpuadvisor.errors import AdvisorError, RegressionError, UsageError
 
@@ -143,14 +145,22 @@ def tuned(tmp_path, capsys, monkeypatch, text, *arguments, status=0):
     return json.loads(out)["kernels"] if status == 0 else error
 
 
+def test_what_no_gpu_launches_is_left_out_without_one(tmp_path):
+    file = tmp_path / "kernels.py"
+    file.write_text(HEAD + FAILING)
+    with KernelProcess(sys.executable, file) as process:
+        ((problem,),) = (each["problems"] for each in process.describe())
+    assert (problem["points"], problem["unlaunchable"]) == ([[n] for n in (0, 1, 2, 3, 5, 6)], 2)
+
+
 @pytest.mark.gpu
 def test_what_fails_on_a_gpu_is_counted_and_the_gpu_is_usable_afterwards(
     tmp_path, capsys, monkeypatch
 ):
     (found,) = tuned(tmp_path, capsys, monkeypatch, FAILING)
-    assert found["states"] == {"complete": 1, "crashed": 2, "wrong": 2, "hung": 1, "unsupported": 1}
+    assert found["states"] == {"complete": 1, "crashed": 1, "wrong": 2, "hung": 1, "unsupported": 1}
     assert found["restarts"] == 2
-    assert any("1 point was left out" in each for each in found["remarks"])
+    assert any("2 points were left out" in each for each in found["remarks"])
     record = json.loads(Path(found["record"]).read_text())["cache"]
     assert "error: " in record["5"]["reason"]
     assert "in `this is no C`" in record["5"]["reason"]
@@ -219,18 +229,50 @@ def test_two_gpus_share_the_points(tmp_path, capsys, monkeypatch):
         assert any("2 GPUs measured side by side" in each for each in found["remarks"])
 
 
+NUMBA = """
+import numpy
+from numba import cuda
+
+@cuda.jit
+def one(values):
+    values[0] = 1
+
+one[1, 1](cuda.to_device(numpy.zeros(1, numpy.float32)))
+cuda.synchronize()
+"""
+
+
+def test_numba_that_is_older_than_its_numpy_is_told_from_a_kernel_that_fails():
+    text = "def compiled():\n    raise AttributeError(\"module 'numpy' has no 'row_stack'\")"
+    raised = {}
+    for module in ("numba.np.arrayobj", "kernels"):
+        library = {"__name__": module}
+        exec(text, library)
+        with pytest.raises(AttributeError) as failed:
+            library["compiled"]()
+        raised[module] = is_of_numba(failed.value)
+    assert raised == {"numba.np.arrayobj": True, "kernels": False}
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "name",
+    "name, kernel",
     [
-        "transpose", "reduction", "matmul", "stencil", "prefix_sum", "softmax", "layer_norm",
-        "attention", "scaled_sum",
+        *((name, name) for name in ("transpose", "reduction", "matmul", "stencil", "prefix_sum",
+                                    "softmax", "layer_norm", "attention")),
+        ("scaled_sum", "scaled_sum_cupy"),
+        ("scaled_sum", "scaled_sum_numba"),
     ],
 )  # fmt: skip
-def test_the_examples_are_tuned_and_never_slower(tmp_path, capsys, monkeypatch, name):
+def test_the_examples_are_tuned_and_never_slower(tmp_path, capsys, monkeypatch, name, kernel):
+    if kernel == "scaled_sum_numba":
+        tried = subprocess.run([sys.executable, "-c", NUMBA], capture_output=True, text=True)
+        if tried.returncode:
+            pytest.skip(f"Numba runs no kernel here: {tried.stderr.strip().splitlines()[-1]}")
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path))
     best_points.forget()
-    assert main(["tune-kernel", str(EXAMPLES / f"{name}.py"), "--budget", "15", "--json"]) == 0
+    file = str(EXAMPLES / f"{name}.py")
+    assert main(["tune-kernel", file, "--kernel", kernel, "--budget", "15", "--json"]) == 0
     for found in json.loads(capsys.readouterr().out)["kernels"]:
         assert found["states"]["complete"] + found["states"].get("pruned", 0) >= 10
         assert found["best"] is None or found["speedup"]["ci99_low"] > 1
@@ -240,8 +282,8 @@ def test_the_examples_are_tuned_and_never_slower(tmp_path, capsys, monkeypatch, 
 
 
 GUARD = """
-import json, os, gpuadvisor
-point = json.loads(os.environ["POINT"])
+import json, sys, gpuadvisor
+point = json.loads(sys.argv[1])
 launch = gpuadvisor.kernel_launch(FILE, point=point, rows=8192, columns=8192)
 for _ in range(20000):
     launch()
@@ -251,19 +293,22 @@ FAST = {"block_x": 32, "block_y": 8, "tile_x": 32, "tile_y": 32, "padding": 1}
 """The default of the transpose."""
 
 
-def guarded(tmp_path, head):
-    """The exit status of the gate between the default and another point."""
-    (tmp_path / "guard.py").write_text(GUARD.replace("FILE", repr(str(EXAMPLES / "transpose.py"))))
-    base, head = (f"POINT='{json.dumps(point)}' python guard.py" for point in (FAST, head))
-    return main(["gate", "--base-cmd", base, "--head-cmd", head])
-
-
 @pytest.mark.gpu
-def test_the_gate_guards_a_point_of_a_kernel(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "changed, status",
+    [({}, 0), ({"block_x": 8, "padding": 0}, RegressionError.exit_code)],
+    ids=["the same point", "a slower one"],
+)
+def test_the_gate_guards_a_point_of_a_kernel(tmp_path, monkeypatch, changed, status):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    assert guarded(tmp_path, FAST) == 0
-    assert guarded(tmp_path, {**FAST, "block_x": 8, "padding": 0}) == RegressionError.exit_code
+    (tmp_path / "guard.py").write_text(GUARD.replace("FILE", repr(str(EXAMPLES / "transpose.py"))))
+    # As arguments, not in the environment: runs of one environment are forked from one process.
+    base, head = (
+        f"python guard.py {shlex.quote(json.dumps(point))}" for point in (FAST, {**FAST, **changed})
+    )
+    commands = ["--base-cmd", base, "--head-cmd", head]
+    assert main(["gate", "--measure", "1", "--no-explain", *commands]) == status
 
 
 @pytest.mark.gpu

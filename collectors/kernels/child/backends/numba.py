@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from types import TracebackType
 from typing import Any
 
 from gpuadvisor.collectors.kernels.child.backends import (
@@ -40,9 +42,32 @@ def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchab
         except Exception as error:
             if type(error).__module__.startswith("numba") and "Typing" in type(error).__name__:
                 raise CannotBuild(" ".join(str(error).split())[:400]) from None
+            if is_of_numba(error):
+                raise CannotBuild(
+                    f"Numba {version('numba')} does not work with NumPy {version('numpy')} "
+                    f"({type(error).__name__}: {error}): give a Python in which they go together "
+                    "with --python, or tune the file's other kernels with --kernel"
+                ) from None
             raise
 
     return Launchable(launch, lambda: _resources(source))
+
+
+def is_of_numba(error: Exception) -> bool:
+    """Say whether Numba itself misses something of a library that it needs, whatever the kernel is.
+
+    So fails a Numba that is older than its NumPy, where that lacks what it had: it loads, and its
+    first compilation asks `numpy.row_stack`. A kernel's own code never runs as Python, so that what
+    it lacks is a typing error.
+    """
+    misses = isinstance(error, AttributeError | ImportError)
+    return misses and any(name == "numba" for name in _packages(error.__traceback__))
+
+
+def _packages(trace: TracebackType | None) -> Iterator[str]:
+    while trace is not None:
+        yield str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0]
+        trace = trace.tb_next
 
 
 def _resources(source: Any) -> dict[str, int]:
