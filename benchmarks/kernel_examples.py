@@ -7,8 +7,9 @@
 `--brute-force` evaluates every point of the first problem (`--problem N` another), in the file
 `NAME-N-DEVICE.json` of `--folder`. It goes on where it was stopped: begin it again until it says
 that all points are known; before, nothing else is done, and the status is 1. `--search SEEDS` lets
-the search have 15 % of the points, on the GPU, and looks up in that file how good what it found
-really is; the file replayed with more seeds comes beside it. `--beside` times the default and the
+the search have 15 % of the points, on the GPU, with as many processes that compile ahead as a user
+gets, and looks up in that file how good what it found really is; the file replayed with more seeds
+comes beside it. `--beside` times the default and the
 best point in turns with torch and torch.compile; of softmax and layer norm also what a search at
 the quick effort finds, and Helion's version at its own, with the seconds that each took to search.
 Each adds rows to the file of `--rows`, and what has its row there already is not done again.
@@ -62,7 +63,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("kernel_spaces"))
     parser.add_argument("--rows", type=Path, default=Path("kernel_examples.jsonl"))
     parser.add_argument("--budget", help="most time for --brute-force in one run, such as 8m")
-    parser.add_argument("--jobs", type=int, help="processes that compile ahead")
+    parser.add_argument("--jobs", type=int, help="processes that compile for --brute-force")
     args = parser.parse_args()
     import torch
 
@@ -70,11 +71,11 @@ def main() -> None:
     file = EXAMPLES / f"{args.kernel}.py"
     words = "".join(c if c.isalnum() else "_" for c in device)
     space = args.folder / f"{args.kernel}-{args.problem}-{words}.json"
-    options = KernelOptions(_alone(file, args.problem, args.folder), sys.executable, jobs=args.jobs)
+    options = KernelOptions(_alone(file, args.problem, args.folder), sys.executable)
     row = {"kernel": args.kernel, "problem": args.problem, "device": device}
     done = _done(args.rows, row)
     if args.brute_force and not ("brute_force" in done and space.is_file()):
-        found = _brute_force(options, space, args.budget)
+        found = _brute_force(replace(options, jobs=args.jobs), space, args.budget)
         _add(args.rows, {**row, **found})
         if _has_points_left(found):  # what is compared with the best would mean nothing
             sys.exit(f"{args.kernel} has points left: begin it again")

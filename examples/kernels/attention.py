@@ -59,7 +59,7 @@ Kernel(
         "BLOCK_N": [16, 32, 64, 128, 256],
         "BASE_2": [False, True],
         "num_warps": [1, 2, 4, 8, 16],
-        "num_stages": [1, 2, 3, 4, 5],
+        "num_stages": [1, 2, 3, 4],
     },
     default={"BLOCK_M": 128, "BLOCK_N": 64, "BASE_2": False, "num_warps": 4, "num_stages": 3},
     restrictions=[

@@ -50,9 +50,9 @@ Kernel(
         "block_x": [8, 16, 32],
         "block_y": [4, 8, 16, 32],
         "work_x": [1, 2, 4, 8],
-        "work_y": [1, 2, 4, 8, 16],
-        "tile_k": [8, 16, 32, 64],
-        "padding": [0, 1, 4],
+        "work_y": [1, 2, 4, 8],
+        "tile_k": [8, 16],
+        "padding": [0, 1],
     },
     default={"block_x": 16, "block_y": 16, "work_x": 1, "work_y": 1, "tile_k": 16, "padding": 0},
     restrictions=[

@@ -62,10 +62,10 @@ Kernel(
     SOURCE,
     parameters={
         "block_x": [8, 16, 32, 64, 128, 256],
-        "block_y": [1, 2, 4, 8, 16, 32],
+        "block_y": [1, 2, 4, 8],
         "block_z": [1, 2, 4, 8],
-        "planes": [1, 2, 4, 8, 16, 32],
-        "unrolled": [1, 2, 4],
+        "planes": [1, 4, 16],
+        "unrolled": [1, 4],
         "staged": [0, 1],
     },
     default={"block_x": 8, "block_y": 8, "block_z": 8, "planes": 1, "unrolled": 1, "staged": 0},
