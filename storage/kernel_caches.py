@@ -174,6 +174,8 @@ def _evaluation(names: Sequence[str], entry: Mapping[str, Any], objective: str) 
     point = {name: entry[name] for name in names}
     error = entry.get("__error__")
     time = error if error is not None else entry.get(objective)
+    if isinstance(time, int | float):  # of an objective as GFLOP/s, where more is better
+        time = entry["time"]
     times = tuple(each for each in entry.get("times") or () if isinstance(each, int | float))
     costs = [float(entry.get(f"{name}_time") or 0.0) for name in ("compile", "verification")]
     if isinstance(time, int | float) and math.isfinite(time) and time < NO_TIME:

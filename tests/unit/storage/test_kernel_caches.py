@@ -85,6 +85,29 @@ def test_the_files_of_the_benchmark_hub_are_read(tmp_path):
     assert (failed.state, failed.time_ms) == (TrialState.UNSUPPORTED, None)
 
 
+def test_of_a_file_with_another_objective_the_time_is_read(tmp_path):
+    document = {
+        "device_name": "A4000",
+        "kernel_name": "expdist",
+        "problem_size": [1],
+        "tune_params_keys": ["x"],
+        "tune_params": {"x": [1, 2, 3]},
+        "objective": "GFLOP/s",
+        "cache": {
+            "1": {"x": 1, "time": 2.0, "GFLOP/s": 100.0},
+            "2": {"x": 2, "time": 1.0, "GFLOP/s": 200.0},
+            "3": {"x": 3, "GFLOP/s": "RuntimeFailedConfig"},
+        },
+    }
+    path = tmp_path / "cache.json"
+    path.write_text(json.dumps(document))
+    assert [each.time_ms for each in read(path).evaluations] == [2.0, 1.0, None]
+    del document["cache"]["2"]["time"]
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=r"is damaged \(KeyError: 'time'\)"):
+        read(path)
+
+
 def test_t4_is_written_and_read(tmp_path):
     path = tmp_path / "t4.json"
     path.write_text(json.dumps(t4(Record("add", "H200", {}, {}, EVALUATIONS))))
