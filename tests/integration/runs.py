@@ -57,10 +57,11 @@ def triton_kernels_of(wanted: RunRequest, seconds: float) -> Found:
 
 
 @contextmanager
-def torch_imported(*parts: str) -> Iterator[Template | None]:
+def torch_imported(*parts: str, **environment: str) -> Iterator[Template | None]:
     """A process that has imported torch, of which runs of any script are forked as `tune` does.
 
-    `parts` are packages in torch that are imported with it, for scripts that would import them.
+    `parts` are packages in torch that are imported with it, for scripts that would import them;
+    runs have to have the same `environment`.
 
     `tests/unit/collectors/script/test_templates.py` shows that a fork is what a fresh process is,
     and each that imports torch anew takes two seconds of a core. None without torch or Linux.
@@ -79,7 +80,7 @@ def torch_imported(*parts: str) -> Iterator[Template | None]:
         "main": "few.py",
         "changed": {},
     }
-    wanted = request(Command(sys.executable, "few.py", folder=str(SCRIPTS)))
+    wanted = request(Command(sys.executable, "few.py", folder=str(SCRIPTS)), **environment)
     with closing(start_common_template([wanted], [phase])) as template:
         yield template
 

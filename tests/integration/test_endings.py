@@ -182,14 +182,15 @@ def test_a_script_that_never_imports_torch_is_told_so_before_the_time_out(tmp_pa
     assert (waiting["torch"], waiting["limit_s"]) == (None, 1)
 
 
-def test_a_script_that_does_other_work_after_its_first_step_is_told_of(tmp_path, monkeypatch):
+def test_a_script_that_does_other_work_after_its_first_step_is_told_of(
+    tmp_path, monkeypatch, torch_imported
+):
     monkeypatch.setattr("gpuadvisor.collectors.script.runner.WAITING_S", 3600.0)
     (tmp_path / "script.py").write_text(
         "import os, time, torch\n"
-        "w = torch.nn.Parameter(torch.ones(1))\n"
-        "o = torch.optim.SGD([w], lr=0.1)\n"
+        "model = torch.nn.Linear(2, 1)\n"
         "for number in range(8):\n"
-        "    w.sum().backward(); o.step()\n"
+        "    model(torch.ones(1, 2)).sum().backward()\n"
         "    while not os.path.exists('told'): time.sleep(0.01)\n"
     )
     command = Command(sys.executable, "script.py", folder=str(tmp_path))
@@ -202,7 +203,7 @@ def test_a_script_that_does_other_work_after_its_first_step_is_told_of(tmp_path,
         elif event["event"] == "few_steps":
             (tmp_path / "told").touch()
 
-    run_script(replace(runs.request(command), on_event=hear))
+    run_script(replace(runs.request(command), on_event=hear, template=torch_imported))
     assert heard.count("few_steps") == 1
     assert "waiting" not in heard
 

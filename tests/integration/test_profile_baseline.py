@@ -23,13 +23,17 @@ pytest.importorskip("torch")
 
 CORE = max(os.sched_getaffinity(0))
 SCRIPT = """
-import os, pathlib
+import os, pathlib, time
 pathlib.Path("cores.txt").write_text(str(os.sched_getaffinity(0)))
 import torch
 from torch.utils.data import DataLoader
 
+def slowly(rows):
+    time.sleep(0.004)
+    return torch.stack(rows)
+
 model = torch.nn.Linear(8, 1)
-for batch in DataLoader(torch.ones(4000, 8), batch_size=2):
+for batch in DataLoader(torch.ones(4000, 8), batch_size=2, collate_fn=slowly):
     model(batch).mean().backward()
     model.zero_grad()
 """

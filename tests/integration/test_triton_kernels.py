@@ -17,14 +17,14 @@ import psutil
 import pytest
 
 from gpuadvisor.collectors.script.inquiry import ScriptWitness, patient
-from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.request import Command, Limits
 from gpuadvisor.domain.inquiry import Ended, Found
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.knobs._triton import parse_lines
 from gpuadvisor.tuning.plans import read_plan, write_plan
-from tests.integration import program
+from tests.integration import program, runs
 from tests.integration.runs import PATIENT, QUICK, request, triton_kernels_of
 
 FAKE = f"{Path(__file__).parents[1] / 'fake_triton'}:{program.CLOCK}"
@@ -34,14 +34,27 @@ SHAPE = ("cpu", "4", "256")
 """A step of 150 programs, of which four are those of a softmax whose block is its row."""
 
 
-def find(script: str, *args: str, seconds: float = 70.0) -> Found:
-    command = Command(sys.executable, script, args, folder=str(program.SCRIPTS))
-    return triton_kernels_of(request(command, QUICK, **TIMED), seconds)
+@pytest.fixture(scope="module")
+def torch_imported():
+    """Of which scripts are forked that have the fake Triton and its clock."""
+    with runs.torch_imported(**TIMED) as template:
+        yield template
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
-    return find("triton_layers.py", "100000", *SHAPE)
+def asked(torch_imported):
+    """A function that returns the request of a run of a script."""
+
+    def asked(script: str, *args: str, folder: Path = program.SCRIPTS, limits: Limits = PATIENT):
+        command = Command(sys.executable, script, args, folder=str(folder))
+        return replace(request(command, QUICK, limits, **TIMED), template=torch_imported)
+
+    return asked
+
+
+@pytest.fixture(scope="module")
+def found(asked) -> Found:
+    return triton_kernels_of(asked("triton_layers.py", "100000", *SHAPE), 70)
 
 
 def plan_of(value: str, path: Path) -> None:
@@ -151,8 +164,8 @@ class TestStudy:
 
 
 @pytest.fixture(scope="module")
-def odd() -> Found:
-    return find("triton_odd.py", "100000")
+def odd(asked) -> Found:
+    return triton_kernels_of(asked("triton_odd.py", "100000"), 70)
 
 
 def said_of(found, kernel):
@@ -188,52 +201,40 @@ def test_a_seed_that_always_changes_is_no_part_of_the_launch(odd):
     assert "seed:" not in line
 
 
-def test_a_script_without_triton_has_nothing_to_be_found(tmp_path):
+def test_a_script_without_triton_has_nothing_to_be_found(asked, tmp_path):
     (tmp_path / "plain.py").write_text(
         "import torch\nm = torch.nn.Linear(2, 2)\n"
         "while True:\n    m(torch.ones(2)).sum().backward()\n"
     )
-    command = Command(sys.executable, "plain.py", folder=str(tmp_path))
-    found = triton_kernels_of(request(command, QUICK), 30)
+    found = triton_kernels_of(asked("plain.py", folder=tmp_path), 30)
     assert found.why == "the script imports no Triton"
 
 
-def test_a_script_without_steps_cannot_be_asked(tmp_path):
+def test_a_script_without_steps_cannot_be_asked(asked, tmp_path):
     (tmp_path / "none.py").write_text("import torch\n")
-    command = Command(sys.executable, "none.py", folder=str(tmp_path))
-    wanted = request(command, QUICK, patient(PATIENT, 30))
+    wanted = asked("none.py", folder=tmp_path, limits=patient(PATIENT, 30))
     with ScriptWitness(wanted, KNOB, 30) as witness, pytest.raises(Ended):
         witness.begin()
 
 
-def test_a_process_that_gives_no_answer_is_ended(tmp_path):
-    wanted = request(
-        Command(sys.executable, "triton_layers.py", ("100000",), folder=str(program.SCRIPTS)),
-        QUICK,
-        patient(PATIENT, 60),
-        PYTHONPATH=FAKE,
-    )
+def test_a_process_that_gives_no_answer_is_ended(asked):
+    wanted = asked("triton_layers.py", "100000", limits=patient(PATIENT, 60))
     with ScriptWitness(wanted, KNOB, 60) as witness:
         witness.begin()
         with pytest.raises(Ended, match="no answer within 1 s"):
             witness.ask({"do": "nothing of the kind"}, 1.0)
 
 
-def test_a_study_that_is_cancelled_leaves_no_process(tmp_path):
-    wanted = request(
-        Command(sys.executable, "triton_layers.py", ("100000",), folder=str(program.SCRIPTS)),
-        QUICK,
-        patient(PATIENT, 60),
-        PYTHONPATH=FAKE,
-    )
-    stop = []
+def test_a_study_that_is_cancelled_leaves_no_process(asked):
+    wanted = asked("triton_layers.py", "100000", limits=patient(PATIENT, 60))
+    stop, others = [], psutil.Process().children(recursive=True)
     wanted = replace(wanted, cancelled=lambda: bool(stop))
     with ScriptWitness(wanted, KNOB, 60) as witness:
         witness.begin()
         stop.append(True)
         with pytest.raises(Interrupted):
             witness.ask({"do": "nothing of the kind"}, 30.0)
-    assert not psutil.Process().children(recursive=True)
+    assert psutil.Process().children(recursive=True) == others
 
 
 INTERPRETED = """

@@ -1,5 +1,6 @@
 """The plugin in pytest itself: options, marker, tables, JSON, and what it costs others."""
 
+import gc
 import json
 import re
 import subprocess
@@ -30,7 +31,8 @@ STATS = {
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch, pytester):
-    """No other plugin, and no settings of folders above."""
+    """No other plugin, no settings of folders above, and none of what earlier tests left."""
+    gc.freeze()  # each benchmark collects garbage first: half a second, after a thousand tests
     pytester.makeini("[pytest]")
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
