@@ -16,6 +16,8 @@ from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL
 from gpuadvisor.tui.watch.watched import Watched
 
 if TYPE_CHECKING:
+    from textual.binding import Binding
+
     from gpuadvisor.tui.watch.app import Watch
 
 GAP = 2
@@ -140,19 +142,25 @@ class Page(Screen[None]):
             spans.append((" " * (room - len(heading) + GAP) + heading, Style.PLAIN))
         return spans, clicks
 
+    def _width_of(self, binding: Binding) -> int:
+        return len(f"{self.app.get_key_display(binding)} {binding.description}") + GAP
+
     def _keys(self) -> tuple[Line, Clicks]:
-        """Return as many keys as fit; a click on one is the key."""
+        """Return as many keys as fit, how to leave and get help among them; a click on one is the
+        key."""
+        shown = [a for a in self.active_bindings.values() if a.binding.show and a.enabled]
+        own = [a.binding for a in shown if a.node is not self.app]
+        everywhere = [a.binding for a in shown if a.node is self.app]
         spans: list[Span] = []
         clicks: Clicks = {}
-        used = 0
-        for active in self.active_bindings.values():
-            binding = active.binding
-            if not binding.show or not active.enabled:
-                continue
-            key = self.app.get_key_display(binding)
-            used += len(key) + len(binding.description) + 1 + GAP
-            if used > self.size.width + GAP:
+        room = self.size.width + GAP
+        while own and sum(map(self._width_of, own + everywhere)) > room:
+            own.pop()
+        for binding in own + everywhere:
+            room -= self._width_of(binding)
+            if room < 0:
                 break
             clicks[0, len(spans)] = clicks[0, len(spans) + 1] = f"app.simulate_key('{binding.key}')"
+            key = self.app.get_key_display(binding)
             spans += [(key, Style.ACCENT), (f" {binding.description}{' ' * GAP}", Style.QUIET)]
         return spans, clicks

@@ -43,7 +43,7 @@ class Overview(Curing):
         Binding(
             "enter",
             "details",
-            "all of it",
+            "values",
             key_display="Enter",
             tooltip="show or hide all values of the chosen GPU, and why some are missing",
         ),

@@ -410,6 +410,18 @@ async def test_each_page_opens_by_its_key_and_is_in_the_head_and_help():
             await pilot.press("escape")
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("width", [40, 80, 120])
+async def test_every_page_says_how_to_leave_it_and_where_help_is(width):
+    app = page(Made(frame(0, sample())))
+    async with app.run_test(size=(width, 24)) as pilot:
+        await taken(1)(pilot)
+        await until(pilot, lambda: app.pages)
+        for each in app.pages:
+            await pilot.press(each.KEY)
+            await until(pilot, lambda: screen_text(app).rstrip().endswith("q quit  ? help"))
+
+
 class Absent(Page):
     """A page of what is not there."""
 
