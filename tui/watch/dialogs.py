@@ -61,6 +61,14 @@ class PopUp(ModalScreen[ScreenResultType]):
 class Palette(CommandPalette, PopUp[None]):
     """Textual's palette of commands, which takes each key once as well."""
 
+    # Before those that scroll the line in which one types, which `take` would find first.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "command_list('cursor_up')", show=False, priority=True),
+        Binding("down", "cursor_down", show=False, priority=True),
+        Binding("pageup", "command_list('page_up')", show=False, priority=True),
+        Binding("pagedown", "command_list('page_down')", show=False, priority=True),
+    ]
+
 
 class Question(PopUp[bool]):
     """Asks for yes; every other key is no."""
@@ -147,12 +155,13 @@ class Choice(PopUp[str]):
     """A list of names in words; what one types leaves those that have all of its words."""
 
     DEFAULT_CSS = _LIST_CSS.format(name="Choice", width="76", height="80%", lines="1fr")
+    # Before those that scroll the line in which one types, which `take` would find first.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "back"),
-        Binding("up", "move(-1)", show=False),
-        Binding("down", "move(1)", show=False),
-        Binding("pageup", "move(-10)", show=False),
-        Binding("pagedown", "move(10)", show=False),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("pageup", "move(-10)", show=False, priority=True),
+        Binding("pagedown", "move(10)", show=False, priority=True),
     ]
 
     def __init__(self, title: str, entries: Sequence[tuple[str, str]], chosen: str) -> None:

@@ -475,10 +475,14 @@ class Charts(Page):
 
     def _land(self) -> None:
         """Go to the event that was found."""
-        self._ways.pop(0)
+        way = self._ways.pop(0)
         found = self._jumps.answer
         if found is None or self._jumps.error is not None:
             self._ways.clear()
+            if self._jumps.error is None:
+                self._watch.say(
+                    f"No {'earlier' if way < 0 else 'later'} warning or error is known."
+                )
             return
         self._moved().move_to(found.began_s, self._now_s)
         if found.gpu is not None and not charting.is_of_host(self._metric):

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 from textual import events
-from textual.command import CommandPalette
+from textual.command import CommandList, CommandPalette
 from textual.widgets import Input
 
 from gpuadvisor.domain.telemetry import GpuProcess
+from gpuadvisor.tui.watch import charting
 from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.dialogs import Choice, PopUp, Question, Reading, Typed
 from gpuadvisor.tui.watch.help import Help
@@ -165,3 +166,30 @@ async def test_the_help_scrolls_and_goes_with_any_other_key():
         assert app.screen is shown and "Rates are in bytes/s" not in screen_text(app)
         await pilot.press("x")
         await until(pilot, lambda: isinstance(app.screen, Page))
+
+
+@pytest.mark.asyncio
+async def test_arrows_move_through_a_list_beside_the_line_in_which_one_types():
+    app = app_of()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, "m")
+        await pilot.press("pagedown", "up", "enter")
+        await until(pilot, lambda: isinstance(app.screen, Page))
+        tenth = charting.metrics()[9][1].partition(" (")[0]
+        await until(pilot, lambda: tenth in screen_text(app))
+        await pilot.press("m", "down", "up", "enter")
+        await until(pilot, lambda: isinstance(app.screen, Page))
+        assert tenth in screen_text(app)
+
+
+@pytest.mark.asyncio
+async def test_arrows_move_through_the_commands():
+    app = app_of()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.pages) > 1)
+        await pilot.press("ctrl+p", *"theme")
+        await until(pilot, lambda: "theme mono" in screen_text(app))
+        found = app.screen.query_one(CommandList)
+        await until(pilot, lambda: found.option_count == 6 and found.highlighted == 0)
+        await pilot.press("down", "down", "up", "down")
+        await until(pilot, lambda: found.highlighted == 2)

@@ -136,6 +136,14 @@ def test_last_nights_event_is_two_keys_away_with_what_was_then(store):
     assert "▲" in text
 
 
+def test_a_key_that_finds_no_event_says_so(store):
+    tour(
+        watch(store),
+        ("E", "No later warning or error is known."),
+        ("eeee", "No earlier warning or error is known.", "At Tue 14 Nov"),
+    )
+
+
 def test_events_before_and_after_and_of_another_gpu(store):
     app = watch(store)
     tour(
