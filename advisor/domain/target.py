@@ -99,6 +99,11 @@ class Target(Protocol):
         For what stands on a library that the script may import later than torch, or not at all.
         """
 
+    def batches_ready(self) -> int | None:
+        """Return how many batches of the script's DataLoader wait to be taken; None where that
+        cannot be seen, as without workers."""
+        ...
+
     def take_steps(self, taker: StepTaker, measured: bool = False) -> None:
         """Have the steps after warming up taken by `taker`; they are not timed then.
 

@@ -32,6 +32,8 @@ class Registry:
         self.backward_arounds: list[Callable[[Any, Call], None]] = []
         self.import_watchers: list[Callable[[], None]] = []
         """What was called, or will be, after imports: it may stand on what was imported."""
+        self.batches_ready: Callable[[], int | None] = lambda: None
+        """Tells how many batches wait to be taken; None where that cannot be seen."""
         self.step_taker: StepTaker | None = None
         self.later_taker: StepTaker | None = None
         """Takes the steps after those that were measured."""
@@ -81,6 +83,9 @@ class KnobTarget:
 
         self._registry.import_watchers.append(call)
         after_import(module, imported)
+
+    def batches_ready(self) -> int | None:
+        return self._registry.batches_ready()
 
     def take_steps(self, taker: StepTaker, measured: bool = False) -> None:
         if measured:

@@ -73,6 +73,7 @@ class Session:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         torch, registry, counters = self._torch, self._registry, Counters()
+        registry.batches_ready = counters.ready
         self._facts = facts = FactsRecorder(torch, self._specification.visible_gpus)
         # Its copies of losses are not the script's, so they must not be among steps taken.
         self._trace = TraceRecorder(torch, recording=registry.step_taker is None)

@@ -21,7 +21,8 @@ from gpuadvisor.domain.target import Target
 NAME = "profile"
 """Name that its reports go by."""
 SETTLING_STEPS = 1
-"""Steps with the profiler switched on that are not recorded: the first pays for its start."""
+"""Steps with the profiler switched on that are not recorded, at least: the first pays for its
+start."""
 LONGEST_S = 30.0
 """Time after which a recording ends with the steps that it has, if it has one: steps of minutes
 would fill memory with events."""
@@ -51,9 +52,14 @@ class TraceRecording:
         stacks: bool = False,
         shapes: bool = True,
         memory: bool = True,
+        drain_s: float = 0.0,
     ) -> None:
         """Record calls with their Python `stacks`, operators with `shapes` and FLOPs, allocations
-        of `memory`: each of them costs time, most of all when the trace is written."""
+        of `memory`: each of them costs time, most of all when the trace is written.
+
+        While the profiler is switched on, workers of a DataLoader load batches ahead. Steps that
+        live on these are not recorded, for `drain_s` at most.
+        """
         self._torch = torch
         self._file = file
         self._wanted = steps
@@ -63,8 +69,12 @@ class TraceRecording:
             "with_stack": stacks,
             "with_flops": shapes,
         }
+        self._drain_s = drain_s
         self._seen = 0
+        self._settled: int | None = None
+        """Steps that were seen when it began to record."""
         self._began_s = 0.0
+        self._ready_before: int | None = None
         self._profiler: Any = None
         self._why_short = "the script ended"
         self.with_gpu = False
@@ -72,12 +82,14 @@ class TraceRecording:
         self.unprofiled_ns: float | None = None
         """Mean time of the steps before it, which the trace tells as well; None where none were
         timed."""
+        self.batches_ready: Callable[[], int | None] = lambda: None
+        """Tells how many batches wait to be taken; None where that cannot be seen."""
         self.saved = False
 
     @property
     def steps(self) -> int:
         """Whole steps that were recorded."""
-        return min(max(self._seen - SETTLING_STEPS, 0), self._wanted or 0)
+        return 0 if self._settled is None else min(self._seen - self._settled, self._wanted or 0)
 
     def start(self) -> None:
         """Switch the profiler on; RuntimeError where torch cannot."""
@@ -88,14 +100,10 @@ class TraceRecording:
         if self._torch.cuda.is_initialized() and gpu in profiler.supported_activities():
             activities.append(gpu)
             self.with_gpu = True
-        schedule = None
-        if self._wanted is not None:
-            schedule = profiler.schedule(
-                wait=0, warmup=SETTLING_STEPS, active=self._wanted, repeat=1
-            )
+        self._ready_before = self.batches_ready()
         self._profiler = profiler.profile(
             activities=activities,
-            schedule=schedule,
+            schedule=None if self._wanted is None else self._action,
             **self._details,
         )
         self._profiler.start()
@@ -104,18 +112,40 @@ class TraceRecording:
     def step(self) -> bool:
         """Mark the end of a step. Return whether the recording is complete; it is saved then."""
         self._seen += 1
-        if self.with_gpu and self._seen == SETTLING_STEPS and self._wanted is not None:
-            _finish(self._torch.cuda)
+        begins = self._settled is None and self._is_settled()
+        if begins:
+            self._settled = self._seen
+            if self.with_gpu and self._wanted is not None:
+                _finish(self._torch.cuda)
         self._profiler.step()
-        if self._seen == SETTLING_STEPS and self.unprofiled_ns is not None:
+        if begins and self.unprofiled_ns is not None:
             # Not before: a trace begins without what was told of the one before it.
             self._profiler.add_metadata_json(UNPROFILED_STEP, f"{self.unprofiled_ns:.0f}")
         late = time.perf_counter() - self._began_s > LONGEST_S
-        if self._seen < SETTLING_STEPS + (self._wanted or 0) and not (late and self.steps):
+        if self._settled is None or (
+            self.steps < (self._wanted or 0) and not (late and self.steps)
+        ):
             return False
         self._why_short = f"they took longer than {LONGEST_S:.0f} s"
         self.save()
         return True
+
+    def _action(self, _: int) -> Any:
+        """Return what torch's profiler does with the step that begins."""
+        does = self._torch.profiler.ProfilerAction
+        if self._settled is None:
+            return does.WARMUP
+        left = (self._wanted or 0) - self.steps
+        return does.RECORD if left > 1 else does.RECORD_AND_SAVE if left else does.NONE
+
+    def _is_settled(self) -> bool:
+        """Say whether steps no longer live on what was loaded while the profiler began."""
+        if self._seen < SETTLING_STEPS:
+            return False
+        ready = self.batches_ready()
+        if ready is None or self._ready_before is None or ready <= max(self._ready_before, 1):
+            return True
+        return time.perf_counter() - self._began_s > self._drain_s
 
     def save(self) -> None:
         """Stop, and write what there is, if it is anything."""
@@ -236,6 +266,7 @@ class ProfiledSteps:
             return
         recording = self._record(torch)
         recording.unprofiled_ns = unprofiled_ns
+        recording.batches_ready = self._target.batches_ready
         try:
             recording.start()
         except Exception as error:

@@ -38,6 +38,11 @@ class Script:
         self.taker = None
         self.told: list[dict[str, object]] = []
         self.refused: list[str] = []
+        self.ready: list[int] = []
+        """What is left to be said of batches that wait."""
+
+    def batches_ready(self) -> int | None:
+        return self.ready.pop(0) if self.ready else None
 
     def take_steps(self, taker, measured=False) -> None:
         self.taker = taker
@@ -73,6 +78,54 @@ def test_whole_steps_are_recorded_and_the_one_that_pays_for_the_start_is_not(tmp
     assert steps == ["ProfilerStep#1", "ProfilerStep#2", "ProfilerStep#3"]
     assert len(named(tmp_path / "trace.json", "aten::matmul")) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+
+
+def recorded_after(tmp_path, ready, drain_s=600.0, steps=2):
+    """Return how many steps it took in all, and the recording, where so many batches waited: before
+    the profiler was switched on, and at the end of each step after that."""
+    recording = TraceRecording(torch, tmp_path / "trace.json", steps=steps, drain_s=drain_s)
+    told = iter(ready)
+    recording.batches_ready = lambda: next(told, ready[-1])
+    recording.start()
+    for count in range(1, 20):
+        work()
+        if recording.step():
+            return count, recording
+    raise AssertionError("it never ended")
+
+
+@pytest.mark.parametrize(
+    ("ready", "settles"),
+    [
+        ([None], 1),  # nothing is known of a loader
+        ([4, 4, 4], 1),  # the script is the slower one: the queue was full before
+        ([0, 4, 3, 2, 1, 0], 4),  # batches were loaded while the profiler began
+        ([2, 8, 6, 4, 2], 4),
+        ([0, 1], 1),  # one that has just come
+    ],
+)
+def test_steps_that_live_on_what_was_loaded_meanwhile_are_not_recorded(tmp_path, ready, settles):
+    count, recording = recorded_after(tmp_path, ready)
+    assert (count, recording.steps) == (settles + 2, 2)
+    assert len(named(tmp_path / "trace.json", "ProfilerStep#")) == 2
+    assert len(named(tmp_path / "trace.json", "aten::matmul")) == 2
+
+
+def test_a_queue_that_stays_full_is_waited_for_no_longer_than_allowed(tmp_path):
+    assert recorded_after(tmp_path, [0, 4], drain_s=0.0)[0] == 3
+
+
+def test_a_script_that_ends_before_it_has_settled_has_no_trace(script, tmp_path):
+    options = {"file": str(tmp_path / "trace.json"), "steps": 2, "drain_s": 600.0}
+    PROFILER.apply(json.dumps(options), script)
+    script.ready = [0, 4, 4, 4, 4]
+    script.taker.begin()
+    for _ in range(4):
+        work()
+        assert not script.taker.step(False)
+    script.taker.end()
+    assert script.told == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_follows_the_last_step_is_no_step(tmp_path):
@@ -227,6 +280,7 @@ from gpuadvisor.collectors.script.child.clock import StepHandover
 from gpuadvisor.collectors.script.child.torch_profiler import ProfiledSteps, TraceRecording
 from pathlib import Path
 class Script:
+    def batches_ready(self): return None
     def effective(self, detail): print("saved in", os.getpid(), flush=True)
     def refuse(self, reason): print(reason, flush=True)
 file = Path({str(tmp_path / "trace.json")!r})
