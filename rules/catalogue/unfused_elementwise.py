@@ -69,4 +69,5 @@ def _chains(found: Sequence[Chain]) -> str:
     kinds = "elementwise kernels"
     if not all(each.is_elementwise for each in found):
         kinds = "kernels that normalize, activate, add or pool"
-    return f"{len(found):,} chain{'s' * (len(found) != 1)} of {kinds}"
+    summed = ", some of which end in a sum" if any(each.reduces for each in found) else ""
+    return f"{len(found):,} chain{'s' * (len(found) != 1)} of {kinds}{summed}"

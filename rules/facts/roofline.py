@@ -127,7 +127,7 @@ def attended(operator: str, shapes: str, inputs: str) -> Attended | None:
     if schema.lengths is not None and any(dimensions[schema.lengths : schema.lengths + 1]):
         return None
     factors = dimensions[schema.query : schema.query + 3]
-    if not all(_is_shape(each) and len(each) == ATTENTION_DIMENSIONS for each in factors):
+    if not all(is_shape(each) and len(each) == ATTENTION_DIMENSIONS for each in factors):
         return None
     if not schema.heads_first:
         factors = [[batch, heads, rows, width] for batch, rows, heads, width in factors]
@@ -193,7 +193,7 @@ def sizes(operator: str, shapes: str) -> tuple[int, int, int, int] | None:
     if place is None or len(dimensions) < place + 2:
         return None
     left, right = dimensions[place : place + 2]
-    if not (_is_shape(left) and _is_shape(right)) or len(left) != len(right):
+    if not (is_shape(left) and is_shape(right)) or len(left) != len(right):
         return None
     if not 2 <= len(left) <= MOST_DIMENSIONS:
         return None
@@ -202,7 +202,8 @@ def sizes(operator: str, shapes: str) -> tuple[int, int, int, int] | None:
     return prod(left[:-2]), left[-2], left[-1], right[-1]
 
 
-def _is_shape(value: Any) -> bool:
+def is_shape(value: Any) -> bool:
+    """Tell whether a value of a trace is a tensor's shape, without an empty dimension."""
     return isinstance(value, list) and all(type(each) is int and 0 < each < 2**40 for each in value)
 
 

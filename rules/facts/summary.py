@@ -60,6 +60,7 @@ from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.places import Places
 from gpuadvisor.rules.facts.recurring import no_loop, too_short
+from gpuadvisor.rules.facts.reduced import Reduced, reduced
 from gpuadvisor.rules.facts.roofline import CeilingValues, OperatorPosition, operator_positions
 from gpuadvisor.rules.facts.sources import Sources, sources
 from gpuadvisor.rules.facts.stalls import KernelStalls, kernel_stalls
@@ -319,7 +320,13 @@ class Facts:
         steps = self.steps.steps if self.steps is not None else ()
         begins = np.array([each.begin_ns for each in steps], np.int64)
         step = np.where(known, np.searchsorted(begins, begun, "right"), UNKNOWN)
-        return chains(self.work, self.kernel_uses.device, begun, times, step)
+        rows = self.reduced.reduction
+        return chains(self.work, self.kernel_uses.device, begun, times, step, rows)
+
+    @cached_property
+    def reduced(self) -> Reduced:
+        """Reductions that read what the elementwise kernel before them wrote."""
+        return reduced(self.profile, self.work, self.launching, self.kernel_uses.device)
 
     @cached_property
     def attention(self) -> Attention:

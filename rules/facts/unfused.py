@@ -8,7 +8,8 @@ batched product on both sides.
 
 Memory-bound kernels (elementwise ones, normalizations, pooling) that follow each other on a stream
 each read their input from memory and write their output there; fused, what passes between them
-stays in registers. Filling a tensor computes nothing of another one, and ends a chain as anything
+stays in registers. So does what a reduction reads that the elementwise kernel just before it wrote
+(`facts.reduced`). Filling a tensor computes nothing of another one, and ends a chain as anything
 else does that is not memory-bound.
 """
 
@@ -124,7 +125,8 @@ def _sorted(rows: set[int]) -> IntArray:
 FEWEST = 3
 """Kernels of a chain: what two elementwise ones could save is not worth a compiler. [own]"""
 FEWEST_WITH_NORMALIZATION = 2
-"""Kernels of a chain with a normalization: a block of a network has one, and there are many."""
+"""Kernels of a chain with a normalization: a block of a network has one, and there are many. Or
+with a reduction of what the kernel before it wrote, which need not have been written at all."""
 FILLS = re.compile(r"FillFunctor")
 TENSORS = re.compile(r"[aA]rray<char\s*\*, (\d+)")
 """How names of PyTorch's kernels tell the number of tensors that they read and write."""
@@ -142,6 +144,8 @@ is read again: cuDNN's and PyTorch's kernels that do both, and their backward pa
 PLAIN_NORMALIZATION = (1, 1)
 """Tensors that a normalization without statistics of its own reads and writes: a row of a layer
 norm is read once, and so is the input by batch norm's second half."""
+REDUCTIONS = (1, 0)
+"""Tensors that a reduction reads and writes: its result is small."""
 POOLS = (1, 1)
 """Tensors that pooling reads and writes; which of both is the smaller one is not told apart."""
 MEMORY_BOUND = (Family.ELEMENTWISE, Family.NORMALIZATION, Family.POOLING)
@@ -150,8 +154,8 @@ MEMORY_BOUND = (Family.ELEMENTWISE, Family.NORMALIZATION, Family.POOLING)
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """Memory-bound kernels that follow each other on a stream: elementwise ones, normalizations and
-    pooling."""
+    """Memory-bound kernels that follow each other on a stream: elementwise ones, normalizations,
+    pooling, and reductions of what the kernel before wrote."""
 
     rows: IntArray
     """Rows of the device's work, in their order."""
@@ -165,7 +169,9 @@ class Chain:
     in_optimizer: bool
     """Whether the chain was launched within an optimizer's step."""
     is_elementwise: bool = True
-    """Whether all of its kernels are."""
+    """Whether all of its kernels are, besides reductions."""
+    reduces: bool = False
+    """Whether one of its kernels reduces what the one before it wrote."""
 
     @property
     def spared_share(self) -> float:
@@ -186,15 +192,19 @@ def chains(
     launched_ns: IntArray,
     optimizer: Intervals,
     step: IntArray,
+    reductions: IntArray,
 ) -> tuple[Chain, ...]:
     """Return the chains of a device, which end where a step does; `launched_ns` says when each
-    row's call began, `step` in which step that was, UNKNOWN where it is not told."""
+    row's call began, `step` in which step that was, UNKNOWN where it is not told. `reductions` are
+    rows that read what the kernel before them wrote."""
     rows = np.flatnonzero(work.device == device) if device is not None else np.empty(0, np.int64)
     found = []
+    reads = np.zeros(len(work), np.bool_)
+    reads[reductions] = True
     for _, at in by_key(work.stream[rows]):
         stream = rows[at]
         stream = stream[np.lexsort((work.end_ns[stream], work.begin_ns[stream]))]
-        found += _chains_of(work, stream, launched_ns, optimizer, step[stream])
+        found += _chains_of(work, stream, launched_ns, optimizer, step[stream], reads[stream])
     return tuple(found)
 
 
@@ -204,6 +214,7 @@ def _chains_of(
     launched_ns: IntArray,
     optimizer: Intervals,
     step: IntArray,
+    reduces: BoolArray,
 ) -> list[Chain]:
     used, place = np.unique(work.name[rows], return_inverse=True)
     tensors = [_tensors(work.texts[name]) if name >= 0 else (0, 0) for name in used.tolist()]
@@ -211,7 +222,11 @@ def _chains_of(
     if not len(used):
         return []
     read, written = np.array(tensors, np.int64)[place].T
-    is_normal = np.array(normal, np.bool_)[place]
+    read, written = (
+        np.where(reduces, count, given)
+        for count, given in zip(REDUCTIONS, (read, written), strict=True)
+    )
+    is_normal = np.array(normal, np.bool_)[place] & ~reduces
     inside = read + written > 0
     changes = np.diff(inside.astype(np.int8), prepend=-1) != 0
     changes[1:] |= (step[1:] != step[:-1]) & (step[1:] != UNKNOWN) & (step[:-1] != UNKNOWN)
@@ -224,7 +239,8 @@ def _chains_of(
     found = []
     for start, stop in zip(change.tolist(), stops.tolist(), strict=True):
         with_normal = bool(is_normal[start:stop].any())
-        least = FEWEST_WITH_NORMALIZATION if with_normal else FEWEST
+        with_sum = bool(reduces[start:stop].any())
+        least = FEWEST_WITH_NORMALIZATION if with_normal or with_sum else FEWEST
         if inside[start] and stop - start >= least:
             found.append(
                 Chain(
@@ -234,6 +250,7 @@ def _chains_of(
                     int(links[start : stop - 1].sum()),
                     bool(stepping[start]),
                     not with_normal,
+                    with_sum,
                 )
             )
     return found

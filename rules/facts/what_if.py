@@ -390,13 +390,19 @@ class FasterKernels:
         """Return which share of the run is saved (0 to 1).
 
         `pace` is a factor on the host's recorded time, before and after; of some `times` of it a
-        share is saved as well, and what `besides` says of other times of the host.
+        share is saved as well, and what `besides` says of other times of the host. Before work that
+        is gone altogether there is no gap either.
         """
         given, change = self._timeline, Scenario({Host.WORKING: pace, **(besides or {})})
         if pace not in self._before_ns:
             self._before_ns[pace] = given.takes_ns(Scenario({Host.WORKING: pace}))
         before = self._before_ns[pace]
-        faster = replace(given, work_ns=given.work_ns - self._less(spared))
+        less = self._less(spared)
+        faster = replace(
+            given,
+            work_ns=given.work_ns * (1 - less),
+            delay_ns=np.where(less < 1, given.delay_ns, 0.0),
+        )
         if times is not None and len(times):
             faster = self._without(faster, times, host_share)
         return max(1.0 - faster.takes_ns(change) / before, 0.0) if before > 0 else 0.0
@@ -428,13 +434,14 @@ class FasterKernels:
         return replace(given, launch_ns=launch, wait_ns=wait)
 
     def _less(self, spared: Spared) -> FloatArray:
+        """Return which share of each piece of work is saved."""
         less = np.zeros(len(self._timeline.rows) + 1)
         if spared:
             rows = np.concatenate([np.asarray(rows, np.int64) for rows, _ in spared])
             less[self._place[rows]] = np.repeat(
                 [share for _, share in spared], [len(rows) for rows, _ in spared]
             )
-        return less[:-1] * self._timeline.work_ns
+        return less[:-1]
 
 
 def faster_kernels(

@@ -43,6 +43,19 @@ def test_without_the_profiler_the_same_host_may_not_be_the_limit():
     assert 0.4 < fast < 0.55
 
 
+def test_work_that_is_gone_leaves_no_gap():
+    """Every second kernel takes 50 us and begins 100 us after the one before was done, for no
+    reason of the host's."""
+    made = Made()
+    for number in range(40):
+        begin, took = (150 * number + 50, 50) if number % 2 else (150 * number, 100)
+        made.launched("work", call=(number / 10, 0.05), runs=(10 + begin, took))
+    player = timeline(made).facts.faster_kernels
+    second = np.arange(1, 40, 2)
+    half, gone = (player.saved_share([(second, share)], 1.0) for share in (0.5, 1.0))
+    assert gone / half == pytest.approx((50 + 100) / 25, rel=0.05)
+
+
 def test_what_the_host_is_spared_counts_where_it_is_the_limit():
     facts = queued([K("work", 2)] * 100, pace=50).facts
     half = one(facts.window.begin_ns, (facts.window.begin_ns + facts.window.end_ns) // 2)

@@ -99,3 +99,23 @@ def test_copies_beside_attention_are_saved_at_most():
     copied_ns = 4 * 700_000
     assert with_copies.saving.high_ns >= without.saving.high_ns + 0.99 * copied_ns
     assert with_copies.saving.low_ns <= 1.01 * without.saving.low_ns
+
+
+@pytest.mark.parametrize(
+    ("reads", "spared"),
+    [
+        ("[[64, 512], [], []]", 1),
+        ("[[64, 16], [], []]", None),  # another tensor
+        ("", None),  # no shapes
+    ],
+)
+def test_a_sum_of_what_was_just_written_ends_a_chain(reads, spared):
+    total = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>"
+    evidence = queued(
+        [
+            K(CONVOLUTION),
+            K(ADD, 100, "aten::mul", "[[64, 512], [512]]"),
+            K(total, 100, "aten::sum", reads),
+        ]
+    )
+    assert [each.spared for each in evidence.facts.chains] == ([] if spared is None else [spared])
