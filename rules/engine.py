@@ -96,7 +96,9 @@ def _busy_ms(evidence: Evidence) -> float | None:
 
 def _found(rule: Loaded, said: RuleResult, evidence: Evidence, fitted: Calibration) -> _Found:
     said = _remarked(said) if evidence.too_short else _held(said, evidence)
-    timed = evidence.facts is not None and evidence.facts.unprofiled_ns is not None
+    from gpuadvisor.rules.estimates import is_timed
+
+    timed = evidence.facts is not None and is_timed(evidence.facts)
     moved = fitted.applied(rule.name, said, evidence.run_ns, timed=timed)
     result = _held(moved, evidence)
     counted = None if result.saving is None else _counted(said, result.saving, evidence)

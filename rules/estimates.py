@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuadvisor.domain.unprofiled import Drift
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
 from gpuadvisor.rules.facts.kernel_families import readable
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Host, Scenario
+from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Host, Scenario, Timeline
 from gpuadvisor.rules.rule import Estimate
 
 SLOWER_WITH_KINETO = (1.2, 3.0)
@@ -51,22 +52,111 @@ def paces(facts: Facts) -> tuple[float, float]:
     first.
 
     Where steps were timed without the profiler, those are left with which the run played again
-    takes as long as they did (within `MARGIN`): a host that is ahead of the device, or is kept by
-    a loader, can be at any pace up to the one at which it would be late.
+    takes as long as they say (`_without_profiler_ns`): a host that is ahead of the device, or is
+    kept by a loader, can be at any pace up to the one at which it would be late.
     """
+    return _usual_paces(facts) if why_not_timed(facts) else _timed_paces(facts)
+
+
+def _timed_paces(facts: Facts) -> tuple[float, float]:
     slow, fast = _usual_paces(facts)
-    line, wanted_ns = facts.timeline, facts.unprofiled_ns
+    line, times = facts.timeline, _without_profiler_ns(facts)
     allocating_ns = idle_ns(facts, Cause.ALLOCATING)
-    if line is None or wanted_ns is None or allocating_ns > LEAST_ALLOCATING * line.takes_ns():
+    if line is None or times is None or allocating_ns > LEAST_ALLOCATING * line.takes_ns():
         return slow, fast
-
-    def takes(pace: float) -> float:
-        return line.takes_ns(Scenario({Host.WORKING: pace}))
-
+    least_ns, most_ns = times
     return (
-        max(_last_pace(lambda pace: takes(pace) <= MARGIN * wanted_ns, fast), fast),
-        _last_pace(lambda pace: takes(pace) < wanted_ns / MARGIN, fast),
+        max(_last_pace(lambda pace: _takes_ns(line, pace) <= most_ns, fast), fast),
+        _last_pace(lambda pace: _takes_ns(line, pace) < least_ns, fast),
     )
+
+
+def _takes_ns(line: Timeline, pace: float) -> float:
+    return line.takes_ns(Scenario({Host.WORKING: pace}))
+
+
+def is_timed(facts: Facts) -> bool:
+    """Return whether steps that were timed without the profiler tell the host's pace."""
+    return facts.unprofiled_steps is not None and not why_not_timed(facts)
+
+
+def why_not_timed(facts: Facts) -> str:
+    """Return why steps that were timed without the profiler do not tell the host's pace, in a
+    sentence without a full stop; empty where they do, and where none were timed.
+
+    They are not of one kind with the recorded ones where they surely got longer or shorter by
+    themselves, where they differ more than profilers do, and where the recorded ones cannot have
+    been as short.
+    """
+    steps, line, times = facts.unprofiled_steps, facts.timeline, _without_profiler_ns(facts)
+    if steps is None or times is None:
+        return ""
+    why, (least_ns, most_ns), recorded = "", times, _recorded(facts)
+    drift = 0.0 if steps.steadiness is None else _shown(steps.steadiness.drift)
+    slow, fast = _usual_paces(facts)
+    if drift:
+        why = f"but got {'longer' if drift > 0 else 'shorter'} by themselves"
+    elif most_ns * fast >= least_ns * slow:
+        why = f"but {_ms(least_ns / recorded)} to {_ms(most_ns / recorded)} by themselves"
+    elif line is not None and (fastest_ns := _takes_ns(line, 0.0)) > most_ns:
+        least = _ms(fastest_ns / recorded)
+        why = f"and the recorded ones would take {least} on a CPU that needs no time"
+    if not why:
+        return ""
+    return (
+        "How much the profiler slows the CPU down is assumed: the steps that were timed before it"
+        f" was switched on are of another kind than the recorded ones (they took"
+        f" {_ms(steps.mean_ns)}, {why})"
+    )
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:,.3g} ms"
+
+
+def _recorded(facts: Facts) -> int:
+    """Return how many steps were recorded."""
+    return 0 if facts.window.steps is None else len(facts.window.steps.steps)
+
+
+def _without_profiler_ns(facts: Facts) -> tuple[float, float] | None:
+    """Return how long the recorded steps would have taken without the profiler, at least and at
+    most, by those that were timed before; None where none were.
+
+    That is their mean, which runs of the same program keep to within `MARGIN`, what as many of them
+    in a row took, and what they tend to; and more or less where steps surely get more or less to do
+    while they are recorded.
+    """
+    steps, did = facts.unprofiled_steps, facts.launched_in_steps
+    if steps is None or did is None:
+        return None
+    means, low_ns, high_ns = [steps.mean_ns], steps.mean_ns, steps.mean_ns
+    if (found := steps.steadiness) is not None:
+        low_ns, high_ns = found.low_ns, found.high_ns
+        means.append(max(steps.mean_ns * (1 + found.drift.share), 0.0))
+    recorded = _recorded(facts)
+    middle = (recorded - 1) / 2
+    more_ns = (
+        _shown(Drift.of(did.time_ns, middle)) * sum(did.time_ns),
+        _shown(Drift.of(did.count, middle)) * recorded * steps.mean_ns,
+        0.0,
+    )
+    least_ns = recorded * min(low_ns, min(means) / MARGIN) + min(more_ns)
+    return max(least_ns, 0.0), recorded * max(high_ns, MARGIN * max(means)) + max(more_ns)
+
+
+def _shown(drift: Drift | None) -> float:
+    """Return the share by which something drifts, if that is surely more than `MARGIN`; else 0."""
+    if drift is None or abs(drift.share) - drift.error <= MARGIN - 1:  # nor with any quantile
+        return 0.0
+    from scipy.special import stdtrit
+
+    surely = abs(drift.share) - float(stdtrit(drift.values - 2, SURE)) * drift.error
+    return drift.share if surely > MARGIN - 1 else 0.0
+
+
+SURE = 0.95
+"""How sure a drift must be to be one, in one direction: the lower end of a 90 % interval."""
 
 
 def _last_pace(holds: Callable[[float], bool], least: float) -> float:

@@ -136,7 +136,8 @@ def play(ask, tmp_path):
 
 
 # A collection of garbage walks through thousands of tests and all that they have imported, half a
-# second each time: an eighth of the time of simulated studies at Python's own thresholds (700, 10, 10).
+# second each time: an eighth of the time of simulated studies at Python's own thresholds (700, 10
+# and 10).
 gc.set_threshold(20_000, 10, 20)
 
 

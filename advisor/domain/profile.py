@@ -11,10 +11,9 @@ a row lacks what others have; what no row of a profile has is named in `Header.n
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -210,9 +209,6 @@ follows."""
 FAILED_CALLS = "calls that returned an error"
 """The fact of a profile that tells which calls into CUDA failed, as `failed_calls_told` writes it;
 absent where nothing tells what calls returned."""
-UNPROFILED_STEP = "gpuadvisor_unprofiled_step_ns"
-"""The fact of a profile that tells the mean time of the script's steps just before the profiler was
-switched on, in nanoseconds; absent where none were timed."""
 SYSTEM_CALLS = "calls into the operating system"
 """The fact of a profile that tells that such calls were recorded, if any were made."""
 TIMES = ("begin_ns", "time_ns")
@@ -292,21 +288,6 @@ def failed_calls(facts: Mapping[str, str]) -> tuple[FailedCalls, ...] | None:
         return None
     found = (re.fullmatch(r"(\d+) x (\S+): (\d+)", each) for each in told.split("; "))
     return tuple(FailedCalls(each[2], int(each[3]), int(each[1])) for each in found if each)
-
-
-def unprofiled_step_ns(facts: Mapping[str, str]) -> float | None:
-    """Return the mean time of steps without the profiler by a profile's facts; None where it is not
-    told, or is no time."""
-    try:
-        told = float(facts.get(UNPROFILED_STEP, ""))
-    except ValueError:
-        return None
-    return told if 0 < told < math.inf else None
-
-
-def with_unprofiled_step(header: Header, step_ns: float) -> Header:
-    """Return a header that tells what steps took without the profiler, as it is if it does so."""
-    return replace(header, facts={UNPROFILED_STEP: f"{step_ns:.0f}", **header.facts})
 
 
 MAX_WARNINGS = 20

@@ -15,6 +15,7 @@ from gpuadvisor.daemon.sources import window_of_recording
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.unprofiled import Steadiness, UnprofiledSteps
 from gpuadvisor.errors import AdvisorError, MissingError, ScriptError, UsageError
 from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of, of_other_rank
 from gpuadvisor.profiling.importing import Progress, import_recorded
@@ -227,7 +228,9 @@ def profile_baseline(
 
 def _diagnose_baseline(command: Command, measured: Measurement, trace: Path) -> Diagnosis:
     try:
-        profile = read_profile(trace, 1e6 * measured.mean_step_ms)
+        steady = Steadiness.of([1e6 * each for each in measured.step_ms], DEFAULT_STEPS)
+        steps = UnprofiledSteps(1e6 * measured.mean_step_ms, steady)
+        profile = read_profile(trace, steps)
         resolved = ResolvedProfile(command.script, str(trace), profile)
         return engine.diagnose(evidence_of(resolved, measured), fitted=calibration())
     except AdvisorError as error:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gpuadvisor.collectors.telemetry.recording import KIND
-from gpuadvisor.domain.profile import Header, Profile, Sink, with_unprofiled_step
+from gpuadvisor.domain.profile import Header, Profile, Sink
+from gpuadvisor.domain.unprofiled import UnprofiledSteps, with_unprofiled_steps
 from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -222,10 +223,10 @@ def open_profile(path_or_name: str | os.PathLike[str]) -> Profile:
     return open_profiles().find(path_or_name)
 
 
-def read_profile(path: Path, step_ns: float | None = None) -> MemoryProfile:
+def read_profile(path: Path, unprofiled: UnprofiledSteps | None = None) -> MemoryProfile:
     """Return the profile in a trace file; an AdvisorError says in a sentence why it cannot be.
 
-    With `step_ns` it tells that steps took so long without the profiler, unless the file does.
+    With `unprofiled` it tells what steps took without the profiler, unless the file does.
     """
     from gpuadvisor.rules.facts.excerpt import MOST_EVENTS
     from gpuadvisor.storage.profiles.packed import PackedProfile
@@ -233,5 +234,5 @@ def read_profile(path: Path, step_ns: float | None = None) -> MemoryProfile:
     profile = PackedProfile(MOST_EVENTS)
     with readable(path):
         header = known_reader(path).read(path, profile)
-        profile.finish(header if step_ns is None else with_unprofiled_step(header, step_ns))
+        profile.finish(with_unprofiled_steps(header, unprofiled) if unprofiled else header)
     return profile

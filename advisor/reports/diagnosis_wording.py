@@ -26,6 +26,7 @@ from gpuadvisor.reports.diagnosis_report import (
 )
 from gpuadvisor.reports.finding_wording import LEAST_GAIN, amount, sentence, worth
 from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.rules.estimates import why_not_timed
 from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.steps import StepSource
@@ -197,7 +198,7 @@ def limits(report: DiagnosisReport) -> list[str]:
     facts = report.profile.facts
     if not facts.time_breakdowns:
         return [sentence(each) for each in (failures(facts), facts.fitness.note) if each]
-    told = (failures(facts), *facts.looked_at, lost_launches(facts))
+    told = (failures(facts), *facts.looked_at, lost_launches(facts), why_not_timed(facts))
     return [sentence(each) for each in told if each]
 
 

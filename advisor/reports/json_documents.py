@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.profile import UNKNOWN, unprofiled_step_ns
+from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.domain.unprofiled import unprofiled_steps
 from gpuadvisor.reports.json_fields import Json, device_fields, document, fields, rows
 from gpuadvisor.reports.ranks_document import ranks_json
+from gpuadvisor.rules.estimates import why_not_timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,6 +253,7 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
         "kind": "diagnosis",
         **fields(report, "profile=stored file? script? source"),
         "unprofiled_step_ms": report.profile and _unprofiled_step_ms(report.profile.facts),
+        "unprofiled_not_used": report.profile and (why_not_timed(report.profile.facts) or None),
         **findings_json(report),
         "looked_at": report.profile and _looked_at(report.profile.facts),
         "excerpt": report.profile and _excerpt(report.profile.facts),
@@ -264,8 +267,8 @@ def diagnosis_json(report: DiagnosisReport) -> Json:
 
 
 def _unprofiled_step_ms(facts: Facts) -> float | None:
-    step_ns = unprofiled_step_ns(facts.profile.header.facts)
-    return None if step_ns is None else step_ns / 1e6
+    steps = unprofiled_steps(facts.profile.header.facts)
+    return None if steps is None else steps.mean_ns / 1e6
 
 
 def _counted(report: DiagnosisReport) -> list[Json]:

@@ -32,6 +32,7 @@ from gpuadvisor.reports.ranks_document import ranks_section
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.svg import WIDE
+from gpuadvisor.rules.estimates import why_not_timed
 from gpuadvisor.rules.facts.activity import activity, halved
 from gpuadvisor.rules.facts.failures import failures
 from gpuadvisor.rules.facts.fitness import lost_launches
@@ -119,7 +120,7 @@ def _sections(report: ProfileReport) -> Iterator[Section]:
     facts = report.facts
     at_top = facts.fitness.note if facts.fitness.excerpt else None
     looked_at = (each for each in facts.looked_at if each != at_top)
-    limits = (failures(facts), *looked_at, lost_launches(facts))
+    limits = (failures(facts), *looked_at, lost_launches(facts), why_not_timed(facts))
     told = (f"{each}." for each in limits if each)
     if sentences := (*told, *report.problems, *report.facts.profile.header.warnings):
         yield Section("Notes", [Bullets([each[:_LONGEST] for each in sentences])])

@@ -248,8 +248,10 @@ def apart(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
 
 
 def is_timed(row: Row) -> bool:
-    """Return whether the steps of a profile were timed without the profiler as well."""
-    return row["diagnosis"].get("unprofiled_step_ms") is not None
+    """Return whether the steps of a profile were timed without the profiler as well, and that was
+    used."""
+    told = row["diagnosis"]
+    return told.get("unprofiled_step_ms") is not None and not told.get("unprofiled_not_used")
 
 
 def one_gpu(rows: Sequence[Row]) -> str:

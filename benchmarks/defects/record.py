@@ -223,6 +223,7 @@ def thin(diagnosis: Row) -> Row:
         "profile": diagnosis["profile"],
         "run_ms": diagnosis["run_ms"],
         "unprofiled_step_ms": diagnosis["unprofiled_step_ms"],
+        "unprofiled_not_used": diagnosis["unprofiled_not_used"],
         "together_pct": diagnosis["together_pct"],
         "looked_at": diagnosis["looked_at"],
         "findings": [

@@ -24,11 +24,12 @@ from catalogue import DEFECTS
 from fit import read
 from record import thin
 
-from gpuadvisor.domain.profile import (
+from gpuadvisor.domain.profile import Header
+from gpuadvisor.domain.unprofiled import (
+    UNPROFILED_STEADINESS,
     UNPROFILED_STEP,
-    Header,
-    unprofiled_step_ns,
-    with_unprofiled_step,
+    UnprofiledSteps,
+    with_unprofiled_steps,
 )
 from gpuadvisor.profiling.diagnosing import diagnose_profile
 from gpuadvisor.profiling.resolving import stored_profile
@@ -61,10 +62,10 @@ def main() -> None:
                     continue
                 profile = open_profiles().get(each.id)
                 if chosen.untimed:
-                    profile.header = without_unprofiled_step(profile.header)
-                told = unprofiled_step_ns(profile.header.facts) is not None
-                if chosen.timed and not told:
-                    profile.header = with_unprofiled_step(profile.header, 1e6 * step_ms(row))
+                    profile.header = without_unprofiled_steps(profile.header)
+                if chosen.timed:
+                    steps = UnprofiledSteps(1e6 * step_ms(row))
+                    profile.header = with_unprofiled_steps(profile.header, steps)
                 row["diagnosis"] = diagnosed(profile)
                 if row["defect"] in DEFECTS:  # a rule may be younger than the recording
                     row["accepts"] = list(DEFECTS[row["defect"]].accepts)
@@ -79,10 +80,10 @@ def diagnosed(profile: StoredProfile) -> dict[str, Any]:
     return {name: value for name, value in said.items() if name not in LEFT_OUT}
 
 
-def without_unprofiled_step(header: Header) -> Header:
+def without_unprofiled_steps(header: Header) -> Header:
     """Return a header that does not tell what steps took without the profiler."""
-    facts = {name: told for name, told in header.facts.items() if name != UNPROFILED_STEP}
-    return replace(header, facts=facts)
+    kept = header.facts.keys() - {UNPROFILED_STEP, UNPROFILED_STEADINESS}
+    return replace(header, facts={name: header.facts[name] for name in kept})
 
 
 def step_ms(row: dict[str, Any]) -> float:

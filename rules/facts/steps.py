@@ -224,6 +224,30 @@ class InSteps:
         return {"kernels": inside[: work.kernels], "copies": inside[work.kernels :]}
 
 
+@dataclass(frozen=True)
+class LaunchedInSteps:
+    """The work of the devices that each step launched."""
+
+    time_ns: tuple[int, ...]
+    count: tuple[int, ...]
+    """Kernels and copies."""
+
+
+def launched_in_steps(work: DeviceWork, launched: LaunchingCalls, steps: Steps) -> LaunchedInSteps:
+    """Return what each step launched of all devices' work, as far as launches were recorded."""
+    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
+    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
+    rows = np.flatnonzero(launched.known)
+    called = launched.begin_ns[rows]
+    step = np.searchsorted(begin, called, "right") - 1
+    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
+    step, lasted = step[inside], work.duration_ns[rows[inside]]
+    count = np.bincount(step, minlength=len(begin))
+    time = np.zeros(len(begin), np.int64)
+    np.add.at(time, step, lasted)
+    return LaunchedInSteps(tuple(time.tolist()), tuple(count.tolist()))
+
+
 @dataclass(frozen=True, eq=False)
 class OptimizerSteps:
     """The steps of all optimizers, and what they launched."""

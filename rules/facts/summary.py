@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range, unprofiled_step_ns
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range
+from gpuadvisor.domain.unprofiled import UnprofiledSteps, unprofiled_steps
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.backward import Backward, backward
 from gpuadvisor.rules.facts.communication import Communication, communication
@@ -66,10 +67,12 @@ from gpuadvisor.rules.facts.sources import Sources, sources
 from gpuadvisor.rules.facts.stalls import KernelStalls, kernel_stalls
 from gpuadvisor.rules.facts.starting import Starting, starting
 from gpuadvisor.rules.facts.steps import (
+    LaunchedInSteps,
     OptimizerSteps,
     Repetition,
     Steps,
     find_steps,
+    launched_in_steps,
     optimizer_steps,
     repetition,
 )
@@ -123,11 +126,17 @@ class Facts:
     """What the recording can show; of a part of it, which one (`facts.fitness`)."""
 
     @cached_property
-    def unprofiled_ns(self) -> float | None:
-        """How long the run would have taken at the mean time of steps that were timed just before
-        the profiler was switched on; None where none were, and where its steps are not known."""
-        steps, told = self.window.steps, unprofiled_step_ns(self.profile.header.facts)
-        return None if told is None or steps is None else told * len(steps.steps)
+    def unprofiled_steps(self) -> UnprofiledSteps | None:
+        """The steps that were timed just before the profiler was switched on; None where none were,
+        and where the recorded ones are not known."""
+        told = unprofiled_steps(self.profile.header.facts)
+        return None if self.window.steps is None else told
+
+    @cached_property
+    def launched_in_steps(self) -> LaunchedInSteps | None:
+        """How much work of the devices each recorded step launched; None without steps."""
+        steps = self.window.steps
+        return None if steps is None else launched_in_steps(self.work, self.launched, steps)
 
     @cached_property
     def work(self) -> DeviceWork:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.program import SCRIPTS, Running, run
+from tests.integration.program import CLOCK, SCRIPTS, Running, run
 
 pytest.importorskip("torch")
 
@@ -212,3 +212,30 @@ def test_what_makes_no_sense_is_refused_at_once(tmp_path, here, words, sentence)
     assert answer.status == 2
     assert sentence in answer.sentence
     assert not (tmp_path / "ran").exists()
+
+
+KINDS = {
+    "grow": ("0.02 * 1.02**number", "got longer by themselves"),
+    "shrink": ("0.5 * 0.98**number", "got shorter by themselves"),
+    "steady": ("0.02", None),
+    "lengths": ("0.01 * (2, 3, 4, 3)[number % 4]", None),
+    "long_ones": ("0.02 * (1 + 9 * (number % 60 == 40))", None),
+}
+"""How long steps take, in seconds; and what is said of them where they do not keep to it."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["grow", *(pytest.param(each, marks=pytest.mark.slow) for each in KINDS if each != "grow")],
+)
+def test_what_steps_took_before_tells_nothing_where_they_grow_or_shrink(tmp_path, here, kind):
+    takes, why = KINDS[kind]
+    file = tmp_path / script(tmp_path, each=f"fake_clock.spend({takes})")
+    text = file.read_text().replace("time.sleep(0.02)", "import fake_clock")
+    file.write_text(f"import torch; torch.set_num_threads(1)\n{text}")
+    answer = here(tmp_path, "diagnose", file.name, "--json", PYTHONPATH=CLOCK)
+    assert answer.status == 0, answer.err
+    told = json.loads(answer.out)
+    assert told["unprofiled_step_ms"] > 9
+    assert (why or "") in (told["unprofiled_not_used"] or "")
+    assert (told["unprofiled_not_used"] is None) is (why is None)

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any
 
 from gpuadvisor.collectors.script.child.windows import Timer, timer_for
-from gpuadvisor.domain.profile import UNPROFILED_STEP
 from gpuadvisor.domain.target import Target
+from gpuadvisor.domain.unprofiled import Steadiness, UnprofiledSteps
 
 NAME = "profile"
 """Name that its reports go by."""
@@ -79,17 +80,21 @@ class TraceRecording:
         self._why_short = "the script ended"
         self.with_gpu = False
         """Whether the GPU's work is recorded, too."""
-        self.unprofiled_ns: float | None = None
-        """Mean time of the steps before it, which the trace tells as well; None where none were
-        timed."""
+        self.unprofiled: UnprofiledSteps | None = None
+        """The steps before it, which the trace tells of as well; None where none were timed."""
         self.batches_ready: Callable[[], int | None] = lambda: None
         """Tells how many batches wait to be taken; None where that cannot be seen."""
         self.saved = False
 
     @property
+    def wanted(self) -> int:
+        """Steps that are to be recorded; 0 where that is not told."""
+        return self._wanted or 0
+
+    @property
     def steps(self) -> int:
         """Whole steps that were recorded."""
-        return 0 if self._settled is None else min(self._seen - self._settled, self._wanted or 0)
+        return 0 if self._settled is None else min(self._seen - self._settled, self.wanted)
 
     def start(self) -> None:
         """Switch the profiler on; RuntimeError where torch cannot."""
@@ -118,13 +123,12 @@ class TraceRecording:
             if self.with_gpu and self._wanted is not None:
                 _finish(self._torch.cuda)
         self._profiler.step()
-        if begins and self.unprofiled_ns is not None:
+        if begins and self.unprofiled is not None:
             # Not before: a trace begins without what was told of the one before it.
-            self._profiler.add_metadata_json(UNPROFILED_STEP, f"{self.unprofiled_ns:.0f}")
+            for name, told in self.unprofiled.facts().items():
+                self._profiler.add_metadata_json(name, json.dumps(told))
         late = time.perf_counter() - self._began_s > LONGEST_S
-        if self._settled is None or (
-            self.steps < (self._wanted or 0) and not (late and self.steps)
-        ):
+        if self._settled is None or (self.steps < self.wanted and not (late and self.steps)):
             return False
         self._why_short = f"they took longer than {LONGEST_S:.0f} s"
         self.save()
@@ -135,7 +139,7 @@ class TraceRecording:
         does = self._torch.profiler.ProfilerAction
         if self._settled is None:
             return does.WARMUP
-        left = (self._wanted or 0) - self.steps
+        left = self.wanted - self.steps
         return does.RECORD if left > 1 else does.RECORD_AND_SAVE if left else does.NONE
 
     def _is_settled(self) -> bool:
@@ -149,7 +153,7 @@ class TraceRecording:
 
     def save(self) -> None:
         """Stop, and write what there is, if it is anything."""
-        whole = self.steps == (self._wanted or 0)
+        whole = self.steps == self.wanted
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         if self._wanted is not None and not self.steps:
@@ -191,34 +195,25 @@ class PlainSteps:
         """Begin at the end of a step; so many seconds of steps are enough."""
         self._timer = timer
         self._until_s = time.perf_counter() + least_s
-        self._begin = self._last = timer.mark()
-        self._clean: list[tuple[Any, Any, int]] = []
-        """First and last mark of steps without an interruption, and their number."""
-        self._steps = 0
+        self._marks = [timer.mark()]
+        self._clean: list[bool] = []
+        """Which steps nothing interrupted."""
 
     def step(self, interrupted: bool) -> bool:
         """Take the end of a step; return whether that was the last that is wanted."""
-        mark = self._timer.mark()
-        self._steps += 1
-        if not interrupted:
-            first, count = self._last, 1
-            if self._clean and self._clean[-1][1] is first:
-                first, _, count = self._clean.pop()
-                count += 1
-                if self._last is not first:
-                    self._timer.give_back([self._last])
-            self._clean.append((first, mark, count))
-        self._last = mark
-        return self._steps >= FEWEST_PLAIN and time.perf_counter() >= self._until_s
+        self._marks.append(self._timer.mark())
+        self._clean.append(not interrupted)
+        return len(self._clean) >= FEWEST_PLAIN and time.perf_counter() >= self._until_s
 
-    def step_ns(self) -> float:
-        """Return their mean time: without what interrupts few of them, such as an evaluation."""
+    def told(self, recorded: int) -> UnprofiledSteps:
+        """Return what they took, without what interrupts few of them, such as an evaluation; so
+        many are recorded after them."""
         self._timer.synchronize()
-        clean = sum(count for _, _, count in self._clean)
-        if 2 * clean > self._steps:
-            seconds = sum(self._timer.between_s(first, last) for first, last, _ in self._clean)
-            return 1e9 * seconds / clean
-        return 1e9 * self._timer.between_s(self._begin, self._last) / self._steps
+        steps_ns = [1e9 * self._timer.between_s(*marks) for marks in pairwise(self._marks)]
+        if 2 * sum(self._clean) > len(steps_ns):
+            steps_ns = list(compress(steps_ns, self._clean))
+        mean_ns = sum(steps_ns) / len(steps_ns)
+        return UnprofiledSteps(mean_ns, Steadiness.of(steps_ns, recorded))
 
 
 class ProfiledSteps:
@@ -258,14 +253,15 @@ class ProfiledSteps:
         else:
             self._start(None)
 
-    def _start(self, unprofiled_ns: float | None) -> None:
+    def _start(self, plain: PlainSteps | None) -> None:
         import torch
 
         if is_profiling(torch):  # the script began one while its steps were timed
             self._refuse(THEIRS)
             return
         recording = self._record(torch)
-        recording.unprofiled_ns = unprofiled_ns
+        if plain is not None:
+            recording.unprofiled = plain.told(recording.wanted)
         recording.batches_ready = self._target.batches_ready
         try:
             recording.start()
@@ -283,7 +279,7 @@ class ProfiledSteps:
         if self._plain is not None:
             if self._plain.step(interrupted):
                 plain, self._plain = self._plain, None
-                self._start(plain.step_ns())
+                self._start(plain)
             return False
         recording = self._recording
         if recording is None:  # it was refused: what was measured is there all the same

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from gpuadvisor.domain.finding import Scope, ScopeKind
-from gpuadvisor.domain.profile import (
-    UNKNOWN,
-    UNPROFILED_STEP,
-    Direction,
-    Memory,
-    Range,
-    unprofiled_step_ns,
-    with_unprofiled_step,
+from gpuadvisor.domain.profile import UNKNOWN, Direction, Memory, Range
+from gpuadvisor.domain.unprofiled import (
+    Steadiness,
+    UnprofiledSteps,
+    unprofiled_steps,
+    with_unprofiled_steps,
 )
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling import exporting
@@ -57,18 +55,19 @@ def test_what_is_read_back_is_the_same(make, table, tmp_path):
 
 
 def test_a_trace_is_told_what_steps_took_without_the_profiler_unless_it_tells_it(tmp_path):
-    def read_ns(folder, told=None):
+    def read(folder, told=None):
         profile = whole()
-        header = profile.header if told is None else with_unprofiled_step(profile.header, told)
         folder.mkdir()
         exporting.export(Facts(profile), file := folder / "out.json")
         document = json.loads(file.read_text("ascii"))
-        document |= {name: header.facts[name] for name in header.facts.keys() & {UNPROFILED_STEP}}
-        file.write_text(json.dumps(document), "ascii")
-        return unprofiled_step_ns(read_profile(file, 5e6).header.facts)
+        file.write_text(json.dumps(document | dict(told.facts() if told else {})), "ascii")
+        return read_profile(file, UnprofiledSteps(5e6)).header
 
-    assert read_ns(tmp_path / "silent") == 5e6
-    assert read_ns(tmp_path / "telling", 2e6) == 2e6
+    told = UnprofiledSteps(2e6, Steadiness.of([1e6, 2e6, 3e6], 5))
+    assert unprofiled_steps(read(tmp_path / "silent").facts) == UnprofiledSteps(5e6)
+    telling = read(tmp_path / "telling", told)
+    assert unprofiled_steps(telling.facts).facts() == told.facts()
+    assert with_unprofiled_steps(telling, UnprofiledSteps(1.0)) is telling
 
 
 def test_the_device_is_read_back_too(tmp_path):

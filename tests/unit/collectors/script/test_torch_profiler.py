@@ -19,7 +19,7 @@ from gpuadvisor.collectors.script.child.torch_profiler import (  # noqa: E402
     REST,
     TraceRecording,
 )
-from gpuadvisor.domain.profile import UNPROFILED_STEP  # noqa: E402
+from gpuadvisor.domain.unprofiled import unprofiled_steps  # noqa: E402
 
 
 def work() -> None:
@@ -308,7 +308,6 @@ class Marks:
 
     def __init__(self, *steps_s: float) -> None:
         self._now_s, self._steps_s = 0.0, iter((0.0, *steps_s))
-        self.given_back: list[float] = []
 
     def mark(self) -> float:
         self._now_s += next(self._steps_s)
@@ -318,21 +317,24 @@ class Marks:
         return True
 
     def between_s(self, first: float, second: float) -> float:
-        assert not {first, second} & set(self.given_back)
         return second - first
 
     def synchronize(self) -> None:
         return None
 
     def give_back(self, marks) -> None:
-        self.given_back += marks
+        return None
 
 
-def mean_ms(steps_s, interrupted) -> float:
+def told(steps_s, interrupted, recorded=5):
     plain = torch_profiler.PlainSteps(Marks(*steps_s), least_s=0.0)
     for each in interrupted:
         plain.step(each)
-    return plain.step_ns() / 1e6
+    return plain.told(recorded)
+
+
+def mean_ms(steps_s, interrupted) -> float:
+    return told(steps_s, interrupted).mean_ns / 1e6
 
 
 def test_the_time_of_steps_without_the_profiler_is_their_mean():
@@ -346,6 +348,13 @@ def test_an_evaluation_between_some_of_these_steps_is_none_of_their_time():
 
 def test_what_interrupts_most_steps_belongs_to_them():
     assert mean_ms([1.0, 2.0, 3.0], [True, True, False]) == pytest.approx(2000.0)
+
+
+def test_how_they_went_is_told_without_the_evaluation_too():
+    seconds = [0.1, 0.1, 9.0, 0.2, 0.2, 0.2]
+    steady = told(seconds, [False, False, True, False, False, False], recorded=1).steadiness
+    assert (steady.low_ns, steady.high_ns) == (pytest.approx(1e8), pytest.approx(2e8))
+    assert steady.drift.values == 5
 
 
 def test_at_least_three_steps_are_timed_however_long_they_take():
@@ -371,7 +380,8 @@ def test_steps_are_timed_before_the_profiler_is_switched_on_and_the_trace_tells_
         assert not script.taker.step(False)
     assert steps_until_complete(script) == 3
     trace = json.loads((tmp_path / "trace.json").read_text())
-    assert trace[UNPROFILED_STEP] > 0
+    steps = unprofiled_steps(trace)
+    assert 0 < steps.steadiness.low_ns <= steps.mean_ns <= steps.steadiness.high_ns
     assert named(tmp_path / "trace.json", "ProfilerStep#") == ["ProfilerStep#1", "ProfilerStep#2"]
 
 
