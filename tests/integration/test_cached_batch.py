@@ -66,14 +66,15 @@ def asked(*blocks):
 
 
 @pytest.fixture
-def live(tmp_path):
+def live(tmp_path, torch_imported):
     def run(screening, load_s, workers, change="none", clock=""):
         (tmp_path / "train.py").write_text(SCRIPT.replace("\ndef main", f"{clock}\ndef main"))
         said = []
         command = Command(
             sys.executable, "train.py", (str(load_s), str(workers), change), folder=str(tmp_path)
         )
-        wanted = replace(request(command, Schedule(warmup_s=0.05)), on_output=said.append)
+        wanted = request(command, Schedule(warmup_s=0.05))
+        wanted = replace(wanted, on_output=said.append, template=torch_imported)
         found = run_live(wanted, LIVE, screening)
         lines = re.findall(r"batch (\d+) (\d+) (\d+) (\d+)", b"".join(said).decode())
         return found, [tuple(map(int, line)) for line in lines]

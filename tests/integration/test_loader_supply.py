@@ -95,14 +95,15 @@ def asked(*blocks):
 
 
 @pytest.fixture
-def supply(tmp_path):
+def supply(tmp_path, torch_imported):
     """A function that times the loader of a script in blocks, and returns what it printed, too."""
     (tmp_path / "train.py").write_text(SCRIPT)
 
     def run(kind, *blocks, options="{}", loader=LOADER):
         said = []
         command = Command(sys.executable, "train.py", (kind, options), folder=str(tmp_path))
-        wanted = replace(request(command, Schedule()), on_output=said.append)
+        wanted = request(command, Schedule())
+        wanted = replace(wanted, on_output=said.append, template=torch_imported)
         told = run_supply(wanted, loader, asked(*blocks))
         return told, b"".join(said).decode()
 
