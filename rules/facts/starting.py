@@ -6,8 +6,8 @@ Known from what was recorded, never from patterns in time:
   one that allocates or frees `LOADING_NS` before the process's first work of a device: later ones
   wait for it, or for memory that an allocator gives back, which is a fault and no start
   (what counts is the part in which the device is idle, so that it cannot be waiting for room in a
-  queue), an operator takes `LOADING_NS` or longer before it launches, or the profiler itself
-  recorded that kernels were loaded,
+  queue), an operator takes `LOADING_NS` or longer before it launches, but for calls that only
+  ask, or the profiler itself recorded that kernels were loaded,
 - `capturing`: from one launch that ran nothing to the next, in a profile with calls that make a
   graph of them,
 - `compiling`: ranges or Python functions of Dynamo's, Inductor's and Triton's compilers.
@@ -43,9 +43,9 @@ SLOW_CALL_NS = 1_000_000
 """On an idle device no steady launch takes as long: the slowest in traces of six kinds of GPU took
 0.1 ms, first launches of kernels whose module has to be loaded 1.5 to 332 ms."""
 LOADING_NS = 50_000_000
-"""Time of an operator without a call, before it launches, from which on it looks for an algorithm,
-compiles or loads: those of eager PyTorch follow each other within 0.2 ms; first ones took 119 to
-332 ms in a trace of an AMD GPU. [own]"""
+"""Time of an operator without a call that does something, before it launches, from which on it
+looks for an algorithm, compiles or loads: those of eager PyTorch follow each other within 0.2 ms;
+first ones took 119 to 332 ms in a trace of an AMD GPU, and 87 ms on an A10G. [own]"""
 _SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)
 _ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 _MAKES_GRAPHS = re.compile(r"(cuda|hip|cu)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)")
@@ -134,8 +134,10 @@ def _before_work(host: Calls, launched: LaunchingCalls) -> BoolArray:
 
 
 def _late(host: Calls, launching: Operators) -> tuple[IntArray, IntArray]:
-    """Return calls before which their operator took long without another call, and since when."""
+    """Return calls before which their operator took long without another one that does something,
+    and since when: a library asks for attributes while it looks for an algorithm and loads it."""
     order = np.lexsort((host.begin_ns, host.thread_key))
+    order = order[host.kind[order] != CallKind.OTHER]
     before = np.full(len(host), np.iinfo(np.int64).min)
     same = host.thread_key[order[1:]] == host.thread_key[order[:-1]]
     before[order[1:]] = np.where(same, host.end_ns[order[:-1]], before[order[1:]])

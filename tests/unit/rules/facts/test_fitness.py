@@ -79,6 +79,34 @@ def test_a_slow_allocation_after_the_first_work_is_no_start(in_operator):
     closes(facts)
 
 
+@pytest.mark.parametrize(
+    ("call", "kind", "is_start"),
+    [
+        (None, None, True),
+        ("cudaFuncGetAttributes", CallKind.OTHER, True),
+        ("cudaDeviceGetAttribute", CallKind.OTHER, True),
+        ("cudaStreamSynchronize", CallKind.SYNCHRONIZE, False),
+        ("cudaMemsetAsync", CallKind.MEMSET, False),
+        ("cudaMalloc", CallKind.ALLOCATE, False),
+        ("cudaEventQuery", CallKind.EVENT, False),
+    ],
+)
+def test_a_library_that_asks_for_attributes_while_it_loads_starts(call, kind, is_start):
+    """80 ms of an operator before its launch, with calls in between every 16 ms."""
+    made = training((), 4)
+    begin = 4 * STEP
+    made.operator("aten::cudnn_convolution", (begin, 80_010))
+    for at in range(0, 80_000, 16_000):
+        if call:
+            made.call(call, (begin + at, 2), kind)
+    made.launched("conv", call=(begin + 80_001, 5), runs=(begin + 80_009, 90))
+    made.range("ProfilerStep#4", (begin, 80_100), Range.STEP)
+    facts = judged(made.profile())
+    assert (facts.fitness.note != "") is is_start
+    assert len(facts.steps.steps) == (4 if is_start else 5)
+    closes(facts)
+
+
 def test_a_slow_allocation_before_the_first_work_is_a_start():
     made = Made()
     made.call("cudaMalloc", (0, 200_000), CallKind.ALLOCATE)
