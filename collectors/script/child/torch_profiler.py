@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial, wraps
@@ -111,7 +112,10 @@ class TraceRecording:
             schedule=None if self._wanted is None else self._action,
             **self._details,
         )
-        self._profiler.start()
+        with warnings.catch_warnings():
+            # torch 2.11 says of every profiler that it clears events: the script's user has none.
+            warnings.simplefilter("ignore", UserWarning)
+            self._profiler.start()
         self._began_s = time.perf_counter()
 
     def step(self) -> bool:

@@ -724,6 +724,7 @@ class TestOnGpu:
             for turn in turns.values():
                 turn(None)
 
+    @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")  # torch 2.11's own
     def test_why_cudnn_benchmark_is_not_among_them(self, script):
         """A shape seen before is not timed anew: its plan is kept, whatever the flag says."""
         from torch.profiler import ProfilerActivity, profile
