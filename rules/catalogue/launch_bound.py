@@ -11,6 +11,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import (
     GRAPH_GAP_NS,
+    MARGIN,
     idle_ns,
     late_ns,
     loader_sets_pace,
@@ -166,6 +167,13 @@ def _claim(
     busy = facts.kernel_uses.time_ns
     # What is left of the run is the device's, and of that so much.
     high = host[1] + (1 - host[1]) * (sum(fixed.values()) / busy if busy else 0.0)
+    # Two cures, and the range holds both.
+    apart = (
+        f" Launching for free is worth {100 * host[0]:.0f} to {100 * host[1]:.0f} % of the run;"
+        " what is beyond that, only fewer launches with more work each save."
+        if fixed and high > MARGIN * host[1]
+        else ""
+    )
     return RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run because the host takes longer"
         f" to launch its {of_kernels.kernels:,} kernels than they run"
@@ -175,10 +183,14 @@ def _claim(
             percent("gpu_idle_other_host", evidence.share(other)),
             *_of_kernels(of_kernels),
         ),
-        "Launch less: replay the step as a CUDA graph, as it always launches the same kernels, or"
-        " give each launch more to do with a larger batch."
-        if graphs
-        else "Launch less: compile the model, or give each launch more to do with a larger batch.",
+        (
+            "Launch less: replay the step as a CUDA graph, as it always launches the same kernels,"
+            " or give each launch more to do with a larger batch."
+            if graphs
+            else "Launch less: compile the model, or give each launch more to do with a larger"
+            " batch."
+        )
+        + apart,
         Estimate(
             host[0] * run + SURE_OF_DEVICE * between_ns,
             high * run + between_ns,
@@ -195,7 +207,7 @@ def _claim(
         program_advice=""
         if graphs
         else "Launch less: fuse kernels, give each launch more to do, or replay what repeats as a"
-        " CUDA graph.",
+        f" CUDA graph.{apart}",
         knobs=None
         if graphs
         else ("compile", "compile_cudagraphs", "fused_optimizer", "batch_size"),
