@@ -236,7 +236,8 @@ def _versions(
     notes = []
     if base.commit != named.commit:
         notes.append(
-            f"{named.name} went on since: compared is {base.commit[:12]}, where {head.name} left it"
+            f"compared is {base.commit[:12]}, where {head.name} left {named.name}, which went on "
+            "since"
         )
     if base.commit == head.commit and options.own[0].name == options.own[1].name:
         older = (
@@ -326,7 +327,7 @@ def _told(pointers: Sequence[str]) -> tuple[str, ...]:
         return ()
     more = f" and {len(pointers) - 1} more" if len(pointers) > 1 else ""
     return (
-        f"{pointers[0]}{more}: of Git LFS there is only the pointer, not the content, as git-lfs "
+        f"of {pointers[0]}{more} there is only the pointer of Git LFS, not the content, as git-lfs "
         "is not installed or set to skip it: `git lfs install` and `git lfs pull` get it",
     )
 

@@ -408,6 +408,17 @@ def test_a_commit_beside_another(gated):
     assert gated("--base", "HEAD~2", "--head", "HEAD")[0] == 0
 
 
+def test_names_are_written_as_they_are_also_where_a_note_begins(gated):
+    commit("100 1000")
+    git("checkout", "--quiet", "-b", "change")
+    commit("100 1000 1 ")
+    git("checkout", "--quiet", "main")
+    commit("50 1000")
+    status, out, _ = gated("--base", "main", "--head", "change")
+    assert status == 0
+    assert "where change left main, which went on since." in " ".join(out.split())
+
+
 def test_a_head_that_is_older_than_its_base_is_told_how_to_be_compared(gated):
     commit("100 1000")
     commit("200 1000")
@@ -1000,6 +1011,7 @@ def test_files_of_which_git_lfs_has_only_the_pointer(gated):
     write("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "w.bin")
     write("is whole", "other.bin")
     commit("100 1000")
-    status, _, err = gated("--base", "HEAD")
+    status, out, err = gated("--base", "HEAD")
     assert status == 0
-    assert "w.bin: of Git LFS there is only the pointer" in err
+    assert "of w.bin there is only the pointer of Git LFS, not the content" in err
+    assert "Of w.bin there is only the pointer" in out
