@@ -9,7 +9,9 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NATIVE_NCHW, NORMALIZES_NCHW
+from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.reordered import reordered
+from gpuadvisor.rules.facts.roofline import listed
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import odd_channels
@@ -34,6 +36,18 @@ an addition of images in NCHW and channels_last took 134 us on an H200, of equal
 
 _TURNS = re.compile(r"nchw_?(2|to)_?nhwc|nhwc_?(2|to)_?nchw", re.IGNORECASE)
 """In names of kernels that bring images into the other order, not only pad their channels."""
+
+SERIES_DIMENSIONS, IMAGE_DIMENSIONS = 3, 4
+"""Of the tensors of `Conv1d` (samples, channels, places), and of `Conv2d`."""
+_ADVICE = (
+    "Keep images and weights in channels_last: `model.to(memory_format=torch.channels_last)`, and"
+    " the input as well."
+)
+_SERIES_ADVICE = (
+    "PyTorch keeps no series (`Conv1d`) in channels_last: make them images of height 1"
+    " (`x.unsqueeze(2)`, `Conv2d` with a kernel of `(1, k)`) and keep these in"
+    " `torch.channels_last`; where the kernel is 1, a `Linear` over the channels does the same."
+)
 
 RULE = Rule(Category.LAYOUT, needs=(LAUNCHES, DEVICE), knobs=("channels_last",))
 
@@ -62,6 +76,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     ]
     gains += [Gain(each, LOW, HIGH) for each in beside.copies]
     gains += [Gain(each, LOW * ONE_ORDER, ONE_ORDER) for each in beside.others]
+    of_series = 2 * uses.share(tuple(each for each in found if _is_of_series(each))) > share
     words = f", and {more:.0%} into kernels that meet images in two orders" if more else ""
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into converting tensors for convolutions"
@@ -70,9 +85,19 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("layout_conversions", share, LEAST_SHARE),
             *((percent("images_in_two_orders", more),) if more else ()),
         ),
-        "Keep images and weights in channels_last:"
-        " `model.to(memory_format=torch.channels_last)`, and the input as well.",
+        _SERIES_ADVICE if of_series else _ADVICE,
         saving(facts, gains),
         f"Half to all of the conversions{' and of copies of images' * bool(more)}, and up to 60 %"
         f" of batch normalisation in NCHW (at least 20 % of PyTorch's own); {PLAYED}.",
+        knobs=() if of_series else None,
+    )
+
+
+def _is_of_series(use: KernelUse) -> bool:
+    """Say whether a convolution is over one dimension: cuDNN gets it as an image of height 1, and
+    PyTorch has no channels_last for tensors of three dimensions."""
+    shapes = [each for each in listed(use.shapes) if isinstance(each, list)][:2]
+    return bool(shapes) and all(
+        len(each) == SERIES_DIMENSIONS or (len(each) == IMAGE_DIMENSIONS and each[2] == 1)
+        for each in shapes
     )

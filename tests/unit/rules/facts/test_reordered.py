@@ -1,5 +1,7 @@
 """Kernels that meet images in two orders of memory, and such as only look like it."""
 
+import pytest
+
 from gpuadvisor.rules.catalogue import layout_conversion, unfused_elementwise
 from gpuadvisor.rules.facts.reordered import reordered
 from tests.rules.queued import K, queued
@@ -86,3 +88,26 @@ def test_few_conversions_are_named_for_the_copies_of_images_that_come_with_them(
 def test_padded_channels_tell_of_no_other_order():
     copy = K(COPY, 90, "aten::copy_", "[[128, 3, 112, 112], [128, 3, 112, 112], []]")
     assert not worth_ns(layout_conversion, stem(PAD, STEM, copy))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        "[[1024, 64, 1024], [1024, 64, 1088], [64, 64, 3], [], [], []]",
+        "[[1024, 64, 1, 1024], [64, 64, 1, 3], [], [], [], []]",  # as cuDNN gets it
+    ],
+)
+def test_series_are_told_of_images_of_height_one_and_no_knob_is_named(shapes):
+    (said,) = layout_conversion.check(
+        stem(CONVERT, shapes, K(CONVERT, 90, "aten::cudnn_convolution", shapes))
+    )
+    assert "height 1" in said.advice
+    assert said.knobs == ()
+
+
+def test_images_are_told_of_channels_last():
+    (said,) = layout_conversion.check(
+        stem(CONVERT, OF_CONVOLUTION, K(CONVERT, 90, "aten::cudnn_convolution", OF_CONVOLUTION))
+    )
+    assert "model.to(memory_format" in said.advice
+    assert said.knobs is None
