@@ -75,7 +75,8 @@ class Prover:
         if not settings:
             return self.undecided()
         if self._looked is not None and self._looked.settings == settings:
-            return self._rehearsed_look(self._looked)
+            known = contributions or self._looked.contributions
+            return self._rehearsed_look(replace(self._looked, contributions=known))
         if not self.budget.has_room_for_proof(settings):
             self.note(f"the budget left no room to prove {format_settings(settings)}")
             return replace(self.undecided(), settings=settings)
@@ -120,11 +121,16 @@ class Prover:
             )
         return proof
 
-    def deserves_look(self, gain: float) -> bool:
-        """Say whether what a screening found is looked at before more is screened: a first look
-        will probably show it, and takes little of the whole."""
-        has_room = self.budget.has_room_for_early() and not self.options.resume
-        return has_room and gain >= CLEARLY and self._is_sure(gain)
+    def early_s(self, gain: float) -> float:
+        """Return for how many seconds the first look at what a screening found may be put off, if
+        it is to come before more is screened: it will probably show it, and leaves time for the
+        rest. 0 where it is not to."""
+        can_look = self.promises(gain) and not self.options.resume
+        return self.budget.early_s() if can_look else 0.0
+
+    def promises(self, gain: float) -> bool:
+        """Say whether the first look of a proof will probably show what cheap knobs bring."""
+        return gain >= CLEARLY and self._is_sure(gain)
 
     def look(self, settings: Settings, contributions: tuple[Contribution, ...]) -> StudyResult:
         """Return what the first look of a proof shows of settings, of which nothing is rehearsed.

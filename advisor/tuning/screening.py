@@ -29,6 +29,7 @@ from gpuadvisor.tuners.loader_ceiling import (
     waits,
     worthless,
 )
+from gpuadvisor.tuners.screening.comparing import MOST_PAIRS
 from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.supply_timing import rechosen
@@ -61,8 +62,9 @@ class Screener(InOneScript):
 
     template: Template | None = None
     """What the script is forked from, where its settings allow that; None for a fresh process."""
-    is_enough: Callable[[float], bool] = lambda gain: False
-    """Says of what cheap knobs bring whether it is to be proven before anything is compiled."""
+    early_s: Callable[[float], float] = lambda gain: 0.0
+    """Returns for how many seconds a proof of what cheap knobs bring may be put off, if it is to
+    come before anything is compiled; else 0."""
     before: Screening | None = None
     """An earlier screening, which put off what compiles."""
 
@@ -161,19 +163,21 @@ class Screener(InOneScript):
         return replace(space, parameters=tuple(live))
 
     def _put_off(self, live: Space) -> Space:
-        """Return what an earlier screening left, with its best, on which this one stands."""
+        """Return what an earlier screening left, with its best, on which this one stands. What it
+        compared as often as it may is left to fresh processes, as it would be in one screening."""
         if self.before is None:
             return live
+        useless = ScreenedAs.WORTHLESS, ScreenedAs.NO_EFFECT, ScreenedAs.FAILED
+        best = self.before.result.settings
         gone = {
             (each.knob, each.value)
             for each in self.before.result.values
-            if each.state in (ScreenedAs.WORTHLESS, ScreenedAs.NO_EFFECT, ScreenedAs.FAILED)
+            if each.state in useless or (each.ratio and each.ratio.pairs >= MOST_PAIRS)
         }
         left = []
         for each in live.parameters:
-            best = self.before.result.settings
-            stood = [best[each.name]] if each.name in best else each.values
-            values = tuple(value for value in stood if (each.name, value) not in gone)
+            values = tuple(value for value in each.values if (each.name, value) not in gone)
+            values = (best[each.name],) if each.name in best else values
             left += [replace(each, values=values)] if values else []
         return replace(live, parameters=tuple(left))
 
@@ -218,8 +222,9 @@ class Screener(InOneScript):
             waits=waits(self.baseline),
             compiled=compiled,
             harmless={n for n in space.by_name if self.knobs[n].effect not in COMPILED_ANEW},
-            is_enough=lambda gain: not factors and self.is_enough(gain),
-            stands_on=_least_first(self.before.result) if self.before else None,
+            early_s=lambda gain: 0.0 if factors else self.early_s(gain),
+            stands_on=self.before.result.settings if self.before else None,
+            brought=_brought(self.before.result) if self.before else None,
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}
@@ -327,10 +332,7 @@ class Screening:
         """What each screened knob of the start brings beside the others, or brought when it was
         added; nothing where that is its worth for the computing alone.
         """
-        if self.result.of_computing:
-            return {}
-        found = {s.knob: s.ratio.ratio for s in self._of(ScreenedAs.KEPT) if s.ratio}
-        return found | {each.knob: each.ratio for each in self.result.contributions}
+        return {} if self.result.of_computing else _brought(self.result)
 
     def contributions(self, waiting: float) -> list[Contribution]:
         """Return what knobs bring beside all others of the best settings, in one process.
@@ -418,11 +420,12 @@ class Screening:
         return replace(self.space, parameters=tuple(p for p in parameters if p.values))
 
 
-def _least_first(found: ScreeningResult) -> Settings:
-    """Return the best settings of a screening, what brought least first: it is the first to be
-    taken out where that costs a compilation."""
-    brought = {each.knob: each.ratio for each in found.contributions}
-    return dict(sorted(found.settings.items(), key=lambda each: brought.get(each[0], 1.0)))
+def _brought(found: ScreeningResult) -> dict[str, float]:
+    """Return what each knob of the best settings brings beside the others, or brought when it was
+    added."""
+    kept = [each for each in found.values if each.state is ScreenedAs.KEPT]
+    added = {each.knob: each.ratio.ratio for each in kept if each.ratio}
+    return added | {each.knob: each.ratio for each in found.contributions}
 
 
 def _joined(before: Collection[Screened], now: Collection[Screened]) -> tuple[Screened, ...]:

@@ -287,7 +287,7 @@ class _Study(Measuring):
         screener = replace(
             self._one_script(Screener),
             template=self._evaluator.runner.template,
-            is_enough=lambda gain: is_first and self._prover.deserves_look(gain),
+            early_s=lambda gain: self._prover.early_s(gain) if is_first else 0.0,
             before=before,
         )
         space = self._chosen.space
@@ -297,7 +297,7 @@ class _Study(Measuring):
         """Have the first look of a proof at what was screened before anything is compiled, then
         screen that on top of it."""
         screening = search.screening
-        if self._prover.deserves_look(screening.gain):
+        if self._prover.promises(screening.gain):
             known = search.known_live(self._baseline)
             result = self._prover.look(screening.start, tuple(known))
             self._proven = result if is_faster(result.speedup) else None

@@ -153,11 +153,17 @@ class Comparing:
 
     # -- many values ---------------------------------------------------------------------------
 
-    def together(self, factors: list[list[Key]], kept_s: Callable[[], float]) -> Steps[None]:
+    def together(
+        self,
+        factors: list[list[Key]],
+        kept_s: Callable[[], float],
+        is_urgent: Callable[[], bool] = lambda: False,
+    ) -> Steps[None]:
         """Compare values in the same pairs on top of the best, and add to it what pays.
 
         Ends when all are decided, there are too many pairs, no more than `kept_s` is left after
-        the first look, a combination fails, or the best has grown so much that others may pay now.
+        the first look, something else `is_urgent` after one, a combination fails, or the best has
+        grown so much that others may pay now.
         What was not looked at by then is as if it had not been tried.
         """
         known, blocks = self.known, self.blocks
@@ -189,6 +195,8 @@ class Comparing:
                 self._look(pairs, found)
                 if known.gain >= RETRY_GROWTH * gain:
                     return
+                if is_urgent():
+                    break
         for key in pairs.keys:
             self.note(key, found[key])
 

@@ -24,7 +24,7 @@ from gpuadvisor.tuners.screening.blocks import (
     whole_s,
 )
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS, Comparing, EndedError
-from gpuadvisor.tuners.screening.factorial import factors_of, least_pairs
+from gpuadvisor.tuners.screening.factorial import LOOK_EVERY, factors_of, least_pairs
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Knowledge
 from gpuadvisor.tuners.search import MIN_GAIN, RETRY_GROWTH
 from gpuadvisor.tuners.space import Space
@@ -57,8 +57,9 @@ def screen(
     waits: bool = True,
     harmless: Collection[str] = (),
     compiled: Callable[[Settings, float], None] = lambda settings, seconds: None,
-    is_enough: Callable[[float], bool] = lambda gain: False,
+    early_s: Callable[[float], float] = lambda gain: 0.0,
     stands_on: Settings | None = None,
+    brought: Mapping[str, float] | None = None,
 ) -> Screening[ScreeningResult]:
     """Return a screening of all values in a space of knobs that can be turned in a running script.
 
@@ -71,15 +72,18 @@ def screen(
     beside the best, unless the script `waits` for nothing. Where a batch cannot be given again, it
     ends there, and says why. Beside `harmless` knobs, what is costly compiles nothing anew;
     `compiled` hears of costly settings that had their first block, and of how long it took.
-    Where what the cheap values bring together `is_enough`, and nothing waits for loaders, the
-    costly ones are put off. Another screening takes them up then, which `stands_on` what was best.
+    `early_s` returns for how many seconds a proof of what brings so much may still be put off, 0
+    where it need not come early. Where it is to, and nothing waits for loaders, the costly values
+    are put off, and all that is not decided by then: what is best is not thinned. Another screening
+    takes them up then, which `stands_on` what was best, of which each knob `brought` this ratio.
     """
     costly = costly or {}
     blocks = Blocks(left_s, costly, seed, harmless, compiled)
     known = Knowledge(space, 1 + least_gain)
     comparing = Comparing(space, blocks, known, seed, told)
     course = _Course(space, costly, more_s, blocks, known, comparing, cached, waits, seed)
-    course.is_enough, known.best = is_enough, dict(stands_on or {})
+    course.early_s, known.best = early_s, dict(stands_on or {})
+    known.brought = dict(brought or {})
     return course.run()
 
 
@@ -105,8 +109,8 @@ class _Course:
     seed: str
     loaders: Ratio | None = None
     """What no waiting is worth at most; None where it was not timed."""
-    is_enough: Callable[[float], bool] = lambda gain: False
-    """Says of what the cheap values bring whether to put off the costly ones."""
+    early_s: Callable[[float], float] = lambda gain: 0.0
+    """Returns for how long a proof of what the cheap values bring may be put off; 0 for none."""
 
     def run(self) -> Screening[ScreeningResult]:
         """Screen, and return what follows."""
@@ -119,28 +123,10 @@ class _Course:
         try:
             yield from self._begin()
             likely = [key for key in cheap if key[0] not in late]
-            if not late and not self.known.best:
-                yield from self._cheap(likely)
-                waits = self.loaders is not None and self.loaders.ratio >= MUCH
-                put_off = bool(costly) and not waits and self.is_enough(self.known.gain)
-                costly = [] if put_off else costly
-            self.blocks.granted_s = self.more_s if costly else 0.0
-            if late:  # the host decides, so what compiles brings most
-                while costly and not self.known.best:
-                    yield from self._add([costly.pop(0)])
-                if self.known.best:  # its proof needs what is left: its processes start slowly
-                    self.blocks.granted_s = 0.0
-                yield from self._cheap(likely)
-            yield from self._add(costly)
-            yield from self._thin()
-            thinned = dict(self.known.best)
-            due = [key for key in cheap if self.known.is_due(key)]
-            yield from self._add([k for k in due if k[0] not in late or not self._compiles(k)])
-            if self.known.best != thinned:
-                yield from self._thin()
-            granted_s, self.blocks.granted_s = self.blocks.granted_s, 0.0
-            yield from self._add([key for key in cheap if self.known.is_open(key, MOST_PAIRS)])
-            self.blocks.granted_s = granted_s
+            if not late:
+                put_off = yield from self._cheap_first(likely, costly)
+            if not put_off:
+                yield from self._all(likely, cheap, costly, late)
             if self.known.best:
                 yield from self.comparing.compare({}, self.known.best)
         except EndedError as end:
@@ -165,8 +151,65 @@ class _Course:
         if failed:
             raise EndedError(failed)
 
-    def _cheap(self, values: Sequence[Key]) -> Steps[None]:
-        """Compare what takes no longer than its blocks, and add to the best what pays."""
+    def _cheap_first(self, values: Sequence[Key], costly: Sequence[Key]) -> Steps[bool]:
+        """Compare what takes no longer than its blocks, on top of what is best already.
+
+        Return whether to put off the rest, before or after what a few steps do not decide is
+        compared one by one.
+        """
+        if self.known.best:  # what compiles was put off already, and is worth more
+            yield from self._open(values, {}, FIRST_PAIRS)
+            return False
+        is_urgent = self._is_urgent if costly else lambda: False
+        glances = yield from self._plain(values, is_urgent)
+        if costly and self._spare_s() > 0:
+            return True
+        yield from self._open(values, glances)
+        return bool(costly) and self._spare_s() > 0
+
+    def _spare_s(self) -> float:
+        """Return for how long the costly values need not be put off yet; 0 where they never do."""
+        waits = self.loaders is not None and self.loaders.ratio >= MUCH
+        return 0.0 if waits else self.early_s(self.known.gain)
+
+    def _is_urgent(self) -> bool:
+        """Say whether to put them off now, as it will be too late for an early proof after some
+        more pairs."""
+        more_s = (LOOK_EVERY + LEAST_PAIRS) * self.blocks.pair_s
+        return 0 < self._spare_s() < more_s
+
+    def _all(
+        self, likely: Sequence[Key], cheap: list[Key], costly: list[Key], late: Collection[str]
+    ) -> Steps[None]:
+        """Compare what is costly, take out what does not pay beside the rest, and try again what
+        may pay beside that; `late` is what is unlikely to bring anything."""
+        self.blocks.granted_s = self.more_s if costly else 0.0
+        if late:  # the host decides, so what compiles brings most
+            while costly and not self.known.best:
+                yield from self._add([costly.pop(0)])
+            if self.known.best:  # its proof needs what is left: its processes start slowly
+                self.blocks.granted_s = 0.0
+            yield from self._open(likely, (yield from self._plain(likely)))
+        yield from self._add(costly[:1])
+        yield from self._instead(costly[:1])
+        yield from self._add(costly[1:])
+        yield from self._thin()
+        thinned = dict(self.known.best)
+        due = [key for key in cheap if self.known.is_due(key)]
+        yield from self._add([k for k in due if k[0] not in late or not self._compiles(k)])
+        if self.known.best != thinned:
+            yield from self._thin()
+        granted_s = self.blocks.granted_s
+        if not self.known.brought:  # else they gave way to what compiles, for which this time was
+            self.blocks.granted_s = 0.0
+        yield from self._add([key for key in cheap if self.known.is_open(key, MOST_PAIRS)])
+        self.blocks.granted_s = granted_s
+
+    def _plain(
+        self, values: Sequence[Key], is_urgent: Callable[[], bool] = lambda: False
+    ) -> Steps[dict[Key, float]]:
+        """Compare what a few steps show plainly, then the rest in the same pairs until something
+        else `is_urgent`, and add to the best what pays; return what each brought in a few steps."""
         known, glances = self.known, dict[Key, float]()
         for key in values:
             if self.space.allows(dict([key])):
@@ -176,22 +219,29 @@ class _Course:
         fast = [key for key, ratio in glances.items() if ratio >= PLAIN]
         yield from self._add(sorted(fast, key=glances.__getitem__, reverse=True), FIRST_PAIRS)
         close = [key for key, ratio in glances.items() if ratio > 1 / PLAIN]
-        yield from self._together([key for key in close if not known.is_settled(key)])
+        yield from self._together([key for key in close if not known.is_settled(key)], is_urgent)
+        return glances
+
+    def _open(
+        self, values: Sequence[Key], glances: Mapping[Key, float], most: int = MOST_PAIRS
+    ) -> Steps[None]:
+        """Compare what is not decided yet one by one, and add to the best what pays."""
+        known = self.known
         few = [key for key in values if known.is_due(key)]
         few.sort(key=lambda key: glances.get(key, 1.0), reverse=True)
         yield from self._add(few, FIRST_PAIRS, self._later_s())
         few = [key for key in few if known.is_due(key) or not known.is_settled(key)]
-        if all(known.has_pairs(key) for key in few):
-            yield from self._add(few, MOST_PAIRS, self._later_s())
+        if most > FIRST_PAIRS and all(known.has_pairs(key) for key in few):
+            yield from self._add(few, most, self._later_s())
 
-    def _together(self, values: Sequence[Key]) -> Steps[None]:
+    def _together(self, values: Sequence[Key], is_urgent: Callable[[], bool]) -> Steps[None]:
         """Compare values in the same pairs, and anew where the best has grown by much."""
         known, gain = self.known, 0.0
-        while known.gain >= RETRY_GROWTH * gain:
+        while known.gain >= RETRY_GROWTH * gain and not (gain and is_urgent()):
             gain, factors = known.gain, self._factors(values)
             if len(factors) < LEAST_TOGETHER:
                 return
-            yield from self.comparing.together(factors, self._later_s)
+            yield from self.comparing.together(factors, self._later_s, is_urgent)
             values = [key for key in values if known.is_due(key)]
 
     def _factors(self, values: Sequence[Key]) -> list[list[Key]]:
@@ -226,6 +276,27 @@ class _Course:
             found = yield from self.comparing.tried((name, value), known.best, point, most, kept_s)
             if found.ratio is not None and known.pays(found):
                 known.best, known.gain = point, known.gain * found.ratio.ratio
+
+    def _instead(self, values: Sequence[Key]) -> Steps[None]:
+        """Compare the best with what is costly instead of what brought least of what has something
+        else compiled, whether it pays beside that or not.
+
+        A layout that pays by itself may cost all that compiling brings.
+        """
+        known = self.known
+        for key in values:
+            if not known.is_timed(key) or known.worth(key) >= CLEAR:
+                continue
+            rest = {name: value for name, value in known.best.items() if name != key[0]}
+            for name in sorted(rest, key=lambda name: known.worth((name, rest[name]))):
+                point = self.space.combined(self.space.without(known.best, name), *key)
+                if not self.space.allows(point) or not self.blocks.starting_s(point):
+                    continue
+                if known.worth((name, rest[name])) < CLEAR:
+                    found = yield from self.comparing.tried(key, known.best, point, FIRST_PAIRS)
+                    if found.ratio is not None and known.pays(found):
+                        known.best, known.gain = point, known.gain * found.ratio.ratio
+                break
 
     def _thin(self) -> Steps[None]:
         """Take out each knob that does not pay beside the others, what brought least first."""

@@ -66,6 +66,8 @@ class Knowledge:
     """Why the screening ended early, as a clause; empty where it did not."""
     of_computing: bool = False
     """Whether all of it is of the computing alone, on a batch that is there already."""
+    brought: dict[str, float] = field(default_factory=dict)
+    """What each knob brought of what was best in an earlier process, as a ratio."""
 
     def __post_init__(self) -> None:
         self.compared: dict[tuple[frozenset[Key], frozenset[Key]], Comparison] = {}
@@ -131,6 +133,11 @@ class Knowledge:
         """Say whether a value was compared with anything, or need not be."""
         return any(each.ratio or each.ended for each in self._tried[key])
 
+    def is_timed(self, key: Key) -> bool:
+        """Say whether a value was timed, and worked, when it was last compared."""
+        tried = self._tried[key]
+        return bool(tried) and tried[-1].ratio is not None and not tried[-1].ended
+
     def is_open(self, key: Key, pairs: int) -> bool:
         """Say whether a value was compared last in fewer pairs than these, which did not decide."""
         ratio = self._tried[key][-1].ratio if self._tried[key] else None
@@ -155,7 +162,7 @@ class Knowledge:
     def worth(self, key: Key) -> float:
         """Return what a value brought when it was last compared; 1 where it was not."""
         ratio = self._tried[key][-1].ratio if self._tried[key] else None
-        return ratio.ratio if ratio else 1.0
+        return ratio.ratio if ratio else self.brought.get(key[0], 1.0)
 
     def is_spared(self, name: str) -> bool:
         """Say whether a cheaper form of a knob was tried and none of its values is in the best."""

@@ -93,6 +93,23 @@ class Computing(Machine):
         return replace(found, losses=(1.5,) * 8) if names & self.harmful else found
 
 
+class CostlyLayout(Computing):
+    """The same, whose layout costs more than it brings where it is compiled."""
+
+    brings: ClassVar = {"bf16_autocast": 1.4, "channels_last": 1.15, "compile": 1.3}
+
+    def step_ms(self, settings):
+        ms, waited_ms = super().step_ms(settings)
+        both = {"compile", "channels_last"} <= settings.keys()
+        return ms * (1.15 / 0.9 if both else 1.0), waited_ms
+
+
+class LongSteps(Computing):
+    """The same with steps of 0.4 s, whose screening takes longer."""
+
+    computed_ms = 400.0
+
+
 class NothingCompiles(Computing):
     """The same, whose compiled form is slower."""
 
@@ -353,6 +370,7 @@ def test_what_is_cheap_is_proven_before_anything_is_compiled_which_is_proven_the
     assert result.verdict is Verdict.FASTER
     assert result.settings.keys() == CHEAP | {"compile"}
     assert result.speedup.ci99_low > 1.8
+    assert machine.began_s["proof"] + 90 < 180  # six runs of 15 s
     assert machine.lives == 3  # what was looked at first has none of its own
     assert machine.now_s <= 1.1 * 600
 
@@ -366,6 +384,24 @@ def test_where_nothing_more_is_found_what_was_proven_first_is_rehearsed_and_kept
     assert "compile" in {each.knob for each in result.screened}
     proofs = [trial for trial in result.trials if trial.phase == "proof"]
     assert len(proofs) == 2 * LOOKS[0]
+
+
+@pytest.mark.parametrize("seed", ["a", "n9"])
+def test_a_layout_that_costs_under_compile_is_left_out_though_it_was_proven_first(tune, seed):
+    machine = CostlyLayout(seed)
+    result, said = tune(machine, 600.0)
+    first, *_ = [each for each in said if each.startswith("proven so far: ")]
+    assert "channels_last" in first
+    assert result.verdict is Verdict.FASTER
+    assert result.settings == {"bf16_autocast": True, "compile": "default"}
+    assert machine.now_s <= 1.1 * 600
+
+
+def test_what_would_be_proven_first_too_late_is_not(tune):
+    machine = LongSteps()
+    result, _ = tune(machine, 600.0)
+    assert [trial.phase for trial in result.trials][2] == "search"
+    assert result.settings.keys() == CHEAP | {"compile"}
 
 
 def test_what_does_harm_is_not_kept_because_it_was_proven_first(tune):
