@@ -10,13 +10,17 @@ Needs a GPU, nvcc, Nsight Compute and the right to read performance counters.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from planted_table import Row, answer, asked, compared, show
-
+Row = dict[str, Any]
 SOURCE = Path(__file__).parent / "planted" / "kernels.cu"
 WANT = {
     "healthy_copy": (),
@@ -70,6 +74,90 @@ def look_at(
         options = ["--output", str(reports.absolute() / f"{name}.csv")]
     profile = asked("profile", "--ncu", *options, "--", program, name)["profile"]
     return compared(name, WANT[name], *times[name], asked("diagnose", profile["name"]))
+
+
+def show(names: Iterable[str], look: Callable[[str], Row], file: Path | None) -> int:
+    """Print a row for each program; return 1 where a first finding is wrong, or one failed."""
+    rows, failures = [], []
+    print("| program | first finding | right | estimate | measured | inside |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for name in names:
+        try:
+            rows.append(look(name))
+        except RuntimeError as error:
+            failures.append(f"{name}: {error}")
+            continue
+        print(line(rows[-1]), flush=True)
+        if file is not None:
+            file.write_text(json.dumps(rows, indent=1))
+    print(f"\n{summary(rows)}")
+    for failure in failures:
+        print(f"\n{failure}")
+    return int(bool(failures) or not all(row["right"] for row in rows))
+
+
+def compared(
+    name: str, want: Iterable[str], planted_ms: float, cured_ms: float, diagnosis: dict[str, Any]
+) -> Row:
+    """Return what was measured beside what was said; a healthy program wants no category."""
+    shown = [each for each in diagnosis["findings"] if each["hidden_by"] is None]
+    severe = [each for each in shown if each["severity"] in ("warning", "critical")]
+    first = severe[0] if severe else None
+    want = sorted(want)
+    right = first["category"] in want if first else not want
+    worth = first["improvement_pct"] if first else None
+    saved = 100 * (1 - cured_ms / planted_ms)
+    return {
+        "name": name,
+        "want": want,
+        "planted_ms": planted_ms,
+        "cured_ms": cured_ms,
+        "saved_pct": saved,
+        "first": first,
+        "right": right,
+        "inside": worth is not None and worth["low"] <= saved <= worth["high"],
+        "findings": diagnosis["findings"],
+    }
+
+
+def asked(command: str, *words: str) -> dict[str, Any]:
+    """Return what gpuadvisor answers; RuntimeError where it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = answer([sys.executable, "-m", "gpuadvisor", command, "--json", *words], folder)
+    return dict(json.loads(told))
+
+
+def answer(command: list[str], folder: str | None = None) -> str:
+    """Return what a command prints; RuntimeError with its complaint where it fails."""
+    told = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    if told.returncode:
+        raise RuntimeError(f"`{' '.join(command)}` ended with {told.returncode}:\n{told.stderr}")
+    return told.stdout
+
+
+def line(row: Row) -> str:
+    """Return a row of the table."""
+    first = row["first"]
+    worth = first["improvement_pct"] if first else None
+    return (
+        f"| {row['name']} | {first['rule'] if first else 'nothing'}"
+        f" | {'yes' if row['right'] else 'no'}"
+        f" | {'{low:.0f} to {high:.0f} %'.format(**worth) if worth else ''}"
+        f" | {row['saved_pct']:.1f} % | {'yes' if row['inside'] else 'no' if worth else ''} |"
+    )
+
+
+def summary(rows: list[Row]) -> str:
+    """Return how many held."""
+    right = sum(row["right"] for row in rows)
+    estimated = [row for row in rows if row["right"] and row["first"]]
+    worths = [row["first"]["improvement_pct"] for row in estimated]
+    widths = [worth["high"] - worth["low"] for worth in worths if worth]
+    inside = sum(row["inside"] for row in estimated)
+    return (
+        f"{right} of {len(rows)} right; {inside} of {len(estimated)} inside,"
+        f" median width {median(widths) if widths else 0:.0f} points"
+    )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from gpuadvisor.collectors.script.specification import Specification
 BLOCK_S = 0.1
 """Time of a block, which has one step at least. Beside a process that comes and goes every 4 or
 30 s, pairs of runs differ by 1.1 and 1.7 % with blocks of 0.1 s, and by 1.9 and 2.9 % with 0.5 s
-(`benchmarks/alternating_runs.py`); shorter ones wait as long as they work."""
+(`benchmarks/README.md`); shorter ones wait as long as they work."""
 LEAST_BLOCKS = 8
 """Blocks of each run at least: with fewer, one of them is much of what the pair says."""
 FEWEST_BLOCKS = 4
