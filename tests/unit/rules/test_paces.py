@@ -129,6 +129,12 @@ def test_steps_of_less_than_what_was_recorded_needs_on_any_host_are_not_used():
     assert told([30.0 * KERNELS] * 30, **long)[0] > 0.5
 
 
+def test_steps_that_waited_for_what_was_not_recorded_are_not_used_and_that_is_said():
+    """A loader's workers get ahead while a profiler is switched on."""
+    assert "is not in this recording" in told([20.0 * KERNELS * 1.5] * 30)
+    assert told([20.0 * KERNELS * 1.02] * 30)[1] > 0.9
+
+
 def test_what_grows_while_it_is_recorded_may_have_grown_since():
     def takes_us(found):
         slowest = Scenario({Host.WORKING: paces(found)[0]})
