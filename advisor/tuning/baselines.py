@@ -221,10 +221,11 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
     apart = max(steps_ms) / min(steps_ms) - 1
     if apart > RESTLESS:
         has_loader = baseline.samples_source == "dataloader" or baseline.data_wait_share > 0
+        itself = "its loader is uneven" if has_loader else "it is uneven itself"
+        seen = first.disturbance or baselines.again.disturbance
         yield (
             f"runs of the unchanged script differ by {apart:.0%}, so only large gains can be "
-            f"proven: {'its loader is uneven' if has_loader else 'it is uneven itself'}, or others "
-            "use this machine"
+            f"proven: {seen or f'{itself}, or others use this machine'}"
         )
     if device.is_gpu and baseline.facts.device != "cuda":
         yield (

@@ -56,6 +56,7 @@ from gpuadvisor.tuning.supply_timer import SupplyTimer
 from gpuadvisor.tuning.trial_runner import Progress
 from gpuadvisor.tuning.value_finding import InOneScript, ValueFinder
 from gpuadvisor.tuning.verdicts import (
+    beside_others,
     budgets_for,
     candidate,
     is_worth_a_proof,
@@ -466,6 +467,7 @@ class _Study(Measuring):
                 with_measured(each, result, self._first_proven) for each in self._expected.found
             ),
         )
+        self._note(beside_others(result))
         needed_s = time_needed(result, self._space, self._budget, self._enough_s)
         result = replace(result, needed_s=needed_s)
         if deserves_plan(result, self.options.plan):

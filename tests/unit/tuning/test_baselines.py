@@ -63,6 +63,13 @@ def test_warnings(steps_ms, device, short, gpus, said):
     assert all(part in sentence for part, sentence in zip(said, sentences, strict=True))
 
 
+def test_where_others_were_seen_it_is_they_that_runs_differ_by():
+    runs = taking(10.0), taking(14.0)
+    again = replace(outcome(runs[1]), disturbance="others used 1.7 of 2 CPU cores")
+    (sentence,) = baseline_warnings(Baselines(outcome(runs[0]), again, runs), [GPU])
+    assert sentence.endswith("can be proven: others used 1.7 of 2 CPU cores")
+
+
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_run_that_took_all_the_budget_is_told_with_a_budget_for_twice_as_much(steps):
     """As `--budget` is given: a study of the least size has room for runs of 480 s in it."""

@@ -404,6 +404,19 @@ def test_what_would_be_proven_first_too_late_is_not(tune):
     assert result.settings.keys() == CHEAP | {"compile"}
 
 
+@pytest.mark.parametrize("others", ["", "others used 1.7 of 2 CPU cores, and none was idle"])
+def test_a_gain_that_was_proven_beside_others_is_told_with_them(tune, others):
+    class Shared(LoaderBound):
+        def run(self, *arguments, **more):
+            return replace(super().run(*arguments, **more), disturbance=others)
+
+    result, _ = tune(Shared(), 600.0)
+    assert result.speedup.ci99_low > 1.0
+    told = [note for note in result.notes if "where nothing else runs was not shown" in note]
+    assert len(told) == bool(others)
+    assert not told or re.match(r"in (\d+) of \1 runs of proofs others used 1.7 of 2", told[0])
+
+
 def test_what_does_harm_is_not_kept_because_it_was_proven_first(tune):
     machine = Computing()
     machine.harmful = {"bf16_autocast"}
