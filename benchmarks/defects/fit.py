@@ -1,7 +1,7 @@
 """Fit the ranges of rules to measured cures, and say how often they hold on programs never seen.
 
     python benchmarks/defects/fit.py [results.jsonl ...] [--seen results.jsonl ...]
-        [--write rules/calibration.json]
+        [--fresh results.jsonl ...] [--write rules/calibration.json]
 
 Conformal prediction of ranges (Romano, Patterson, Candes: "Conformalized quantile regression",
 2019): by how much the measured gains of the fitted part miss a rule's own range is counted, and the
@@ -12,7 +12,8 @@ defect; and what is found on healthy programs. A rule with too few pairs keeps i
 
 Profiles that tell what steps took without the profiler are fitted and shown by themselves. What was
 looked at (`--seen`) is fitted to as a whole, and of it is told how often ranges hold that were
-fitted to all others, each pair left out in turn.
+fitted to all others, each pair left out in turn. Of what nobody has looked at (`--fresh`) nothing
+is fitted to.
 """
 
 from __future__ import annotations
@@ -283,6 +284,9 @@ def main() -> None:
         "--seen", type=Path, nargs="+", default=[], help="results of which all are fitted to"
     )
     parser.add_argument(
+        "--fresh", type=Path, nargs="+", default=[], help="results of which none are fitted to"
+    )
+    parser.add_argument(
         "--part",
         choices=(HELD_OUT, FIT),
         help="the part to show: while rules or the generator change, only what is fitted to, as it"
@@ -291,8 +295,9 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="the product's table of constants")
     chosen = parser.parse_args()
     seen = [{**row, "part": FIT} for row in read(chosen.seen)]
-    rows = seen + read(chosen.results)
-    part = chosen.part or (HELD_OUT if chosen.results else FIT)
+    fresh = [{**row, "part": HELD_OUT} for row in read(chosen.fresh)]
+    rows = seen + fresh + read(chosen.results)
+    part = chosen.part or (HELD_OUT if chosen.results or fresh else FIT)
     for some, how in zip(apart(rows), ("", ", timed without the profiler as well"), strict=True):
         if some:
             print(told(some, part, how))

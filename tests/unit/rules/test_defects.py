@@ -355,3 +355,15 @@ def test_a_recording_that_is_killed_goes_on(made, tmp_path):
     told = made("fit").read([again])
     gains = ({each["pair"]: each["gain_pct"] for each in some} for some in (told, rows))
     assert next(gains) == next(gains)
+
+
+def test_what_is_fresh_is_judged_and_never_fitted_to(made, tmp_path, monkeypatch, capsys):
+    files = {}
+    for name, rows in (("seen", recording()), ("fresh", recording(10, "fit"))):
+        files[name] = tmp_path / f"{name}.jsonl"
+        rows = [{**each, "pair": f"{name}-{each['pair']}"} for each in rows]
+        files[name].write_text("".join(json.dumps(each) + "\n" for each in rows))
+    words = ["fit.py", "--seen", str(files["seen"]), "--fresh", str(files["fresh"])]
+    monkeypatch.setattr("sys.argv", words)
+    made("fit").main()
+    assert "| sync_in_loop | 20 | 0 of 10 (at least 0%) | 10 | 9 of 10" in capsys.readouterr().out
