@@ -18,7 +18,7 @@ from catalogue import ALL, DEFECTS
 from recipes import Recipe
 
 ROUNDS = 30
-"""Seeds of each defect. What `h200.jsonl` has of the first 18 is fitted to, and no test any more."""
+"""Seeds of each defect. What `h200.jsonl` has is fitted to, and no test any more."""
 HEALTHY = "healthy"
 HEALTHY_A_ROUND = 4
 BLOCK, FITTED = 5, 3
