@@ -15,7 +15,7 @@ from tests.integration import runs
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux only")
 
 SCRIPT = """
-import numpy, torch
+import gc, numpy, torch
 from own import Squares
 if __name__ == "__main__":
     print(torch.rand(1).item(), numpy.random.rand())
@@ -32,6 +32,7 @@ if __name__ == "__main__":
                     parameter -= 0.01 * parameter.grad
             model.zero_grad()
         print(workers, loss.item(), torch.rand(64, 64).matmul(torch.rand(64, 64)).sum().item())
+gc.freeze()  # else the interpreter looks through all of torch before it ends: half a second
 """
 OWN = """
 import torch
@@ -77,10 +78,11 @@ def test_a_library_that_imports_torch_itself_is_imported_ahead(tmp_path: Path) -
         "import os, torch\nos.environ['CHOSEN_BY_IT'] = 'here'\nprint(os.getpid())\n"
     )
     (tmp_path / "train.py").write_text(
-        "import os, wrapping\n"
+        "import gc, os, wrapping\n"
         "model = wrapping.torch.nn.Linear(2, 1)\n"
         "for _ in range(8): model(wrapping.torch.ones(1, 2)).sum().backward()\n"
         "print(os.getpid(), os.environ['CHOSEN_BY_IT'])\n"
+        "gc.freeze()\n"
     )
     command = Command(sys.executable, "train.py", folder=str(tmp_path))
     wanted = runs.request(command, PYTHONPATH=str(packages))
