@@ -62,18 +62,19 @@ PACKED = 0.6
 """Size of a store of profiles in an archive, over its own: one of three profiles came to 0.57."""
 LEFT_BEHIND = ("home*", "public", "cache*")
 """Of what was kept, not packed: stores, caches, and code and data that can be had again."""
-_READS_ONLY = """import argparse, sys
+_READS_ONLY = """import argparse, gc, os, sys
+gc.disable()  # torch is imported in less, and need not be taken down
 parser, whole = argparse.ArgumentParser, []
 read, read_known = parser.parse_args, parser.parse_known_args
 def parse_args(self, *given, **known):
     whole.append(self)
     found = read(self, *given, **known)
-    return found if "pytest" in sys.modules else sys.exit(0)
+    return found if "pytest" in sys.modules else os._exit(0)
 def parse_known_args(self, *given, **known):
     found, left = read_known(self, *given, **known)
     if whole or "pytest" in sys.modules:
         return found, left
-    sys.exit("unrecognized arguments: " + " ".join(left) if left else 0)
+    sys.exit("unrecognized arguments: " + " ".join(left)) if left else os._exit(0)
 parser.parse_args, parser.parse_known_args = parse_args, parse_known_args
 """
 """A `sitecustomize` with which a program ends as soon as it has read its command line."""
