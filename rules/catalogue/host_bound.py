@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.estimates import idle_ns, paces, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.copies import exposed_ns
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import Intervals, one, without
+from gpuadvisor.rules.facts.intervals import Intervals, either, one, without
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
@@ -18,6 +19,9 @@ LEAST_SHARE = 0.05
 LEAST_SAVED = 0.75
 """Least share of the idle time that is saved: what the host does may only become faster, or move to
 another process. [own]"""
+
+LEAST_COPYING = 0.02
+"""Least share of the run of copies in the midst of it that is told. [own]"""
 
 RULE = Rule(
     Category.LAUNCH_BOUND,
@@ -34,32 +38,46 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     other, launching = (idle_ns(facts, each) for each in (Cause.OTHER_HOST, Cause.LAUNCHING))
     times, repeated = _between_steps(facts)
     lead = found.other_times.total_ns - times.total_ns
-    idle = repeated * max(other - lead - (0 if facts.loader_waits else found.preparing_ns), 0.0)
+    whole = max(other - (0 if facts.loader_waits else found.preparing_ns), 0.0)
+    idle = min(repeated * max(whole - lead, 0.0), whole)
     if not run or idle < LEAST_SHARE * span_ns(facts) or launching >= idle:
         return
     # What launches is Python as well: who compiles or captures the model is rid of both.
-    least = repeated * _saved_without(facts, times)[0]
-    most = _saved_without(facts, found.other_times)[1]
-    whole = max(idle, other - (0 if facts.loader_waits else found.preparing_ns))
-    high = min(max(saved_by_launching(facts)[1], most), evidence.share(whole + launching))
-    low = LEAST_SAVED * min(evidence.share(idle), high, least)
+    least, _ = _saved_without(facts, times)
+    all_least, most = _saved_without(facts, found.other_times)
+    least = min(repeated * least, max(all_least, least))
+    copying = float(exposed_ns(facts.work, facts.stalls.rows))
+    waiting = idle_ns(facts, Cause.SYNCHRONIZING) if copying else 0.0
+    high = max(saved_by_launching(facts)[1], most)
+    high = min(high, evidence.share(whole + launching + copying + waiting))
+    low = LEAST_SAVED * min(evidence.share(idle + copying), high, least)
     if high * run < LEAST_SHARE * span_ns(facts):
         return
     doing = facts.host_doing
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
-        f" things than launching{f', mostly {doing.name}' if doing else ''}",
+        f" things than launching{f', mostly {doing.name}' if doing else ''}"
+        + (
+            f", and copies to the host for another {evidence.share(copying):.0%} in the midst of it"
+            if evidence.share(copying) >= LEAST_COPYING
+            else ""
+        ),
         (percent("gpu_idle_other_host", evidence.share(idle), LEAST_SHARE),),
         "Move this work out of the loop, to another process, or to the GPU; compile what is left"
         " of Python in the model.",
         Estimate(
             low * run,
             high * run,
-            {"idle/other_host": idle, "idle/launching": launching},
+            {
+                "idle/other_host": idle,
+                "idle/launching": launching,
+                **({"copy/exposed": copying, "idle/synchronizing": waiting} if copying else {}),
+            },
         ),
         "At most this idle time and that in which the host launches, both by playing the run again"
         f" without them; at least {LEAST_SAVED:.0%} of the first by our own choice, as the work may"
-        " only become faster, and without what comes before the GPU's first work.",
+        " only become faster, and without what comes before the GPU's first work; copies in the"
+        " midst of it, one tensor after the other, go with it.",
     )
 
 
@@ -84,4 +102,10 @@ def _saved_without(facts: Facts, times: Intervals) -> tuple[float, float]:
     if player is None:
         return 0.0, 0.0
     tried = [player.saved_without(times, pace) for pace in paces(facts)]
-    return min(tried), max(tried)
+    least, most = min(tried), max(tried)
+    stalls = facts.stalls
+    if len(stalls.rows):  # what copies and then works is one thing, and goes as a whole
+        gone = either(times, stalls.times)
+        tried = [player.saved_without_copies(stalls.rows, gone, pace) for pace in paces(facts)]
+        least, most = max(least, min(tried)), max(most, *tried)
+    return least, most

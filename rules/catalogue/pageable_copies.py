@@ -11,7 +11,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.estimates import idle_parts, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
-from gpuadvisor.rules.facts.copies import Transfers, large_pageable
+from gpuadvisor.rules.facts.copies import Transfers, exposed_ns, large_pageable
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
@@ -39,6 +39,9 @@ than all that follows."""
 UNKNOWN_LINK_FACTOR = 2.0
 """Pinned over pageable where nothing tells the link: CPUs stage 3 to 12 GB/s, links have 12 to 54.
 [own]"""
+MOST_STALLED = 0.5
+"""Share of the copies' time, of those in the midst of something else that the host does and of
+operators of the CPU between them, up to which what lies between is taken for theirs. [own]"""
 
 RULE = Rule(
     Category.COPY,
@@ -134,7 +137,14 @@ def _saved(facts: Facts, copies: Transfers) -> tuple[float, float]:
     # The host may have to make room for the batch in pinned memory itself.
     low = min(low, facts.window.share((1 - factor) * copies.exposed_ns))
     # What is not copied need not be allocated on the host, nor freed, which is no operator's time.
-    left_out = {**unwaited, Host.AWAY: 0.0} if copies.to_host else unwaited
+    # Where the host does more than that between them, it is slow for itself (`host_bound`,
+    # `cpu_work_on_copies`).
+    stalled = exposed_ns(facts.work, np.intersect1d(copies.rows, facts.stalls.rows))
+    computed = facts.launching.end_ns[facts.computing] - facts.launching.begin_ns[facts.computing]
+    alone = stalled <= MOST_STALLED * copies.exposed_ns
+    alone &= int(computed.sum()) <= MOST_STALLED * copies.time_ns
+    alone &= copies.to_host
+    left_out = {**unwaited, Host.AWAY: 0.0} if alone else unwaited
     _, hidden = saved_shares(facts, Scenario(left_out, 0.0))
     # The link is a limit of its own, unless the copy to the host is left out.
     high = hidden if copies.to_host else min(hidden, 1 - facts.window.share(fast))

@@ -136,6 +136,11 @@ def small_to_device(work: DeviceWork, line: Timeline | None) -> Transfers:
     return _chosen(work, line, small & (copies["direction"] == Direction.HOST_TO_DEVICE))
 
 
+def exposed_ns(work: DeviceWork, rows: IntArray) -> int:
+    """Return the time in which one of these copies and no kernel ran."""
+    return uncovered_ns(work.intervals(rows), work.intervals(np.arange(work.kernels)))
+
+
 def _chosen(work: DeviceWork, line: Timeline | None, chosen: BoolArray) -> Transfers:
     between = np.isin(work.copies["direction"], BETWEEN)
     rows = np.flatnonzero(chosen & between) + work.kernels

@@ -23,6 +23,7 @@ from gpuadvisor.domain.unprofiled import UnprofiledSteps, unprofiled_steps
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.backward import Backward, backward
 from gpuadvisor.rules.facts.communication import Communication, communication
+from gpuadvisor.rules.facts.copied_out import CopiedOut, computing, copied_out, stalls
 from gpuadvisor.rules.facts.copies import CopyTime, copy_times
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.host_idle import (
@@ -38,6 +39,7 @@ from gpuadvisor.rules.facts.host_idle import (
 )
 from gpuadvisor.rules.facts.idle import IdleTime, idle, launching_times, reach_ns
 from gpuadvisor.rules.facts.idle_causes import Threads
+from gpuadvisor.rules.facts.intervals import IntArray, union
 from gpuadvisor.rules.facts.kernels import (
     KernelShape,
     KernelTime,
@@ -261,7 +263,9 @@ class Facts:
         """The run, to be played again with something changed."""
         parts = self.work, self.host, self.launched, self.launching, self.loader_waits
         reach = reach_ns(self.work, self.launched)
-        return timeline(*parts, self.window.begin_ns, reach)
+        ran, rows = self.launching, self.computing
+        busy = union(ran.begin_ns[rows], ran.end_ns[rows])
+        return timeline(*parts, self.window.begin_ns, reach, busy)
 
     @cached_property
     def host_idle(self) -> HostIdle:
@@ -271,6 +275,25 @@ class Facts:
             return NOTHING
         parts = self.work, self.host, self.launched, self.launching
         return host_idle(line.rows, line.begin_ns, line.not_working, *parts)
+
+    @cached_property
+    def copied_out(self) -> CopiedOut:
+        """Rounds in which the host copies tensors from the device of the timeline one by one."""
+        return copied_out(self.work, self.launched)
+
+    @cached_property
+    def computing(self) -> IntArray:
+        """Operators that compute on the CPU in these rounds."""
+        return computing(self.copied_out, self.launching)
+
+    @cached_property
+    def stalls(self) -> CopiedOut:
+        """Those of these rounds in which the host was busy with something else for longer than it
+        waited."""
+        found, line = self.copied_out, self.timeline
+        if line is None:
+            return found
+        return stalls(found, self.host_idle.other_times, line.not_working)
 
     @cached_property
     def host_doing(self) -> Doing | None:

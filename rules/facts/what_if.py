@@ -119,6 +119,19 @@ class Timeline:
     tail_ns: FloatArray
     """What the call took after what it waited for."""
 
+    def waiting(self, chosen: BoolArray) -> Timeline:
+        """Return the same with some of the waits for the device only."""
+        before = np.concatenate(([0], np.cumsum(chosen)))
+        return replace(
+            self,
+            waits_before=before[self.waits_before],
+            wait_ns=self.wait_ns[:, chosen],
+            **{
+                name: getattr(self, name)[chosen]
+                for name in ("wait_kind", "wait_call", "waited_for", "covered_ns", "tail_ns")
+            },
+        )
+
     def takes_ns(self, change: Scenario = AS_IT_WAS) -> float:
         """Return how long the run takes, until the device's last work is done."""
         if change not in self._took:
@@ -199,11 +212,13 @@ def timeline(
     waits: Waits,
     begin_ns: int,
     reach: int = REACH_NS,
+    computing: Intervals | None = None,
 ) -> Timeline | None:
     """Return the part of the device with most work; None where nothing tells what launched it.
 
     `reach` is how long the device needs to begin what was launched, in nanoseconds: the host that
-    runs ahead hides it."""
+    runs ahead hides it. `computing` is when operators certainly compute on the CPU, however
+    shortly."""
     rows = max((rows for _, rows in work.lasting_by_device()), key=len, default=None)
     if rows is None or not launched.known[rows].any():
         return None
@@ -218,7 +233,7 @@ def timeline(
     staged = np.isin(call, blocked.call) & known & (before > called)
     lag = np.where(staged, np.minimum(np.maximum(begin - before, 0), lag), lag)
     could = np.maximum(before, np.where(known, called + lag, begin_ns))
-    times = _host_times(host, call[known], launching, waits, blocked)
+    times = _host_times(host, call[known], launching, waits, blocked, computing or none())
     return Timeline(
         device=int(work.device[rows[0]]),
         begin_ns=begin_ns,
@@ -344,7 +359,12 @@ class _Times:
 
 
 def _host_times(
-    host: Calls, call: IntArray, launching: Operators, waits: Waits, blocked: _Blocked
+    host: Calls,
+    call: IntArray,
+    launching: Operators,
+    waits: Waits,
+    blocked: _Blocked,
+    computing: Intervals,
 ) -> _Times:
     threads, first = np.unique(host.thread_key[call], return_index=True)
     names = {(int(host.process[row]), int(host.thread[row])) for row in call[first]}
@@ -359,7 +379,7 @@ def _host_times(
         rows = mine & host.of_kinds(calls)
         found[kind] = without(union(host.begin_ns[rows], host.end_ns[rows]), taken)
         taken = either(taken, found[kind])
-    working = launching_at(host, launching, call, PAUSE_NS)
+    working = without(launching_at(host, launching, call, PAUSE_NS), computing)
     return _Times(found, taken, without(working, taken))
 
 
@@ -418,6 +438,22 @@ class FasterKernels:
             given.takes_ns(ahead) - after.takes_ns(ahead),
         )
         return max(saved_ns / given.takes_ns(waiting), 0.0) if len(given.rows) else 0.0
+
+    def saved_without_copies(self, rows: IntArray, times: Intervals, pace: float) -> float:
+        """Return which share of the run is saved without some work of the device, some times of the
+        host, and the waits for the device in these."""
+        given, change = self._timeline, Scenario({Host.WORKING: pace})
+        before = given.takes_ns(change)
+        gone = self._less([(rows, 1.0)]) > 0
+        after = replace(
+            self._without(given, times, 1.0),
+            work_ns=np.where(gone, 0.0, given.work_ns),
+            delay_ns=np.where(gone, 0.0, given.delay_ns),
+            lag_ns=np.where(gone, -np.inf, given.lag_ns),
+        )
+        began = self._host.begin_ns[given.wait_call]
+        after = after.waiting(covered_ns(times, began, began + 1) == 0)
+        return max(1.0 - after.takes_ns(change) / before, 0.0) if before > 0 else 0.0
 
     def _without(self, given: Timeline, times: Intervals, share: float) -> Timeline:
         """Return the timeline with so much less of these times, but for the host's waits."""
