@@ -13,6 +13,9 @@ from gpuadvisor.collectors.script.request import Event, Limits, RunOutcome, RunR
 from gpuadvisor.domain.study import TrialState
 
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|CUBLAS_STATUS_ALLOC_FAILED")
+ASSERTION = re.compile(r"(\S+): block: \[[^]]*\], thread: \[[^]]*\] Assertion `([^`]*)` failed")
+"""How CUDA tells which assertion of which kernel did not hold: in the output, once a thread; the
+exception does not have it."""
 TAIL = 4000
 """Characters at the end of the output in which the cause of a crash is looked for."""
 REASON = 300
@@ -144,6 +147,9 @@ def _failure(
         text = f"{exception['type']}: {_headline(exception['message'])}".rstrip(": ")
         if OUT_OF_MEMORY.search(exception["type"] + exception["message"]):
             return TrialState.OUT_OF_MEMORY, text
+        found = ASSERTION.search(output) if "device-side assert" in text else None
+        if found is not None:
+            text += f": in {found[1]}, `{found[2]}` did not hold"
         if text.startswith("EOFError: EOF when reading a line"):
             text += (
                 ": the script reads from the standard input, which is empty here; give it what it "

@@ -60,6 +60,14 @@ def run(tmp_path):
 ENDS = [
     ("raise ValueError('no data')", "crashed", "ValueError: no data", "script.py, line 1"),
     ("x = 1\nif x\n    pass", "crashed", "SyntaxError: expected ':'", "script.py, line 2"),
+    (
+        "print('/aten/Loss.cu:245: nll_loss_forward: block: [0,0,0], thread: [3,0,0] Assertion"
+        " `t >= 0 && t < n_classes` failed.')\n"
+        "raise RuntimeError('CUDA error: device-side assert triggered\\nAsynchronous')",
+        "crashed",
+        "device-side assert triggered: in nll_loss_forward, `t >= 0 && t < n_classes` did not hold",
+        "script.py, line 2",
+    ),
     ("", "unsupported", "did not import torch; the steps of a script without torch are those", ""),
     ("import sys; sys.exit(0)", "unsupported", "ended without a step", ""),
     ("import sys; sys.exit(3)", "crashed", "ended with exit status 3", ""),
