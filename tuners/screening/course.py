@@ -17,6 +17,7 @@ from gpuadvisor.domain.screening import Ratio, Screened, Screening, ScreeningRes
 from gpuadvisor.tuners.loader_ceiling import MUCH, first_ceiling, last_ceiling
 from gpuadvisor.tuners.screening.blocks import (
     FIRST_STARTS,
+    LIKE_OTHERS,
     LONGEST_S,
     Blocks,
     Key,
@@ -281,7 +282,8 @@ class _Course:
         """Compare the best with what is costly instead of what brought least of what has something
         else compiled, whether it pays beside that or not.
 
-        A layout that pays by itself may cost all that compiling brings.
+        A layout that pays by itself may cost all that compiling brings. Not where that took longer
+        than it usually does: a rehearsal may need the time.
         """
         known = self.known
         for key in values:
@@ -290,9 +292,11 @@ class _Course:
             rest = {name: value for name, value in known.best.items() if name != key[0]}
             for name in sorted(rest, key=lambda name: known.worth((name, rest[name]))):
                 point = self.space.combined(self.space.without(known.best, name), *key)
-                if not self.space.allows(point) or not self.blocks.starting_s(point):
+                starting_s = self.blocks.starting_s(point) if self.space.allows(point) else 0.0
+                if not starting_s:
                     continue
-                if known.worth((name, rest[name])) < CLEAR:
+                is_quick = starting_s <= LIKE_OTHERS * self.costly[key[0]]
+                if is_quick and known.worth((name, rest[name])) < CLEAR:
                     found = yield from self.comparing.tried(key, known.best, point, FIRST_PAIRS)
                     if found.ratio is not None and known.pays(found):
                         known.best, known.gain = point, known.gain * found.ratio.ratio
