@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.device import rate
 from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.intervals import IntArray
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union
 from gpuadvisor.rules.facts.roofline import listed
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.unfused import FILLS
@@ -31,7 +31,9 @@ LEAST_PASSES, MOST_PASSES = 3, 7
 Adam two moments, read and written."""
 SLOWEST = 0.6
 """Least share of the memory's bandwidth that an update reaches. [own]"""
-BACKWARD, LOOKUP = "aten::embedding_dense_backward", "aten::embedding"
+BACKWARDS = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
+"""Operators that make such a gradient: of `Embedding` and of `EmbeddingBag`."""
+LOOKUPS = ("aten::embedding", "aten::_embedding_bag")
 
 HALVES = ("Half", "BFloat16")
 """How the names of types end whose elements have two bytes."""
@@ -43,10 +45,12 @@ RULE = Rule(Category.OPTIMIZER, needs=(LAUNCHES, OPERATORS, SHAPES))
 @dataclass(frozen=True, eq=False)
 class _Table:
     rows: int
+    """Of the largest table with such look-ups."""
     width: int
     touched: float
     """Largest share of the rows (0 to 1) that a step looks up."""
     bytes: int
+    """Of such a table, in the mean."""
     operators: IntArray
     """Rows of the operators that made its gradient."""
 
@@ -72,12 +76,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("rows_looked_up", largest.touched, MOST_TOUCHED),
             Figure("tables", len(found), ""),
         ),
-        "Construct the table with `nn.Embedding(..., sparse=True)`, and update it with an optimizer"
-        " of its own that takes sparse gradients (SGD, SparseAdam, Adagrad).",
-        row_saving(facts, gains),
+        "Construct the table with `sparse=True` (`nn.Embedding`, `nn.EmbeddingBag`), and update it"
+        " with an optimizer of its own that takes sparse gradients (SGD, SparseAdam, Adagrad).",
+        row_saving(facts, gains, _launching(facts, found), (0.0, 1.0)),
         "At least the zeros of the rows that are not looked up and three passes over them in the"
-        " update; at most all of the gradient's kernels and seven passes, and no more than the"
-        f" optimizer takes; {PLAYED}.",
+        " update; at most all of the gradient's kernels, with the CPU's time for them, and seven"
+        f" passes, and no more than the optimizer takes; {PLAYED}.",
         knobs=(),
     )
 
@@ -85,31 +89,33 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
 def _tables(facts: Facts) -> Iterator[_Table]:
     """Yield the tables whose look-up and gradient are both there: these have the width and the
     indices' shape in common."""
-    looked_up: dict[_Key, tuple[int, int]] = {}
-    for _, shapes, types in _operators(facts, LOOKUP):
-        if len(shapes) > 1 and len(shapes[0]) == 2:
-            size = 2 if types and str(types[0]).endswith(HALVES) else 4
-            looked_up[_key(shapes)] = (shapes[0][0], size)
+    looked_up: dict[_Key, list[int]] = {}
+    sizes: dict[_Key, int] = {}
+    for _, shapes, types in _operators(facts, LOOKUPS):
+        if len(shapes) > 1 and len(shapes[0]) == 2 and shapes[0][0]:
+            looked_up.setdefault(_key(shapes), []).append(shapes[0][0])
+            sizes[_key(shapes)] = 2 if types and str(types[0]).endswith(HALVES) else 4
     gradients: dict[_Key, list[int]] = {}
-    for row, shapes, _ in _operators(facts, BACKWARD):
+    for row, shapes, _ in _operators(facts, BACKWARDS):
         if len(shapes) > 1 and shapes[0]:
             gradients.setdefault(_key(shapes), []).append(row)
-    for key, rows in gradients.items():
-        count, size = looked_up.get(key, (0, 0))
-        if count:
-            width, indices = key
-            touched = min(math.prod(indices) / count, 1.0)
-            yield _Table(count, width, touched, count * width * size, np.array(rows, np.int64))
+    for key in gradients.keys() & looked_up.keys():
+        # Nothing tells which of several tables a gradient is of: their mean size counts.
+        counts, (width, indices) = looked_up[key], key
+        touched = min(math.prod(indices) / min(counts), 1.0)
+        mean_bytes = round(sum(counts) / len(counts) * width * sizes[key])
+        rows = np.array(gradients[key], np.int64)
+        yield _Table(max(counts), width, touched, mean_bytes, rows)
 
 
 def _key(shapes: Sequence[Sequence[int]]) -> _Key:
     return shapes[0][-1], tuple(shapes[1])
 
 
-def _operators(facts: Facts, name: str) -> Iterator[tuple[int, list[Any], list[Any]]]:
-    """Yield the rows of operators of a name, with their shapes and types."""
+def _operators(facts: Facts, names: Collection[str]) -> Iterator[tuple[int, list[Any], list[Any]]]:
+    """Yield the rows of operators of these names, with their shapes and types."""
     columns, texts = facts.profile.columns("operators"), facts.profile.header.texts
-    numbers = [each for each in np.unique(columns["name"]).tolist() if texts[each] == name]
+    numbers = [each for each in np.unique(columns["name"]).tolist() if texts[each] in names]
     for row in np.flatnonzero(np.isin(columns["name"], numbers)).tolist():
         shapes, types = (listed(texts[columns[each][row]]) for each in ("shapes", "types"))
         yield row, shapes, types
@@ -132,6 +138,12 @@ def _gains(facts: Facts, table: _Table) -> Iterator[RowGain]:
     for some, least in ((rows[fills], low), (rows[~fills], 0.0)):
         if len(some):
             yield RowGain(some, int(work.duration_ns[some].sum()), least, 1.0)
+
+
+def _launching(facts: Facts, tables: Sequence[_Table]) -> Intervals:
+    """Return when the host was at gradients: to sort what was looked up takes 20 launches a bag."""
+    operators, ran = np.concatenate([each.operators for each in tables]), facts.launching
+    return union(ran.begin_ns[operators], ran.end_ns[operators])
 
 
 def _update(evidence: Evidence, tables: Sequence[_Table]) -> Iterator[RowGain]:

@@ -18,7 +18,7 @@ TYPES = '["float", "long int", "Scalar", "Scalar", "Scalar"]'
 
 def training(
     rows=4_000_000, looked_up=(16_384, 26), layer="[[64], [4096, 1664], [1664, 64]]", fill=220.0,
-    product=2000.0, lookup="aten::embedding",
+    product=2000.0, lookup="aten::embedding", backward="aten::embedding_dense_backward",
 ):  # fmt: skip
     """Four steps of a look-up, a layer, the table's gradient and its update."""
     indices = f"[{looked_up[0]}, {looked_up[1]}]"
@@ -27,8 +27,8 @@ def training(
         kernels += [
             K(GATHER, 250, lookup, f"[[{rows}, 64], {indices}, [], [], []]", TYPES),
             K(GEMM, product, "aten::addmm", layer),
-            K(FILL, fill, "aten::embedding_dense_backward", _gradient(indices), TYPES),
-            K(ADD_UP, 300, "aten::embedding_dense_backward", _gradient(indices), TYPES),
+            K(FILL, fill, backward, _gradient(indices), TYPES),
+            K(ADD_UP, 300, backward, _gradient(indices), TYPES),
         ]
         ranges.append((STEP, len(kernels), len(kernels) + 1))
         kernels.append(K(UPDATE, 800, "aten::_foreach_add_"))
@@ -41,6 +41,9 @@ def _gradient(indices):
 
 FIRES = {
     "a tenth of the rows": training,
+    "bags": lambda: training(
+        lookup="aten::_embedding_bag", backward="aten::_embedding_bag_dense_backward"
+    ),
     "hardly any": lambda: training(looked_up=(256, 26)),
     "a step without update": lambda: training(fill=900.0),
 }
