@@ -27,12 +27,13 @@ def run_folder() -> Iterator[Path]:
     """Make a folder that is gone afterwards."""
     _remove_leftovers()
     name = Path(tempfile.mkdtemp(prefix=PREFIX))
-    try:
-        with _open(name) as folder:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with _open(name) as folder:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
             yield name
-    finally:
-        remove_folder(name)
+        finally:  # while it is locked, or another that begins would remove it at the same time
+            with contextlib.suppress(FileNotFoundError):  # who tidies up /tmp has no lock
+                remove_folder(name)
 
 
 def remove_folder(path: Path) -> None:

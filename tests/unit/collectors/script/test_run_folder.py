@@ -1,6 +1,7 @@
 """What a killed gpuadvisor leaves in the folder for temporary files."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,28 @@ def test_that_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not():
     assert folder.is_dir()
     with run_folder():
         assert not folder.exists()
+
+
+def test_another_that_begins_removes_none_that_is_just_being_removed(monkeypatch):
+    remove, found = shutil.rmtree, []
+
+    def removed(path):
+        begin = HOLD.replace("time.sleep(600)", "")
+        subprocess.run([sys.executable, "-c", begin], stdout=subprocess.DEVNULL, check=True)
+        found.append(Path(path).is_dir())
+        remove(path)
+
+    with run_folder() as folder:
+        age(folder)
+        monkeypatch.setattr(shutil, "rmtree", removed)
+    assert found == [True]
+    assert not folder.exists()
+
+
+def test_one_that_somebody_else_removed_ends_nothing():
+    with run_folder() as folder:
+        folder.rmdir()
+    assert not folder.exists()
 
 
 def test_a_new_one_may_not_be_locked_yet(tmp_path):
