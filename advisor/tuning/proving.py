@@ -52,6 +52,8 @@ class Prover:
     """Says of settings whose gain is shown whether to leave it at that: there is more to try."""
     _looked: StudyResult | None = None
     """What a first look has shown by itself, before anything was rehearsed."""
+    _looked_least: float = 1.0
+    """Ratio that something else has to exceed to be better than that."""
     _fruitless: int = 0
     """Proofs that showed no gain: after each, the next has to be surer."""
     _shown: Settings = field(default_factory=dict)
@@ -140,9 +142,9 @@ class Prover:
         """
         proof = self._proof(settings, lambda found: True)
         result = proven(self.undecided(), settings, contributions, proof)
-        if proof.speedup is not None and is_faster(proof.speedup):
+        if proof.speedup is not None and proof.surer is not None:  # it is faster
             self._note_shown(settings, proof.speedup)
-            self._looked = result
+            self._looked, self._looked_least = result, proof.surer.ci99_high
         return result
 
     def better(self, found: StudyResult) -> StudyResult:
@@ -165,6 +167,7 @@ class Prover:
             self._rehearse(settings)
         if self.rehearsed.settings != settings:
             return self._prove_rest(looked.contributions)
+        self._least = self._looked_least
         if (rehearsal := self.rehearsed.rehearsal) is None:
             return looked
         head = [t for t in self.evaluator.trials if (t.phase, t.settings) == ("proof", settings)]
