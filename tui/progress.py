@@ -223,8 +223,9 @@ class ConsoleProgress:
         parts += [f"{name} (shortened, to its end)" for name in self._lives]
         text = ", ".join(parts) or "thinking"
         if self._deadline_s is not None:
-            left = max(0, int(self._deadline_s - time.monotonic()))
-            text += f" - at most {left // 60}:{left % 60:02d} left"
+            left = int(self._deadline_s - time.monotonic())
+            later = f"at most {left // 60}:{left % 60:02d} left"
+            text += f" - {later if left > 0 else 'past the budget'}"
         if self._best > 1:
             text += f" - best so far {figures.ratio(self._best)}"
         self._status.update(Text(text))

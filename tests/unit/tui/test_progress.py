@@ -165,6 +165,11 @@ def test_on_a_terminal_there_is_a_status_line():
         assert str(progress._status.status) == (
             "+ bf16=True (compiling) - at most 1:00 left - best so far 1.50x"
         )
+        progress.on_time_left(0.0)
+        progress.on_event(1, {"event": "compiled"})
+        assert str(progress._status.status) == (
+            "+ bf16=True (compiling) - past the budget - best so far 1.50x"
+        )
 
 
 @pytest.mark.parametrize(
