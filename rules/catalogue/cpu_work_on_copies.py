@@ -1,4 +1,4 @@
-"""The CPU computes with what it copies from the GPU tensor by tensor, while the GPU waits."""
+"""The CPU computes with what it copies from the GPU tensor by tensor."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{len(found.rows) / rounds:,.0f} tensors are copied to the host one by one and computed"
         f" with on the CPU ({_names(facts, found)}), {rounds:,} times in the run: the"
         f" host waits {waited_ns / rounds / 1e6:,.3g} ms for copies and computes for"
-        f" {computed_ns / rounds / 1e6:,.3g} ms each time, and the GPU has nothing else to do",
+        f" {computed_ns / rounds / 1e6:,.3g} ms each time",
         (
             percent("host_in_these_rounds", evidence.share(found.times.total_ns)),
             Figure("copies", len(found.rows)),
