@@ -213,8 +213,9 @@ def saved_shares(facts: Facts, change: Scenario) -> tuple[float, float]:
 def saved_by_launching(facts: Facts) -> tuple[float, float]:
     """Return the least and the most that launching for free would save, besides what goes with the
     waits for the GPU, also of calls that free memory: a host that waits cannot launch ahead,
-    however fast it is."""
-    launching = Scenario({Host.WORKING: 0.0, Host.AWAY: 0.0})
+    however fast it is. What lies between launches goes as well, as it is Python of the same
+    program, but for what prepares batches (`input_bound`)."""
+    launching = Scenario({Host.WORKING: 0.0, Host.AWAY: _preparing_share(facts)})
     waits = Scenario({Host.SYNCHRONIZING: 0.0, Host.ALLOCATING: 0.0})
     both = Scenario({**launching.host, **waits.host})
     shares = []
@@ -222,6 +223,15 @@ def saved_by_launching(facts: Facts) -> tuple[float, float]:
         besides = _saved(facts, both, pace) - _saved(facts, waits, pace)
         shares.append(max(min(besides, _saved(facts, launching, pace)), 0.0))
     return min(shares), min(MARGIN * max(shares), MOST)
+
+
+def _preparing_share(facts: Facts) -> float:
+    """Return which share of the host's time away from launching goes into batches (0 to 1)."""
+    found, line = facts.host_idle, facts.timeline
+    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    if line is None or facts.loader_waits or not found.comes_again(steps):
+        return 0.0
+    return min(found.preparing_ns / max(line.away.total_ns, 1), 1.0)
 
 
 MARGIN = 1.03

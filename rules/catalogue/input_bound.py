@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.rules.estimates import late_ns, parts, saved_shares
+from gpuadvisor.rules.estimates import late_ns, paces, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_idle import MOSTLY, doing
 from gpuadvisor.rules.facts.loading import FEWEST, Loading
@@ -131,6 +131,12 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     if facts.no_loop is not None:
         return  # most of it came once, as the making of a model does
     copies, is_told = len(found.preparing_calls), facts.host_recorded
+    # Without the profiler, which makes launching longer and not this, it is more of the run.
+    player, shares = facts.faster_kernels, list[float]()
+    if player is not None and is_told:
+        shares = [player.saved_without(found.preparing_times, pace) for pace in paces(facts)]
+    saved_ns = [each * evidence.run_ns for each in shares or (share,)]
+    most_ns = max(found.preparing_ns, *saved_ns)
     what, advice = _made_by(facts)
     yield RuleResult(
         f"The GPU is idle for {share:.0%} of the run {what}",
@@ -141,11 +147,12 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
         ),
         advice,
         Estimate(
-            (1 - LEFT_OF_LOADING) * found.preparing_ns if is_told else 0.0,
-            found.preparing_ns,
-            {"idle/other_host": found.preparing_ns},
+            (1 - LEFT_OF_LOADING) * min(saved_ns) if is_told else 0.0,
+            most_ns,
+            parts(most_ns, {"idle/other_host": found.preparing_ns}),
         ),
-        "At most all of the time in which the GPU was idle before these copies; at least "
+        "At most all of the time in which the GPU was idle before these copies, or what the run"
+        " played again without it saves at the pace of the host without the profiler; at least "
         + (
             "what 4 processes that prepare batches would save."
             if is_told

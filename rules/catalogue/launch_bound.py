@@ -59,6 +59,11 @@ cannot hide how long it waits (CUDA C++ Best Practices Guide, thread and block h
 MOST_OF_ONE = 0.5
 """Largest share of the idle time with launching that one gap has. [own]"""
 
+OF_COMPILER = "triton_"
+"""Begins the names of kernels that TorchInductor makes, each of all that it could merge."""
+MOST_COMPILED = 0.5
+"""Share of such kernels up to which the rest is taken for one that could be merged. [own]"""
+
 GRID = ("grid_x", "grid_y", "grid_z")
 
 _METHOD = (
@@ -107,8 +112,11 @@ def _of_host(evidence: Evidence) -> tuple[float, float] | None:
 
 
 def _fixed(evidence: Evidence) -> dict[str, float]:
-    """Return the time of kernels, by name, that fewer launches of more work would save at most."""
+    """Return the time of kernels, by name, that fewer launches of more work would save at most:
+    nothing where a compiler has already made most of them."""
     facts, count = evidence.known_facts, sm_count(evidence)
+    if _compiled_share(facts) > MOST_COMPILED:
+        return {}
     rows = facts.kernel_uses.rows
     took = facts.work.duration_ns[rows]
     fixed = np.minimum(took, FIXED_NS).astype(np.float64)
@@ -123,6 +131,13 @@ def _fixed(evidence: Evidence) -> dict[str, float]:
         facts.work.texts[name]: time_ns
         for name, time_ns in zip(used.tolist(), times_ns.tolist(), strict=True)
     }
+
+
+def _compiled_share(facts: Facts) -> float:
+    """Return the share of the kernels (0 to 1) that PyTorch's compiler made."""
+    used, times = np.unique(facts.work.name[: facts.work.kernels], return_counts=True)
+    made = [facts.work.texts[name].startswith(OF_COMPILER) for name in used.tolist()]
+    return float(times[np.array(made, np.bool_)].sum() / max(times.sum(), 1))
 
 
 def _told(facts: Facts) -> tuple[float, float]:
@@ -177,7 +192,8 @@ def _claim(
     return RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run because the host takes longer"
         f" to launch its {of_kernels.kernels:,} kernels than they run"
-        + (f", and for {evidence.share(between_ns):.0%} between these" if between_ns else ""),
+        + (f", and for {evidence.share(between_ns):.0%} between these" if between_ns else "")
+        + _without_profiler(facts),
         (
             percent("gpu_idle_launching", evidence.share(launching), LEAST_SHARE),
             percent("gpu_idle_other_host", evidence.share(other)),
@@ -212,6 +228,16 @@ def _claim(
         if graphs
         else ("compile", "compile_cudagraphs", "fused_optimizer", "batch_size"),
     )
+
+
+def _without_profiler(facts: Facts) -> str:
+    """Return, as the end of a sentence, how idle the device is at the time that steps took without
+    the profiler; nothing where they were not timed."""
+    if not facts.unprofiled_ns or not facts.window.busy:
+        return ""
+    busy_ns = facts.window.busy_share * facts.window.run_ns
+    idle = max(1 - busy_ns / facts.unprofiled_ns, 0.0)
+    return f"; without the profiler it is idle for {idle:.0%} of the time in all"
 
 
 def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> RuleResult:

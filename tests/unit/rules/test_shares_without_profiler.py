@@ -1,12 +1,16 @@
 """What a cure is worth is a share of the run as it is without the profiler."""
 
+import pytest
+
+from gpuadvisor.domain.profile import UNPROFILED_STEP
 from gpuadvisor.rules.engine import diagnose
-from gpuadvisor.rules.estimates import longer_with_profiler
+from gpuadvisor.rules.estimates import longer_with_profiler, saved_by_launching
 from gpuadvisor.rules.registry import load_rules
 from tests.rules.building import timeline
 from tests.rules.programs import Program
 
 (INPUT_BOUND,) = (each for each in load_rules() if each.name == "input_bound")
+(LAUNCH_BOUND,) = (each for each in load_rules() if each.name == "launch_bound")
 
 
 def loading_and_launching(launches):
@@ -31,3 +35,63 @@ def test_no_share_is_larger_than_the_run_without_the_profiler_has():
     (found,) = diagnose(evidence, [INPUT_BOUND]).findings
     waited_ns, launched_ns = 5 * 1e6, 5 * 50 * 20e3
     assert found.improvement_pct.high <= 103 * waited_ns / (waited_ns + launched_ns / 3)
+
+
+def preparing_and_launching(slower=2.0):
+    """Five steps that compute a batch on the CPU for 5 ms, copy it, and launch short kernels."""
+    program = Program(slower)
+    for number in range(5):
+        began = program.now
+        program.computes("aten::abs", 5000)
+        program.copies(4 << 20, 6)
+        program.launches("kernel", runs=5, times=200, op=10)
+        program.step(number, began)
+    return timeline(program.made)
+
+
+def test_what_prepares_batches_is_not_saved_by_launching_less():
+    facts = preparing_and_launching().facts
+    least, most = saved_by_launching(facts)
+    prepared = 5 * 5e6 / facts.window.run_ns
+    assert 0.2 < least < most < 1.03 * (1 - prepared)
+
+
+def test_preparing_batches_is_a_larger_share_without_the_profiler():
+    evidence = preparing_and_launching()
+    (found,) = INPUT_BOUND.check(evidence)
+    # The run begins with the first work of the GPU, after the first batch.
+    truly = 4 * 5e6 / preparing_and_launching(slower=1.0).facts.window.run_ns
+    low, high = (each / evidence.run_ns for each in (found.saving.low_ns, found.saving.high_ns))
+    shown = {each.metric: each.value for each in found.evidence}["gpu_idle_before_copies_to_it"]
+    assert low <= truly <= high
+    assert shown < 90 * truly
+
+
+@pytest.mark.parametrize(
+    ("step_us", "words"),
+    [(2000, "; without the profiler it is idle for 50% of the time in all"), (None, "")],
+)
+def test_idle_time_without_the_profiler_is_told_beside_that_of_the_trace(step_us, words):
+    program = Program()
+    for number in range(4):
+        began = program.now
+        program.launches("kernel", runs=5, times=200, op=10)
+        program.step(number, began)
+    recorded = {} if step_us is None else {UNPROFILED_STEP: str(1000 * step_us)}
+    (found,) = LAUNCH_BOUND.check(timeline(program.made, recorded=recorded))
+    assert found.summary.endswith("than they run" + words)
+
+
+@pytest.mark.parametrize(("compiled", "counts"), [(40, True), (60, False)])
+def test_kernels_that_a_compiler_made_are_merged_already(compiled, counts):
+    """What is above launching for free is kernels that could be merged."""
+    program = Program()
+    for number in range(100):
+        name = "triton_poi_fused_add_0" if number < compiled else "kernel"
+        program.launches(name, runs=5, op=10)
+    (found,) = diagnose(timeline(program.made), [LAUNCH_BOUND]).findings
+    whole, alone = (
+        found.improvement_pct.high,
+        100 * saved_by_launching(timeline(program.made).facts)[1],
+    )
+    assert (whole > alone + 5) is counts
