@@ -13,6 +13,7 @@ from gpuadvisor.rules.estimates import (
     GRAPH_GAP_NS,
     MARGIN,
     idle_ns,
+    is_timed,
     late_ns,
     loader_sets_pace,
     longer_with_profiler,
@@ -233,10 +234,11 @@ def _claim(
 def _without_profiler(facts: Facts) -> str:
     """Return, as the end of a sentence, how idle the device is at the time that steps took without
     the profiler; nothing where they were not timed."""
-    if not facts.unprofiled_ns or not facts.window.busy:
+    timed, steps = facts.unprofiled_steps, facts.window.steps
+    if timed is None or steps is None or not facts.window.busy or not is_timed(facts):
         return ""
-    busy_ns = facts.window.busy_share * facts.window.run_ns
-    idle = max(1 - busy_ns / facts.unprofiled_ns, 0.0)
+    busy_ns = facts.window.busy_share * facts.window.run_ns / len(steps.steps)
+    idle = max(1 - busy_ns / timed.mean_ns, 0.0)
     return f"; without the profiler it is idle for {idle:.0%} of the time in all"
 
 

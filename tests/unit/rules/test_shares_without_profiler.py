@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.domain.profile import UNPROFILED_STEP
+from gpuadvisor.domain.unprofiled import UNPROFILED_STEP
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.estimates import longer_with_profiler, saved_by_launching
 from gpuadvisor.rules.registry import load_rules
