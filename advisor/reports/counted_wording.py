@@ -15,7 +15,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS
 from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.facts.stalls import KernelStalls, StallSite
+from gpuadvisor.rules.facts.stalls import KernelStalls, StallSite, share_interval
 from gpuadvisor.rules.facts.unit_levels import AT_PEAK, LATENCY, UnitLevels, unit_levels
 
 LEAST_SHARE = 0.1
@@ -247,7 +247,7 @@ def stalls(report: DiagnosisReport) -> list[str]:
     or, where these are few, the 95 % interval of that."""
     return [
         f"{short_name(each.kernel)[:_LONGEST]} waits, of {each.samples:,} samples of its warps"
-        f"{_FEW if any(map(_is_rough, each.sites)) else ''}, {_places(each)}."
+        f"{_FEW if any(map(_is_rough, each.sites)) else ''}, {_places(each)}.{_generators(each)}"
         for each in sampled(report)
         if each.sites
     ]
@@ -257,6 +257,27 @@ EXACT = 0.01
 """Half of a 95 % interval, as a share of all samples, up to which a share is told without it: what
 is named has at least five times as much. [own]"""
 _FEW = " (ranges are 95 % intervals)"
+
+
+_GENERATORS = re.compile(r"(?:cu|hip|roc)rand\w*\.h")
+"""Files of the functions that kernels call to make random numbers themselves."""
+
+
+def _generators(found: KernelStalls) -> str:
+    """Return, as another sentence, that most of a kernel's time goes to generators of random
+    numbers and not to its own lines; empty where it is not known to. What `curand_init` costs:
+    cuRAND, "Performance Notes"."""
+    files = {each.line: _file_name(each.line.rpartition(":")[0]) for each in found.sites}
+    sites = [each for each in found.sites if _GENERATORS.fullmatch(files[each.line])]
+    share, _ = share_interval(sum(each.samples for each in sites), found.samples)
+    if share < MOST:
+        return ""
+    return (
+        f" Most of that is in {files[sites[0].line]}, which makes random numbers. If this kernel"
+        " calls `curand_init`: it skips ahead to each thread's sequence, which takes far longer"
+        " than to draw some numbers. Call it once, in a kernel before, and keep the states; or give"
+        " each thread a seed of its own and sequence 0, or Philox, which skips at no cost."
+    )
 
 
 def _is_rough(site: StallSite) -> bool:

@@ -79,6 +79,26 @@ def test_a_line_is_told_without_the_folders_of_the_machine_that_compiled_it(plac
     assert told in "\n".join(line.text for line in diagnosis_lines(found))
 
 
+@pytest.mark.parametrize(
+    ("file", "samples", "is_said"),
+    [
+        ("/usr/local/cuda/include/curand_kernel.h", 70_000, True),
+        ("C:\\cuda\\curand_mtgp32_kernel.h", 70_000, True),
+        ("/usr/local/cuda/include/curand_kernel.h", 40_000, False),
+        ("/home/me/my_curand_kernel.h", 70_000, False),
+        ("/home/me/pi.cu", 70_000, False),
+    ],
+)
+def test_that_most_time_goes_to_generators_of_random_numbers_is_said(file, samples, is_said):
+    profile = made(
+        (0, f"{file}:326", "lg_throttle", samples - 20_000),
+        (0, f"{file}:411", "wait", 20_000),
+        (0, "pi.cu:9", "wait", 100_000 - samples),
+    )
+    said = "\n".join(line.text for line in diagnosis_lines(diagnosis_report(report(profile))))
+    assert ("which makes random numbers" in said) is is_said
+
+
 UNITS = (
     "sm__throughput", "gpu__compute_memory_throughput", "gpu__dram_throughput", "lts__throughput",
     "l1tex__throughput",
