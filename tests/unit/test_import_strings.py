@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("advisor", "collectors", "rules", "storage", "tui", "tuners")
 
 DOTTED = re.compile(r"\bgpuadvisor(?:\.[A-Za-z_]\w*)+")
-IMPORTS = re.compile(r"^ *(?:from|import) gpuadvisor.*$", re.MULTILINE)
+IMPORTS = re.compile(r"^(?:from|import) gpuadvisor.*$", re.MULTILINE)
 """Where most modules name others, and no string does: those need not be parsed."""
 FILES = {
     "gpuadvisor.db": "the database",
