@@ -108,6 +108,9 @@ def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     options = _options(args)
+    from gpuadvisor.tuning.preparation import check_script
+
+    check_script(options.command)  # a wrong name is told before what takes a second to import
     from gpuadvisor.commands._output import messages, output
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.profiling.diagnosing import profile_baseline
