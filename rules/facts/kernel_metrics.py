@@ -474,6 +474,11 @@ class KernelMetrics:
         """Share of their time that warps wait for a load from memory or the caches."""
         return self.stalled("long_scoreboard")
 
+    @property
+    def fixed_wait_cycles(self) -> float | None:
+        """Cycles that an instruction waits for the one before it, whose time is fixed."""
+        return self.first(*(name.format("wait") for name in _STALLED))
+
     def stalled(self, *reasons: str) -> float | None:
         """Return the share of the warps' time that they wait for these reasons."""
         found = [self.first(*(name.format(reason) for name in _STALLED)) for reason in reasons]
