@@ -95,11 +95,12 @@ def why_not_timed(facts: Facts) -> str:
     why, (least_ns, most_ns), recorded = "", times, _recorded(facts)
     drift = 0.0 if steps.steadiness is None else _shown(steps.steadiness.drift)
     slow, fast = _usual_paces(facts)
+    gaps_ns = idle_ns(facts, Cause.BETWEEN_KERNELS)  # a profiler may have made these
     if drift:
         why = f"but got {'longer' if drift > 0 else 'shorter'} by themselves"
     elif most_ns * fast >= least_ns * slow:
         why = f"but {_ms(least_ns / recorded)} to {_ms(most_ns / recorded)} by themselves"
-    elif line is not None and (fastest_ns := _takes_ns(line, 0.0)) > most_ns:
+    elif line is not None and (fastest_ns := _takes_ns(line, 0.0)) - gaps_ns > most_ns:
         least = _ms(fastest_ns / recorded)
         why = f"and the recorded ones would take {least} on a CPU that needs no time"
     elif line is not None and (took_ns := line.takes_ns()) * MARGIN < least_ns:
