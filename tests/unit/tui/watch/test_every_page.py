@@ -52,6 +52,7 @@ async def settled(pilot, words):
         lambda: (
             all(each in screen_text(pilot.app) for each in words)
             and "eading" not in screen_text(pilot.app)
+            and not (hasattr(pilot.app.screen, "_charts") and pilot.app.screen._charts.is_busy)
         ),
     )
     pilot.app.draw()
