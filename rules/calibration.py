@@ -22,7 +22,8 @@ from gpuadvisor.rules.rule import RuleResult
 
 @dataclass(frozen=True)
 class Fit:
-    """By how much ranges of a rule are widened."""
+    """By how many percent of the run the ranges of one rule are wider than it gives them, to hold
+    as many gains of measured cures as they promise."""
 
     points: float
     """Percent of the run, on either side."""
@@ -69,7 +70,7 @@ class Calibration:
         found = fit.span(Span(*(100 * each / run_ns for each in (saving.low_ns, saving.high_ns))))
         basis = (
             f"Of {fit.pairs} cures of generated programs, measured on {self.gpu} ({self.date}),"
-            f" {self.coverage:.0%} saved what lies in this range"
+            f" at least {self.coverage:.0%} saved what lies in this range"
             + (
                 f", which is wider by {fit.points:.1f} points on either side for it."
                 if fit.points

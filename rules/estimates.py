@@ -105,7 +105,7 @@ def why_not_timed(facts: Facts) -> str:
         why = f"and the recorded ones would take {least} on a CPU that needs no time"
     elif line is not None and (took_ns := line.takes_ns()) * MARGIN < least_ns:
         took = _ms(took_ns / recorded)
-        why = f"and the recorded ones {took}: what the others waited for is not in this recording"
+        why = f"and the recorded ones {took}: what made the others longer is not in this recording"
     if not why:
         return ""
     return (

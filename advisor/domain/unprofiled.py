@@ -37,7 +37,8 @@ _TOLD = re.compile(r"(\S+) to (\S+) ns, drift (\S+) \+- (\S+) of (\d+) groups")
 
 @dataclass(frozen=True)
 class Drift:
-    """By which share of the mean values become larger, in a straight line, over some distance."""
+    """How far a series of values, such as the times of steps, tends up or down: the slope of a
+    straight line through them, as a share of their mean over a given number of places."""
 
     share: float
     error: float

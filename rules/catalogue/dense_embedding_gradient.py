@@ -45,12 +45,12 @@ RULE = Rule(Category.OPTIMIZER, needs=(LAUNCHES, OPERATORS, SHAPES))
 @dataclass(frozen=True, eq=False)
 class _Table:
     rows: int
-    """Of the largest table with such look-ups."""
+    """Embeddings of the largest table with this width and as many look-ups."""
     width: int
     touched: float
     """Largest share of the rows (0 to 1) that a step looks up."""
     bytes: int
-    """Of such a table, in the mean."""
+    """Bytes of the weights of a table with this width and as many look-ups, in the mean."""
     operators: IntArray
     """Rows of the operators that made its gradient."""
 

@@ -38,7 +38,8 @@ _TURNS = re.compile(r"nchw_?(2|to)_?nhwc|nhwc_?(2|to)_?nchw", re.IGNORECASE)
 """In names of kernels that bring images into the other order, not only pad their channels."""
 
 SERIES_DIMENSIONS, IMAGE_DIMENSIONS = 3, 4
-"""Of the tensors of `Conv1d` (samples, channels, places), and of `Conv2d`."""
+"""Number of dimensions of a tensor that `Conv1d` takes (samples, channels, places), and of one that
+`Conv2d` takes."""
 _ADVICE = (
     "Keep images and weights in channels_last: `model.to(memory_format=torch.channels_last)`, and"
     " the input as well."

@@ -56,12 +56,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             Figure("written_each_time", largest.written_bytes, "bytes"),
         ),
         "Compute all of them as one matrix product (`@`, torch.matmul, torch.einsum) of the matrix"
-        " and all the vectors, stacked: it reads the matrix once, and writes only the result.",
+        " and all the vectors, stacked: it reads the matrix once, and writes only the result."
+        " Where a vector follows from the product before it, multiply each (`matrix @ vector`).",
         replace(saving, parts={**saving.parts, "idle/between_kernels": gaps}),
-        "At least these kernels, less what one product for each row of them needs: to read each"
-        " different matrix, of which no more than fit into the memory that was used, as fast as"
-        " the sum reads, or its operations at half of the GPU's rate; at most all of them and what"
-        f" comes between two in a row, by GPU and host, but for one pass; {PLAYED}.",
+        "At least these kernels, less what a product in each one's place needs: to read its matrix"
+        " as fast as the sum reads, or its operations at half of the GPU's rate; at most all of"
+        f" them and what comes between two in a row, by GPU and host, but for one pass; {PLAYED}.",
     )
 
 
@@ -101,26 +101,17 @@ class _Loop:
         rate = facts.ceilings.get(PRECISIONS.get(self.kind, ""))
         if rate is None:
             return sums_ns
-        count, size = len(self.products), type_bytes(self.kind) or 1
-        matrix = max(map(prod, self.shapes)) * size
-        different = min(max((_memory(facts) - self.written_bytes) // matrix, 1), count)
-        reading = sums_ns / count * different * matrix / self.written_bytes
-        operations = 2.0 * count * self.written_bytes / size
+        size = type_bytes(self.kind) or 1
+        # Nothing tells whether a vector follows from the product before it, as in a power
+        # iteration: the matrix is read anew for each of them then.
+        reading = sums_ns * max(map(prod, self.shapes)) * size / self.written_bytes
+        operations = 2.0 * len(self.products) * self.written_bytes / size
         return max(reading, operations / (REACHED * rate) * 1e9)
 
 
 def _share_of_kernels(facts: Facts, found: list[_Loop]) -> float:
     """Return which share of all kernels lies between the first and the last one of a row."""
     return sum(len(each.body) for each in found) / max(facts.work.kernels, 1)
-
-
-def _memory(facts: Facts) -> int:
-    """Return the bytes of the device's memory that were used at most."""
-    device = facts.kernel_uses.device
-    used = [each.peak_allocated_bytes for each in facts.memory if each.device == device]
-    limits = (each for each in facts.profile.header.devices if each.index == device)
-    there = next((each.memory_bytes for each in limits if each.memory_bytes), None)
-    return max(used, default=there or 2**62)
 
 
 def _loops(facts: Facts) -> list[_Loop]:

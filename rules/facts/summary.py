@@ -288,8 +288,8 @@ class Facts:
 
     @cached_property
     def stalls(self) -> CopiedOut:
-        """Those of these rounds in which the host was busy with something else for longer than it
-        waited."""
+        """Rounds of copies to the host, with nothing launched between, in which the host was busy
+        with something else, such as writing a file, for longer than it waited for copies."""
         found, line = self.copied_out, self.timeline
         if line is None:
             return found

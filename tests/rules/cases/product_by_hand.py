@@ -27,11 +27,10 @@ def by_hand(shapes=VECTORS, reads="", *, us=(200, 100), mul="aten::mul", total="
     return [K(MUL, us[0], mul, shapes, FLOATS), K(SUM, us[1], total, reads, '["float", ""]')]
 
 
-def search(queries=8, between=60, device=H100, memory=700 << 20, **how):
+def search(queries=8, between=60, device=H100, **how):
     """Return searches of one query after the other, with what is done with each result."""
     step = [each for _ in range(queries) for each in (*by_hand(**how), K(SORT, between))]
-    used = [(1, memory, memory)]
-    evidence = queued([K(GEMM, 400), *step, K(GEMM, 400)] * 3, device, memory=used)
+    evidence = queued([K(GEMM, 400), *step, K(GEMM, 400)] * 3, device)
     ceilings = theoretical(device)
     facts = Facts(evidence.facts.profile, ceilings.values())
     return replace(evidence, facts=facts, ceilings=ceilings)

@@ -47,9 +47,9 @@ def test_a_fitted_range_is_the_rules_own_and_wider():
     assert finding.uncalibrated_pct == Span(10.0, 50.0)
     assert finding.saving_ms == pytest.approx(0.3)
     assert finding.method == (
-        "Of 31 cures of generated programs, measured on NVIDIA H200 (2026-12-01), 90% saved what"
-        " lies in this range, which is wider by 4.0 points on either side for it. Before that: In"
-        " words."
+        "Of 31 cures of generated programs, measured on NVIDIA H200 (2026-12-01), at least 90%"
+        " saved what lies in this range, which is wider by 4.0 points on either side for it. Before"
+        " that: In words."
     )
 
 
