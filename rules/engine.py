@@ -25,10 +25,10 @@ from gpuadvisor.rules.rule import Estimate, Loaded, RuleResult
 LOG = logging.getLogger(__name__)
 
 SEVERITIES = ((25.0, Severity.CRITICAL), (8.0, Severity.WARNING), (2.0, Severity.NOTICE))
-"""Percent of the run, by what a range counts as (`TOO_WIDE_PCT`), from which on a finding is so
-severe. Below 8 % a run-to-run difference of the usual 3 to 5 % is a good part of what there is to
-gain; what is worth a quarter deserves to be the first thing one does. Where kernels were counted
-one by one it is percent of the time of all of them. [own]"""
+"""Percent of the run, by what a rule's own range counts as (`TOO_WIDE_PCT`), from which on a
+finding is so severe. Below 8 % a run-to-run difference of the usual 3 to 5 % is a good part of what
+there is to gain; what is worth a quarter deserves to be the first thing one does. Where kernels
+were counted one by one it is percent of the time of all of them. [own]"""
 SEVERER = 1
 """Steps of severity by which a symptom may seem to matter more than its cause: two estimates of
 the same time differ by one, and what is worth 3 % does not explain what costs half a run. [own]"""
@@ -101,19 +101,19 @@ def _found(rule: Loaded, said: RuleResult, evidence: Evidence, fitted: Calibrati
     timed = evidence.facts is not None and is_timed(evidence.facts)
     moved = fitted.applied(rule.name, said, evidence.run_ns, timed=timed)
     result = _held(moved, evidence)
-    counted = None if result.saving is None else _counted(said, result.saving, evidence)
+    counted = None if said.saving is None else _counted(said.saving, evidence)
     finding = _judged(rule, result, evidence, counted)
     if said.saving is not None and result.saving != said.saving:
         finding = replace(finding, uncalibrated_pct=_worth(said.saving, evidence))
     return _Found(rule, result, finding, _counts_ms(finding, counted))
 
 
-def _counted(said: RuleResult, saving: Estimate, evidence: Evidence) -> Span | None:
-    """Return what of a finding's worth counts where findings are put in order: what its rule says,
-    where only a part of that does."""
-    own = said.saving
-    if own is None or own.counts_ns is None:
-        return _worth(saving, evidence)
+def _counted(own: Estimate, evidence: Evidence) -> Span | None:
+    """Return what of a finding's worth counts where findings are put in order: what its rule says.
+    By how much more the gains of other programs differed makes nothing worth more or less, and a
+    range that ends at 0 would have its middle moved by being widened."""
+    if own.counts_ns is None:
+        return _worth(own, evidence)
     most = max(min(own.high_ns, own.counts_ns), own.low_ns)
     return _worth(replace(own, high_ns=most), evidence)
 

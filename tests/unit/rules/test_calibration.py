@@ -60,14 +60,20 @@ def test_a_range_that_held_as_it_was_says_so():
     assert "lies in this range. Before that" in finding.method
 
 
-def test_severity_and_the_sum_follow_the_fitted_range():
+def test_the_sum_follows_the_fitted_range_and_severity_what_the_rule_says():
     fitted = replace(FITTED, fits={"slow": Fit(30.0, 31)})
     found = findings(said(), fitted=fitted)
     unmoved = only(findings(said(), fitted=replace(FITTED, fits={})))
-    assert unmoved.severity is Severity.CRITICAL
-    assert only(found).severity is Severity.WARNING
+    assert unmoved.severity is only(found).severity is Severity.CRITICAL
     assert found.together_pct.high == pytest.approx(80)
     assert only(found).improvement_pct.low == 0.0
+
+
+def test_what_ends_at_nothing_is_worth_no_more_for_being_widened():
+    nothing = replace(said(), saving=Estimate(0.0, 1_000))
+    finding = only(findings(nothing, fitted=replace(FITTED, fits={"slow": Fit(9.0, 31)})))
+    assert finding.improvement_pct.high == pytest.approx(9.1)
+    assert finding.severity is Severity.INFO
 
 
 def test_a_rule_without_a_fit_keeps_its_range_and_says_that_it_is_not_calibrated():
