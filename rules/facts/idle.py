@@ -27,6 +27,7 @@ from gpuadvisor.rules.facts.intervals import (
 )
 from gpuadvisor.rules.facts.launches import ENQUEUING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.operators import Operators
+from gpuadvisor.rules.facts.starting import long_before
 from gpuadvisor.rules.facts.time_breakdown import IDLE
 
 HOST_PACE_NS = 100_000
@@ -105,15 +106,27 @@ class IdleTime:
 def launching_times(
     host: Calls, launching: Operators, pause_ns: int = HOST_PACE_NS
 ) -> dict[int, Intervals]:
-    """Return when each process was busy launching, with pauses of at most that time."""
+    """Return when each process was busy launching, with pauses of at most that time.
+
+    Operators that launch do so all of their time, but for what they compute or load for long
+    before.
+    """
     calls = np.flatnonzero(host.of_kinds(ENQUEUING))
     owner = launching.of_call[calls]
     called = owner != UNKNOWN
     begin = np.concatenate((host.begin_ns[calls], launching.begin_ns[owner[called]]))
     end = np.concatenate((host.end_ns[calls], launching.end_ns[owner[called]]))
     process = np.concatenate((host.process[calls], host.process[calls][called]))
-    longer = {key: union(begin[at], end[at] + pause_ns) for key, at in by_key(process)}
-    return {key: Intervals(each.begin_ns, each.end_ns - pause_ns) for key, each in longer.items()}
+    late, since = long_before(host, launching)
+    found = {}
+    for key, at in by_key(process):
+        longer = union(begin[at], end[at] + pause_ns)
+        mine = host.process[late] == key
+        found[key] = without(
+            Intervals(longer.begin_ns, longer.end_ns - pause_ns),
+            union(since[mine], host.begin_ns[late[mine]]),
+        )
+    return found
 
 
 def launching_at(

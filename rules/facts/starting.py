@@ -7,7 +7,8 @@ Known from what was recorded, never from patterns in time:
   wait for it, or for memory that an allocator gives back, which is a fault and no start
   (what counts is the part in which the device is idle, so that it cannot be waiting for room in a
   queue), an operator takes `LOADING_NS` or longer before it launches, but for calls that only
-  ask, or the profiler itself recorded that kernels were loaded,
+  ask, and those of its name do not in most steps, or the profiler itself recorded that kernels were
+  loaded,
 - `capturing`: from one launch that ran nothing to the next, in a profile with calls that make a
   graph of them,
 - `compiling`: ranges or Python functions of Dynamo's, Inductor's and Triton's compilers.
@@ -46,6 +47,8 @@ LOADING_NS = 50_000_000
 """Time of an operator without a call that does something, before it launches, from which on it
 looks for an algorithm, compiles or loads: those of eager PyTorch follow each other within 0.2 ms;
 first ones took 119 to 332 ms in a trace of an AMD GPU, and 87 ms on an A10G. [own]"""
+FEWEST_STEPS = 3
+"""Steps of which one can tell what is done in most of them: of two, both may be first ones."""
 _SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)
 _ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 _MAKES_GRAPHS = re.compile(r"(cuda|hip|cu)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)")
@@ -81,9 +84,14 @@ class Starting:
 
 
 def starting(
-    profile: Profile, host: Calls, launched: LaunchingCalls, launching: Operators
+    profile: Profile,
+    host: Calls,
+    launched: LaunchingCalls,
+    launching: Operators,
+    steps_ns: IntArray,
 ) -> Starting:
-    """Return when the host did what a run does once."""
+    """Return when the host did what a run does once; `steps_ns` is when each step begins, in their
+    order."""
     texts = profile.header.texts
     columns = profile.columns("ranges", ("begin_ns", "duration_ns", "process", "name", "kind"))
     begin, end = ends(columns["begin_ns"], columns["duration_ns"])
@@ -103,7 +111,7 @@ def starting(
         | (np.isin(host.kind, _ALLOCATING) & (took >= LOADING_NS) & _before_work(host, launched))
     )
     captured = _captured(host, launched, texts)
-    late, since = _late(host, launching)
+    late, since = _late(host, launching, steps_ns)
     once: dict[int, Intervals] = {}
     everywhere = union(begin[loads], end[loads])
     for process in np.unique(host.process).tolist():
@@ -133,9 +141,10 @@ def _before_work(host: Calls, launched: LaunchingCalls) -> BoolArray:
     return found
 
 
-def _late(host: Calls, launching: Operators) -> tuple[IntArray, IntArray]:
-    """Return calls before which their operator took long without another one that does something,
-    and since when: a library asks for attributes while it looks for an algorithm and loads it."""
+def long_before(host: Calls, launching: Operators) -> tuple[IntArray, IntArray]:
+    """Return calls before which their operator took `LOADING_NS` or longer without another one that
+    does something, and since when: a library asks for attributes while it looks for an algorithm
+    and loads it, others compute on the CPU."""
     order = np.lexsort((host.begin_ns, host.thread_key))
     order = order[host.kind[order] != CallKind.OTHER]
     before = np.full(len(host), np.iinfo(np.int64).min)
@@ -145,6 +154,28 @@ def _late(host: Calls, launching: Operators) -> tuple[IntArray, IntArray]:
     since = np.maximum(launching.begin_ns[launching.of_call[rows]], before[rows])
     late = host.begin_ns[rows] - since >= LOADING_NS
     return rows[late], since[late]
+
+
+def _late(host: Calls, launching: Operators, steps_ns: IntArray) -> tuple[IntArray, IntArray]:
+    """Return such calls that are a start. What operators of one name do in most steps is none: they
+    compute on the CPU, or look for an algorithm again and again."""
+    rows, since = long_before(host, launching)
+    seldom = ~_in_most_steps(launching.name[launching.of_call[rows]], since, steps_ns)
+    return rows[seldom], since[seldom]
+
+
+def _in_most_steps(
+    names: npt.NDArray[np.int32], begin_ns: IntArray, steps_ns: IntArray
+) -> BoolArray:
+    """Return which events have a name of which some begin in most of the steps."""
+    if len(steps_ns) < FEWEST_STEPS:
+        return np.zeros(len(names), np.bool_)
+    step = np.searchsorted(steps_ns, begin_ns, "right") - 1
+    used, place = np.unique(names, return_inverse=True)
+    inside = step >= 0
+    pairs = np.unique(np.stack((place[inside], step[inside])), axis=1)
+    often: BoolArray = 2 * np.bincount(pairs[0], minlength=len(used)) > len(steps_ns)
+    return often[place]
 
 
 def _named(names: npt.NDArray[Any], texts: Sequence[str], pattern: re.Pattern[str]) -> BoolArray:

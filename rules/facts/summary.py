@@ -172,7 +172,9 @@ class Facts:
     @cached_property
     def starting(self) -> Starting:
         """When the host did what a run does once."""
-        return starting(self.profile, self.host, self.launched, self.launching)
+        steps = () if self.steps is None else self.steps.steps
+        begins = np.array([each.begin_ns for each in steps], np.int64)
+        return starting(self.profile, self.host, self.launched, self.launching, begins)
 
     @cached_property
     def window(self) -> Window:

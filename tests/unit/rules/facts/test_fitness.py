@@ -107,6 +107,38 @@ def test_a_library_that_asks_for_attributes_while_it_loads_starts(call, kind, is
     closes(facts)
 
 
+@pytest.mark.parametrize(
+    ("steps", "slow", "kept"),
+    [
+        (5, (0, 1, 2, 3, 4), 5),
+        (5, (0, 2, 3), 5),
+        (5, (0, 1), 3),  # a model that is fed two shapes looks for algorithms twice
+        (3, (0, 1, 2), 3),
+        (2, (0, 1), None),  # both may be first ones
+    ],
+)
+def test_an_operator_that_computes_on_the_cpu_in_most_steps_is_no_start(steps, slow, kept):
+    """60 ms of an operator before its launch, two of them in each of some steps."""
+    made, begin = Made(), 0.0
+    for number in range(steps):
+        began, begin = begin, step(made, begin, number, marked=False)
+        for _ in range(2 * (number in slow)):
+            made.operator("aten::sort", (begin, 60_010))
+            made.launched("copied", call=(begin + 60_001, 5), runs=(begin + 60_009, 90))
+            begin += 60_200
+        made.range(f"ProfilerStep#{number}", (began, begin - began), Range.STEP)
+    facts = judged(made.profile())
+    if kept is None:
+        assert Cause.STARTING in facts.idle[0].longest_of
+    else:
+        assert len(facts.steps.steps) == kept
+        assert facts.idle[0].causes_ns[Cause.STARTING] == 0
+    if kept == steps:
+        assert facts.fitness.note == ""
+        assert {"host_bound"} <= findings(facts)[0]
+    closes(facts)
+
+
 def test_a_slow_allocation_before_the_first_work_is_a_start():
     made = Made()
     made.call("cudaMalloc", (0, 200_000), CallKind.ALLOCATE)
