@@ -91,7 +91,7 @@ class Generated:
     def gain(self, gpu: Gpu) -> tuple[Gain | None, Row, Row]:
         if self._pair.defect == HEALTHY:
             return None, {}, {}
-        return in_turns(self.words(), gpu.turn)
+        return in_turns(self.words(), gpu.turn, alone=DEFECTS[self._pair.defect].alone)
 
 
 def given(recipe: Recipe) -> Row:

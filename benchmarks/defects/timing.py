@@ -72,12 +72,17 @@ def _middle(times_ms: Sequence[float]) -> float:
 
 
 def in_turns(
-    words: Sequence[str], turn: Callable[[], AbstractContextManager[float]]
+    words: Sequence[str],
+    turn: Callable[[], AbstractContextManager[float]],
+    *,
+    alone: bool = False,
 ) -> tuple[Gain, dict[str, Any], dict[str, float]]:
     """Return what the cure of `program.py` with these words saves, on what it ran, and for how
     many seconds it started, waited for its turn, warmed up and was timed.
 
-    Both forms start at once, and compute only within `turn`. FailedError where one of them ends.
+    Both forms start at once, and compute only within `turn`: by turns, or `alone`, where what is
+    slow is slower beside another process that has the GPU: the second one when the first one has
+    ended. FailedError where one of them ends.
     """
     began = time.monotonic()
     with ExitStack() as stack:
@@ -89,13 +94,32 @@ def in_turns(
         parts = {"started": time.monotonic() - began}
         with turn() as parts["waited"], watched(forms):
             began = time.monotonic()
-            for each in forms:
-                each.say("go")
-            found = [each.told() for each in forms]
-            warm = time.monotonic()
-            gain = _compared(*forms)
-            parts |= {"warmed": warm - began, "rounds": time.monotonic() - warm}
+            if alone:
+                found, times, ready = zip(*map(_timed_alone, forms), strict=True)
+                gain = Gain.of(*times)
+                spent = time.monotonic() - began
+                parts |= {"warmed": sum(ready), "rounds": spent - sum(ready)}
+            else:
+                for each in forms:
+                    each.say("go")
+                found = tuple(each.told() for each in forms)
+                warm = time.monotonic()
+                gain = _compared(*forms)
+                parts |= {"warmed": warm - began, "rounds": time.monotonic() - warm}
     return gain, {**found[1], "peak_bytes": [each.get("peak_bytes") for each in found]}, parts
+
+
+def _timed_alone(form: Form) -> tuple[Any, list[float], float]:
+    """Return on what a form ran, the time of a step in each of as many rounds as there are at most,
+    and for how many seconds it warmed up; it has ended then."""
+    began = time.monotonic()
+    form.say("go")
+    ran_on, ready, found = form.told(), time.monotonic() - began, []
+    for _ in range(MOST_ROUNDS):
+        form.say(str(ROUND_S))
+        found.append(float(form.told()))
+    form.end()
+    return ran_on, found, ready
 
 
 def _compared(planted: Form, cured: Form) -> Gain:
@@ -132,13 +156,22 @@ class Form:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._process.wait()
-        living.discard(self)
+        self.end()
+
+    def end(self) -> None:
+        """End it, if it lives, and wait until it has ended."""
+        if self in living:
+            self.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                with suppress(BrokenPipeError):  # what it was told last, and never read
+                    assert pipe is not None
+                    pipe.close()
+            living.discard(self)
 
     def _listen(self) -> None:
         assert self._process.stderr is not None
-        with suppress(ValueError):
+        with suppress(ValueError), self._process.stderr:
             for line in self._process.stderr:
                 self._complaints = [*self._complaints[-20:], line.strip()]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -281,6 +282,39 @@ def test_a_gain_has_the_interval_of_its_rounds(made):
     wide = made("timing").Gain.of([10.0, 12.0, 11.0], [8.0, 9.0, 10.0])
     assert wide.low < wide.value < wide.high
     assert not wide.is_precise
+
+
+FORM = """
+import json, os, sys
+def say(it): print(json.dumps(it), flush=True)
+def lives(pid):
+    try: os.kill(pid, 0)
+    except ProcessLookupError: return False
+    return True
+path, cured = sys.argv[1], "--cured" in sys.argv
+if not cured:
+    with open(path, "w") as file: file.write(str(os.getpid()))
+say("ready")
+input()
+beside = cured and lives(int(open(path).read()))
+say({"beside": beside})
+for _ in sys.stdin: say(8.0 if cured else 10.0)
+"""
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_is_slower_beside_another_process_is_timed_alone(made, tmp_path, alone):
+    script = tmp_path / "form.py"
+    script.write_text(FORM)
+    timing = made("timing")
+    gain, ran_on, seconds = timing.in_turns(
+        [str(script), str(tmp_path / "pid")], lambda: nullcontext(0.0), alone=alone
+    )
+    assert ran_on["beside"] is not alone
+    assert gain.value == pytest.approx(20.0)
+    assert gain.rounds == (timing.MOST_ROUNDS if alone else timing.FEWEST_ROUNDS)
+    assert set(seconds) == {"started", "waited", "warmed", "rounds"}
+    assert not timing.living
 
 
 def test_recording_goes_on_after_the_last_whole_line(made, tmp_path):
