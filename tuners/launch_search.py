@@ -15,6 +15,7 @@ from gpuadvisor.domain.inquiry import Answer, Ended, Found, Witness
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.knobs._triton import GRID, NUMBERS
 from gpuadvisor.tuners.point_search import PointSearch
 from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.space import Parameter, Point, Space
@@ -77,6 +78,14 @@ class _Entry:
     @property
     def line(self) -> str:
         return self.text + ", ".join(f"{name}: {value}" for name, value in self.values.items())
+
+    @property
+    def tries(self) -> str:
+        """Say how many others were tried, and what of them was refused or could not be."""
+        wrong = f", {self.wrong} refused as they compute something else" if self.wrong else ""
+        numbers = f"{GRID}: {NUMBERS}" in self.text
+        kept = ", blocks left alone as its grid is given as numbers" if numbers else ""
+        return f" ({self.tried} others tried{wrong}{kept})"
 
     @property
     def words(self) -> str:
@@ -157,6 +166,11 @@ class LaunchTuning:
                     f"launches of {', '.join(names)} inside {where} were not seen: their blocks "
                     "stay as they are there"
                 )
+        if seen["bare"]:
+            self._sentences.append(
+                f"launches of {', '.join(seen['bare'])} without `kernel[grid]`, or of what was "
+                "compiled of them, stay as they are"
+            )
 
     def _worth_while(self) -> list[_Entry]:
         """Return the launches that are tuned; of others that take time, say why they are not."""
@@ -264,7 +278,7 @@ class LaunchTuning:
         entry.default_ms, entry.best_ms = best.default_ms[0], best.times_ms[0]
 
     def _say_vain(self, entry: _Entry) -> None:
-        self._sentences.append(f"{entry.words}: nothing was {WORTH:.0%} faster{_count(entry)}")
+        self._sentences.append(f"{entry.words}: nothing was {WORTH:.0%} faster{entry.tries}")
 
     # -- all of them -------------------------------------------------------------------------------
 
@@ -323,7 +337,7 @@ class LaunchTuning:
         varies = f"; {', '.join(entry.free)} may be anything" if entry.free else ""
         self._sentences.append(
             f"{entry.words}, {entry.share:.1%} of a step: {_us(entry.best_ms)} instead of "
-            f"{_us(entry.default_ms)} with {settings}{_count(entry)}{varies}"
+            f"{_us(entry.default_ms)} with {settings}{entry.tries}{varies}"
         )
         return True
 
@@ -477,11 +491,6 @@ def _known(
     own = Trial(-1, start, "search", TrialState.COMPLETE, gain=1.0)
     rows = ((points.find(trial.settings), trial) for trial in (own, *trials))
     return [(row, trial) for row, trial in rows if row is not None]
-
-
-def _count(entry: _Entry) -> str:
-    wrong = f", {entry.wrong} refused as they compute something else" if entry.wrong else ""
-    return f" ({entry.tried} others tried{wrong})"
 
 
 def _us(ms: float) -> str:

@@ -175,13 +175,25 @@ def said_of(found, kernel):
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [
-        ("scale", "its grid is given as numbers"),
         ("prepared", "its autotuner's configurations have hooks"),
         ("fatal", "the script ended as it was tried"),
     ],
 )
 def test_what_cannot_be_changed_is_named_with_its_reason(odd, kernel, reason):
     assert reason in said_of(odd, kernel)
+
+
+def test_a_grid_of_numbers_keeps_its_blocks_and_that_is_said(odd):
+    said = next(each for each in odd.sentences if each.startswith("scale("))
+    assert "grid: numbers" in said
+    assert "blocks left alone as its grid is given as numbers" in said
+
+
+def test_launches_past_the_brackets_are_named(odd):
+    assert any(
+        each.startswith("launches of largest, unread without `kernel[grid]`")
+        for each in odd.sentences
+    ), odd
 
 
 def test_a_launch_that_aborts_costs_itself_alone(odd):

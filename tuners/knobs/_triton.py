@@ -2,9 +2,10 @@
 
 What is stood on: `KernelInterface.__getitem__` of `triton.runtime.jit`, through which functions of
 `triton.jit`, `triton.autotune` and `triton.heuristics` are launched alike (Triton 2.2 to 3.6, its
-interpreter too); `fn`, which leads from each to the Python function; and `configs` of an autotuner,
-whose own `run` is passed by where a launch has its values from us. What torch's Inductor generates
-is launched without any of them, and so is what it compiles of the script's kernels.
+interpreter too); `fn`, which leads from each to the Python function; `configs` of an autotuner and
+`values` of heuristics, whose own `run` are passed by where a launch has its values from us. What
+torch's Inductor generates is launched without any of them, and so is what it compiles of the
+script's kernels.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 MOST_FORMS = 4096
 """Different launches of a kernel that are remembered; where there are more, as with sizes that
 never come again, those that are new are not looked up."""
+GRID, NUMBERS = "grid", "numbers"
+"""What a line says of launches whose grid is given as numbers: they keep their blocks, and lines of
+other launches are not for them."""
 _UNKNOWN = object()
 _LINE = re.compile(r"(\S+?)\((.*)\) -> (\w+: \d+(?:, \w+: \d+)*)")
 _SEPARATOR = re.compile(r", (?=\w+: )")
@@ -60,6 +64,11 @@ class Kernel:
     """The Python function that it was made of."""
     tuner: Any = None
     """The autotuner that it is launched through; None without one."""
+    heuristics: tuple[Any, ...] = ()
+    """Rules that it is launched through, which compute what the launch does not give; the outermost
+    comes first."""
+    compiled: Any = None
+    """What the innermost of them launches; None where something of another kind stands between."""
 
     @classmethod
     def of(cls, launched: Any) -> Kernel:
@@ -70,8 +79,12 @@ class Kernel:
             function = getattr(function, "fn", None)
             if function is None or len(chain) > 8:
                 raise NotTunable("what it was made of cannot be seen")
-        tuners = [each for each in chain if hasattr(each, "configs")]
-        return cls(launched, function, tuners[0] if tuners else None)
+        *around, compiled = chain or [None]
+        tuners = [each for each in around if hasattr(each, "configs")]
+        rules = tuple(each for each in around if isinstance(getattr(each, "values", None), dict))
+        known = len(tuners) + len(rules) == len(around) and len(tuners) <= 1
+        tuner = tuners[0] if tuners else None
+        return cls(launched, function, tuner, rules, compiled if known else None)
 
     @property
     def place(self) -> str:
@@ -109,19 +122,39 @@ class Kernel:
         given = dict(zip(names, args, strict=False)) | dict(kwargs)
         return {n: given[n] for n in [*names, *(k for k in given if k not in names)] if n in given}
 
+    def texts(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
+        """Return the texts of a launch's arguments by name; NotTunable for what has none."""
+        texts = texts_of(self.named(args, kwargs))
+        return texts if callable(grid) else {**texts, GRID: NUMBERS}
+
     def check(self) -> None:
         """Raise NotTunable where its launches cannot get other values."""
         if not self.name or self.tuner is None:
             return
-        if self.tuner is not self.launched:
-            raise NotTunable("heuristics stand around its autotuner")
+        if self.compiled is None:
+            raise NotTunable("more stands around it than one autotuner and heuristics")
         if any(getattr(config, "pre_hook", None) is not None for config in self.tuner.configs):
             raise NotTunable("its autotuner's configurations have hooks that prepare arguments")
 
     @property
     def changed_run(self) -> Any:
-        """What launches it with values of ours: past the autotuner, where there is one."""
-        return self.launched.run if self.tuner is None else self.tuner.fn.run
+        """What launches it with values of ours: past the autotuner, and past rules for them."""
+        through = self.tuner is not None or self.heuristics
+        return self._run_past if through and self.compiled is not None else self.launched.run
+
+    def _run_past(self, *args: Any, **kwargs: Any) -> Any:
+        for each in self.heuristics:
+            kwargs = self.ruled(each, args, kwargs)
+        return self.compiled.run(*args, **kwargs)
+
+    @staticmethod
+    def ruled(heuristics: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments by name with what rules make of them, but for those that are given."""
+        found = dict(kwargs)
+        for name, rule in heuristics.values.items():
+            if name not in found:
+                found[name] = rule({**dict(zip(heuristics.arg_names, args, strict=False)), **found})
+        return found
 
 
 def text_of(value: Any) -> str | None:
@@ -191,6 +224,8 @@ class Line:
         )
 
     def matches(self, texts: Mapping[str, str]) -> bool:
+        if (texts.get(GRID) == NUMBERS) is not (self.arguments.get(GRID) == NUMBERS):
+            return False
         return all(texts.get(name) == text for name, text in self.arguments.items())
 
 
@@ -260,9 +295,9 @@ class Table:
                 launches = kernel._gpuadvisor_launches
             except AttributeError:
                 launches = self._adopt(kernel)
-            if launches is None or not callable(grid):
+            if launches is None:
                 return original(kernel, grid)
-            return partial(launches, grid)
+            return partial(launches[callable(grid)], grid)
 
         return getitem
 
@@ -286,11 +321,15 @@ class Table:
         if own and not any(line.kernel == kernel.name for line in self.lines):
             raise NotTunable("its text is not that for which values were found")
 
-    def launches(self, kernel: Kernel, plain: Any, changed: Any) -> Callable[..., Any]:
-        """Return what is called with the grid and the arguments of a launch.
+    def launches(self, kernel: Kernel, plain: Any, changed: Any) -> tuple[Callable[..., Any], ...]:
+        """Return what is called with the grid and the arguments of a launch: first for grids given
+        as numbers, then for functions.
 
         `plain.run` launches it as it is, `changed.changed_run` with other values.
         """
+        return tuple(self._launches(kernel, plain, changed) for _ in range(2))
+
+    def _launches(self, kernel: Kernel, plain: Any, changed: Any) -> Callable[..., Any]:
         known: dict[Any, Any] = {}
         self._known.append(known)
         decide = partial(self._decide, kernel, known)
@@ -302,7 +341,7 @@ class Table:
             except (KeyError, AttributeError, TypeError):
                 change = _UNKNOWN
             if change is _UNKNOWN:
-                change = decide(args, kwargs)
+                change = decide(grid, args, kwargs)
             if change is None:
                 return plain.run(*args, grid=grid, warmup=False, **kwargs)
             if change.by_place:
@@ -314,7 +353,12 @@ class Table:
         return launch
 
     def _decide(
-        self, kernel: Kernel, known: dict[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        kernel: Kernel,
+        known: dict[Any, Any],
+        grid: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
     ) -> Change | None:
         """Look a launch up by its text, and remember what came of it."""
         lines = [line for line in self.lines if line.kernel == kernel.name]
@@ -326,7 +370,7 @@ class Table:
         if len(changes) >= MOST_FORMS:
             return None
         try:
-            texts = texts_of(kernel.named(args, kwargs))
+            texts = kernel.texts(grid, args, kwargs)
             line = next((line for line in lines if line.matches(texts)), None)
             change = None if line is None else Change.of(kernel, args, line.values)
             key = key_of(args, kwargs)

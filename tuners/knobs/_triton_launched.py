@@ -44,28 +44,30 @@ class Launched:
 def tunable(kernel: Kernel, launched: Launched) -> dict[str, int]:
     """Return what may be set in a launch, by name, with the values that it has.
 
-    Powers of two among what is compiled in, and warps and stages, which the script may leave to
-    Triton. Of an autotuned kernel, those are what its configurations have.
+    Powers of two among what is compiled in, where the grid is a function of them; and warps and
+    stages, which the script may leave to Triton.
     """
-    given = kernel.named(launched.args, launched.kwargs)
-    defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not p.empty}
-    values = {**defaults, **given}
-    found = {n: v for n, v in values.items() if kernel.is_constant(n) and _is_power_of_two(v)}
-    chosen = getattr(kernel.tuner, "best_config", None)
-    if chosen is not None:
-        found |= {n: v for n, v in chosen.kwargs.items() if _is_power_of_two(v)}
-    if type(kernel.launched).__name__.startswith("Interpreted"):
+    values = _values(kernel, launched)
+    found = {}
+    if callable(launched.grid):
+        chosen = getattr(getattr(kernel.tuner, "best_config", None), "kwargs", {})
+        found = {
+            name: value
+            for name, value in values.items()
+            if (kernel.is_constant(name) or name in chosen) and _is_power_of_two(value)
+        }
+    if type(kernel.compiled or kernel.launched).__name__.startswith("Interpreted"):
         return found
     options = {"num_warps": 4, "num_stages": 3}  # what Triton takes on NVIDIA's GPUs
     if _LOOP.search(inspect.getsource(kernel.function)) is None:
         del options["num_stages"]  # they are those of a loop
     for name, usual in options.items():
-        option = values.get(name, getattr(chosen, name, None))
+        option = values.get(name)
         found[name] = option if isinstance(option, int) and option > 0 else usual
     return found
 
 
-def fixed(kernel: Kernel) -> dict[str, int]:
+def fixed(kernel: Kernel, launched: Launched) -> dict[str, int]:
     """Return what an autotuner's choice has beside what may be set.
 
     NotTunable where that is not numbers alone.
@@ -73,12 +75,26 @@ def fixed(kernel: Kernel) -> dict[str, int]:
     chosen = getattr(kernel.tuner, "best_config", None)
     if chosen is None:
         return {}
-    options = {name: getattr(chosen, name, None) for name in OPTIONS[1:]}
+    free = tunable(kernel, launched)
+    options = {name: getattr(chosen, name, None) for name in OPTIONS if name not in free}
     rest = {name: value for name, value in options.items() if isinstance(value, int) and value > 1}
-    own = {name: value for name, value in chosen.kwargs.items() if not _is_power_of_two(value)}
+    own = {name: value for name, value in chosen.kwargs.items() if name not in free}
     if any(type(value) is not int or value < 0 for value in own.values()):
         raise NotTunable("its autotuner chooses more than whole numbers")
     return {**own, **rest}
+
+
+def _values(kernel: Kernel, launched: Launched) -> dict[str, Any]:
+    """Return what a launch has by name: given, by default, chosen by an autotuner, and by rule."""
+    given = kernel.named(launched.args, launched.kwargs)
+    chosen = getattr(kernel.tuner, "best_config", None)
+    if chosen is not None:
+        options = {name: getattr(chosen, name, None) for name in OPTIONS}
+        given |= {**chosen.kwargs, **{n: v for n, v in options.items() if v is not None}}
+    for each in kernel.heuristics:
+        given = kernel.ruled(each, (), given)
+    defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not p.empty}
+    return {**defaults, **given}
 
 
 def lookup_us(kernel: Kernel, launched: Launched, texts: Mapping[str, str]) -> float:

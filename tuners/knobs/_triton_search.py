@@ -8,6 +8,7 @@ gpuadvisor says (`gpuadvisor.tuners.launch_search`).
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any
 
 from gpuadvisor.domain.inquiry import Clock, Inquiry
 from gpuadvisor.tuners.knobs._triton import (
+    GRID,
     MODULE,
     OPTIONS,
     Kernel,
@@ -25,11 +27,12 @@ from gpuadvisor.tuners.knobs._triton import (
     NotTunable,
     parse_lines,
     stand_around,
-    texts_of,
 )
 from gpuadvisor.tuners.knobs._triton_copies import Copies
 from gpuadvisor.tuners.knobs._triton_launched import Launched, fixed, lookup_us, tunable
 
+COMPILER = "triton.compiler.compiler"
+"""Module whose kernels, once compiled, can be launched by themselves."""
 LEAST_STEPS, LEAST_S = 4, 0.3
 """Steps, and time, of each of two looks at the script: how long its steps take, and then which
 launches are in them."""
@@ -88,15 +91,22 @@ class LaunchSearch:
         """Kernels by the identity of what is launched, which each of them keeps alive."""
         self._told: list[_Seen] = []
         self._captured: set[str] = set()
+        self._bare: set[str] = set()
+        """Kernels that are launched without `[grid]`, or of which what was compiled is."""
+        self._within = threading.local()
         self._steps, self._since_s = 0, 0.0
         self._at_end: Callable[[], bool] = self._look
         """Called at the end of each step; says whether to wait for an order."""
         inquiry.target.after_import(MODULE, self._install)
+        inquiry.target.after_import(
+            COMPILER, lambda: self._note_bare(COMPILER, "CompiledKernel", "__getitem__")
+        )
 
     def _install(self) -> None:
         self._unable = "its Triton launches kernels in a way that is not known here"
         stand_around(self._getitem)
         self._unable = ""
+        self._note_bare(MODULE, "JITFunction", "run")
 
     def _getitem(self, original: Any) -> Any:
         def getitem(kernel: Any, grid: Any) -> Any:
@@ -104,15 +114,36 @@ class LaunchSearch:
 
             def launch(*args: Any, **kwargs: Any) -> Any:
                 listener = self._listener
-                if _is_captured():
-                    self._captured.add(_name_of(kernel))
-                elif listener is not None and not _is_traced():
-                    return listener(Launched(kernel, grid, args, kwargs, plain))
-                return plain(*args, **kwargs)
+                outer = getattr(self._within, "launch", False)
+                self._within.launch = True
+                try:
+                    if _is_captured():
+                        self._captured.add(_name_of(kernel))
+                    elif listener is not None and not _is_traced():
+                        return listener(Launched(kernel, grid, args, kwargs, plain))
+                    return plain(*args, **kwargs)
+                finally:
+                    self._within.launch = outer
 
             return launch
 
         return getitem
+
+    def _note_bare(self, module: str, name: str, method: str) -> None:
+        """See launches that do not go through `kernel[grid]`, to name them."""
+        owner = getattr(sys.modules[module], name, None)
+        original = vars(owner).get(method) if isinstance(owner, type) else None
+        if original is not None:
+            setattr(owner, method, self._noting(original))
+
+    def _noting(self, original: Any) -> Any:
+        def noting(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            is_bare = self._listener is not None and not kwargs.get("warmup")
+            if is_bare and not getattr(self._within, "launch", False):
+                self._bare.add(_name_of(kernel))
+            return original(kernel, *args, **kwargs)
+
+        return noting
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -168,6 +199,7 @@ class LaunchSearch:
             more=len(found) - len(self._told),
             unable=self._unable,
             captured=sorted(self._captured)[:8],
+            bare=sorted(self._bare)[:8],
             compiled=_compiled_kernels()[:8],
         )
         return True
@@ -202,7 +234,7 @@ class LaunchSearch:
     def _seen_of(self, launched: Launched) -> _Seen:
         try:
             kernel = self._kernel_of(launched)
-            texts = texts_of(kernel.named(launched.args, launched.kwargs))
+            texts = kernel.texts(launched.grid, launched.args, launched.kwargs)
             key: Any = (kernel.name, *texts.items())
         except NotTunable as reason:
             key = (_name_of(launched.kernel), str(reason))
@@ -253,7 +285,7 @@ class LaunchSearch:
             kernel = self._kernel_of(launched)
             if kernel.name != line.kernel:
                 return False
-            return line.matches(texts_of(kernel.named(launched.args, launched.kwargs)))
+            return line.matches(kernel.texts(launched.grid, launched.args, launched.kwargs))
         except NotTunable:
             return False
 
@@ -281,7 +313,7 @@ class LaunchSearch:
         copies = Copies(self._inquiry, self._clock, kernel, launched)
         self._inquiry.answer(
             parameters=tunable(kernel, launched),  # an autotuner has chosen by now
-            fixed=fixed(kernel),
+            fixed=fixed(kernel, launched),
             lookup_us=us,
             inexact=copies.is_inexact,
             bytes=copies.bytes,
@@ -340,7 +372,7 @@ class _Pair:
         self.marks: dict[bool, list[tuple[Any, Any]]] = {False: [], True: []}
 
     def fits(self, search: LaunchSearch, launched: Launched) -> bool:
-        return callable(launched.grid) and search.is_of(launched, self.line)
+        return search.is_of(launched, self.line)
 
     def medians(self, clock: Clock) -> list[float] | None:
         """Return the times without and with other values; None where there were too few.
@@ -393,8 +425,8 @@ def _numbers(seen: _Seen) -> set[str]:
 
 def _why_not(kernel: Kernel, grid: Any) -> str:
     """Return why launches of a kernel cannot be changed, as a clause; empty where they can."""
-    if not callable(grid):
-        return "its grid is given as numbers, which other blocks do not change"
+    if not callable(grid) and GRID in kernel.parameters:
+        return "its grid is given as numbers, and one of its arguments is called grid"
     try:
         kernel.check()
     except NotTunable as reason:
@@ -406,7 +438,8 @@ def _name_of(launched: Any) -> str:
     try:
         return Kernel.of(launched).short_name
     except NotTunable:
-        return str(getattr(launched, "__name__", type(launched).__name__))
+        own = getattr(launched, "__name__", None) or getattr(launched, "name", None)
+        return str(own or type(launched).__name__)
 
 
 def _is_traced() -> bool:

@@ -43,7 +43,7 @@ class SimulatedScript:
 
     def __init__(self, *launches, **seen):
         self.launches = launches
-        self.seen = {"unable": "", "captured": [], "compiled": [], "more": 0, **seen}
+        self.seen = {"unable": "", "captured": [], "compiled": [], "bare": [], **seen}
         self.starts, self.measured = 0, []
         self.open = None
 
@@ -167,7 +167,7 @@ def test_a_gain_that_is_gone_in_the_script_is_none():
 @pytest.mark.parametrize(
     ("launch", "reason"),
     [
-        (Launch("fixed", of_one_time, why_not="its grid is given as numbers"), "given as numbers"),
+        (Launch("tensors", of_one_time, why_not="its argument x is a list"), "x is a list"),
         (Launch("large", of_one_time, refused="copies of its arguments take 60 GiB"), "60 GiB"),
         (Launch("own", of_one_time, wrong=lambda point: True), "cannot be launched once more"),
     ],
@@ -180,11 +180,14 @@ def test_what_is_left_alone_is_named_with_the_reason(launch, reason):
 
 
 def test_launches_that_are_not_seen_are_named():
-    script = SimulatedScript(captured=["scale"], compiled=["total", "largest"])
+    script = SimulatedScript(captured=["scale"], compiled=["total", "largest"], bare=["own"])
     found = LaunchTuning(script).run()
     assert found.why == "no launch of a Triton kernel that can be changed takes 2% of a step"
     assert "launches of scale inside a CUDA graph were not seen" in found.sentences[0]
     assert "launches of total, largest inside code that torch compiled" in found.sentences[1]
+    assert found.sentences[2] == (
+        "launches of own without `kernel[grid]`, or of what was compiled of them, stay as they are"
+    )
 
 
 def test_a_kernel_with_many_shapes_none_of_which_matters():

@@ -7,6 +7,7 @@ import os
 import torch
 
 from triton import language
+from triton.compiler.compiler import CompiledKernel
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 PROGRAM_S = float(os.environ.get("FAKE_TRITON_PROGRAM_S", "0"))
@@ -21,6 +22,9 @@ class KernelInterface:
     def run(self, *args, grid, warmup, **kwargs):
         raise NotImplementedError("run not implemented")
 
+    def warmup(self, *args, grid, **kwargs):
+        return self.run(*args, grid=grid, warmup=True, **kwargs)
+
     def __getitem__(self, grid):
         return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
 
@@ -31,11 +35,19 @@ class JITFunction(KernelInterface):
         self.signature = inspect.signature(fn)
         self.arg_names = list(self.signature.parameters)
         self.__name__ = fn.__name__
+        self.options = {}
+        """What of the compiler's the last launch had."""
 
     def run(self, *args, grid, warmup, **kwargs):
         options = {name: kwargs.pop(name) for name in OPTIONS if name in kwargs}
         if options.get("num_warps", 4) not in (1, 2, 4, 8, 16, 32):
             raise ValueError("num_warps must be a power of 2")
+        if warmup:
+            return CompiledKernel(self, kwargs)
+        self.options = options
+        return self.launch(args, kwargs, grid)
+
+    def launch(self, args, kwargs, grid):
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         sizes = grid(dict(bound.arguments)) if callable(grid) else grid

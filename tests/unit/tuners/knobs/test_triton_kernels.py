@@ -48,9 +48,10 @@ def kernels(monkeypatch):
     sys.modules.update(real)
 
 
-def line_for(launched, args=(), kwargs=None, **values):
+def line_for(launched, args=(), kwargs=None, grid=len, **values):
+    """The line of launches with these arguments, and a function as the grid if not said."""
     kernel = Kernel.of(launched)
-    return Line(kernel.name, texts_of(kernel.named(args, kwargs or {})), values)
+    return Line(kernel.name, kernel.texts(grid, args, kwargs or {}), values)
 
 
 def seen(kernels, launched, *args, grid=None, **kwargs):
@@ -168,7 +169,7 @@ def test_tensors_are_not_kept_alive_by_what_is_remembered(kernels, changing):
     _, table = changing(line_for(kernels.unread, (x, 3, out, N), BLOCK=128))
     kernels.unread[blocks](x, 3, out, N)
     kernels.unread[blocks](x, torch.rand(N), out, N)  # a number before
-    (known,) = table._known
+    (known,) = filter(None, table._known)
     keys = [part for _, changes in known.values() for key in changes for part in key]
     assert not any(isinstance(part, torch.Tensor) for part in keys)
     assert blocks.asked == [128, 32]
@@ -191,7 +192,46 @@ def test_heuristics_see_the_new_block(kernels, changing):
     assert out[N - 32 :].eq(0).all(), "it is not even any more"
 
 
-def test_a_grid_of_numbers_stays(kernels, changing):
+def test_rules_around_an_autotuner_are_followed_past_it(kernels, changing):
+    x, shift, out, blocks = torch.rand(N), torch.rand(N), torch.empty(N), Blocks()
+    changing(
+        line_for(kernels.ruled_around, (x, shift, out, N), BLOCK=128, num_warps=8),
+        line_for(kernels.ruled_around, (x, None, out, N), BLOCK=256),
+    )
+    kernels.ruled_around[blocks](x, shift, out, N)
+    assert torch.equal(out, x + shift)
+    kernels.ruled_around[blocks](x, None, out, N)
+    assert torch.equal(out, x)
+    assert blocks.asked == [128, 256], "nothing was benchmarked"
+
+
+def test_a_rule_for_a_block_is_passed_by_where_the_block_is_ours(kernels, changing):
+    x, out, blocks = torch.rand(N), torch.empty(N), Blocks()
+    changing(line_for(kernels.ruled_within, (x, out, N), BLOCK=128, num_warps=4))
+    kernels.ruled_within[blocks](x, out, N)
+    assert torch.equal(out, x)
+    assert blocks.asked == [128]
+    kernels.ruled_within[blocks](x, out, N - 1)
+    assert set(blocks.asked[1:]) == {32}, "another launch has what the rule says"
+
+
+def test_a_grid_of_numbers_gets_other_warps_and_no_other_block(kernels, changing):
+    x, out, numbers = torch.rand(N), torch.empty(N), (N // 32,)
+    of_function = line_for(kernels.scale, (x, out, N), {"BLOCK": 32}, BLOCK=128)
+    of_numbers = line_for(kernels.scale, (x, out, N), {"BLOCK": 32}, numbers, num_warps=2)
+    assert "grid: numbers" in str(of_numbers)
+    changing(of_function, of_numbers)
+    blocks = Blocks()
+    for _ in range(2):
+        kernels.scale[numbers](x, out, N, BLOCK=32)
+        assert torch.equal(out, 2 * x)
+        assert kernels.scale.options == {"num_warps": 2}
+        kernels.scale[blocks](x, out, N, BLOCK=32)
+        assert kernels.scale.options == {}
+    assert blocks.asked == [128, 128]
+
+
+def test_a_line_of_a_function_is_not_for_a_grid_of_numbers(kernels, changing):
     x, out = torch.rand(N), torch.empty(N)
     told, _ = changing(line_for(kernels.scale, (x, out, N), {"BLOCK": 32}, BLOCK=128))
     kernels.scale[(N // 32,)](x, out, N, BLOCK=32)
@@ -218,7 +258,7 @@ def test_sizes_that_never_come_again_are_not_remembered_for_ever(kernels, changi
     _, table = changing(line_for(kernels.scale, (x, out, 9), {"BLOCK": 32}, BLOCK=16))
     for size in range(1, 9):
         kernels.scale[blocks](torch.rand(size), out, size, BLOCK=32)
-    (known,) = table._known
+    (known,) = filter(None, table._known)
     assert [len(changes) for _, changes in known.values()] == [3]
     kernels.scale[blocks](x, out, 9, BLOCK=32)
     assert set(blocks.asked) == {32}
@@ -275,13 +315,41 @@ def test_of_an_autotuned_kernel_what_it_has_chosen(kernels):
     kernel = Kernel.of(kernels.tuned)
     found = tunable(kernel, seen(kernels, kernels.tuned, x, out, N))
     assert found == {"BLOCK": kernels.tuned.best_config.kwargs["BLOCK"], "num_warps": 4}
-    assert fixed(kernel) == {"num_stages": 3}
+    assert fixed(kernel, seen(kernels, kernels.tuned, x, out, N)) == {"num_stages": 3}
+
+
+def test_of_an_autotuned_kernel_with_a_grid_of_numbers_the_warps(kernels):
+    x, out, grid = torch.rand(N), torch.empty(N), (N // 32,)
+    kernels.tuned[grid](x, out, N)
+    kernel, launch = Kernel.of(kernels.tuned), seen(kernels, kernels.tuned, x, out, N, grid=grid)
+    assert tunable(kernel, launch) == {"num_warps": 4}
+    chosen = kernels.tuned.best_config.kwargs["BLOCK"]
+    assert fixed(kernel, launch) == {"BLOCK": chosen, "num_stages": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "expected"),
+    [
+        ("ruled_within", (), {"BLOCK": 32, "num_warps": 2}),
+        ("ruled_around", (None,), {"BLOCK": 32, "num_warps": 4}),
+        ("evenly", (), {"num_warps": 4}),  # of its two, none was given a block
+    ],
+)
+def test_what_rules_make_may_be_set_too(kernels, name, args, expected, monkeypatch):
+    x, out, launched = torch.rand(N), torch.empty(N), getattr(kernels, name)
+    kernel = Kernel.of(launched)
+    if kernel.tuner:
+        kernel.tuner.best_config = kernel.tuner.configs[0]
+    if name == "evenly":
+        monkeypatch.setitem(launched.values, "EVEN", lambda given: True)
+    assert tunable(kernel, seen(kernels, launched, x, *args, out, N)) == expected
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("around_tuned", "heuristics stand around its autotuner"),
+        ("counted", "more stands around it than one autotuner and heuristics"),
+        ("twice_tuned", "more stands around it than one autotuner and heuristics"),
         ("prepared", "its autotuner's configurations have hooks that prepare arguments"),
     ],
 )
@@ -361,6 +429,14 @@ def test_a_block_beyond_the_end_is_seen(kernels):
     assert tried.measure({"BLOCK": 32}, None)["state"] == "complete"
     told = tried.measure({"BLOCK": 64}, None)
     assert told == {"state": "wrong", "reason": "it writes outside of its arguments"}
+
+
+def test_what_a_rule_makes_is_tried_on_copies(kernels):
+    x, out = torch.rand(N), torch.empty(N)
+    kernels.ruled_within[kernels.blocks_of(N)](x, out, N)
+    tried = copies(kernels, kernels.ruled_within, x, out, N)
+    assert tried.measure({"BLOCK": 128, "num_warps": 8}, None)["state"] == "complete"
+    assert kernels.ruled_within.fn.fn.options == {"num_warps": 8, "num_ctas": 1, "num_stages": 3}
 
 
 def test_views_of_one_memory_stay_views_of_one_memory(kernels):
