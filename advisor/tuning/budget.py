@@ -63,6 +63,8 @@ two trials, and spares those of the numbers of workers that do not pay."""
 FINDING_SHARE = 1 / 5
 """Most of a time budget in which a script may be asked for the value of a knob: two minutes of ten
 have room for its start and some 100 configurations of Triton kernels, half a second each."""
+ALONE_FINDING_SHARE = 2 / 5
+"""The same where the study has nothing else to try."""
 USUAL_FINDING_S = 120.0
 """Most seconds for finding a knob's value where the budget is a number of trials. [own]"""
 SCREENING_SHARE = 1 / 5
@@ -361,12 +363,16 @@ class Budget:
                 break
         return max(0.0, room_s)
 
-    def finding_s(self) -> float:
-        """Return how long a script may be asked for a knob's value now, its start included."""
+    def finding_s(self, alone: bool = False) -> float:
+        """Return how long a script may be asked for a knob's value now, its start included.
+
+        `alone` where the study has nothing else to try.
+        """
         if self._limit.seconds is None:
             return USUAL_FINDING_S
         later_s = self.durations.first_look_s({}) + self.expected_s({})
-        return max(0.0, min(FINDING_SHARE * self._limit.seconds, (self.left_s or 0.0) - later_s))
+        share = ALONE_FINDING_SHARE if alone else FINDING_SHARE
+        return max(0.0, min(share * self._limit.seconds, (self.left_s or 0.0) - later_s))
 
     def loader_s(self, decides: bool = False) -> float:
         """Return how long a loader may be timed alone now, its start included; 0 if in trials.

@@ -90,7 +90,8 @@ class ValueFinder(InOneScript):
             if value is not None:
                 chosen = self._with(chosen, name, Found(value))
                 continue
-            seconds = budget.finding_s()
+            alone = not chosen.space.parameters and chosen.unfound == (name,)
+            seconds = budget.finding_s(alone)
             needed_s = budget.expected_s({}) + LEAST_S
             if seconds < needed_s:
                 why = f"finding a value takes {needed_s:.0f} s, and the budget has no room for it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.inquiry import Found
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.knob_space import KnobSpace
-from gpuadvisor.tuners.space import Space
+from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.budget import FINDING_SHARE, USUAL_FINDING_S, Budget, BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.value_finding import ValueFinder
@@ -27,6 +28,7 @@ class Shown(Switch):
         super().__init__("shown", ())
 
     def find(self, script):
+        self.left_s = script.left_s
         return Found("a line", sentences=("it was asked",))
 
 
@@ -39,14 +41,18 @@ def found(tmp_path):
     """What a study with this budget and these trials knows of the knob, and what it said."""
     (tmp_path / "ends.py").write_text("import torch\n")
 
-    def find(limit, *trials):
+    def find(limit, *trials, space=UNFOUND.space):
         options = TuneOptions(
             Command(sys.executable, "ends.py", folder=str(tmp_path)), budget=limit, timeout_s=30.0
         )
         finder = ValueFinder(options, Device("cpu", 0, "cpu"), KNOBS, measurement([10.0] * 8))
         said = []
         chosen = finder.found(
-            UNFOUND, trials, Budget(limit, KNOBS), lambda *phase: said.append(phase[0]), said.append
+            replace(UNFOUND, space=space),
+            trials,
+            Budget(limit, KNOBS),
+            lambda *phase: said.append(phase[0]),
+            said.append,
         )
         return chosen, said
 
@@ -76,3 +82,13 @@ def test_how_long_the_script_may_be_asked():
     assert Budget(BudgetLimit(trials=3), KNOBS).finding_s() == USUAL_FINDING_S
     usual = Budget(BudgetLimit(seconds=3600.0), KNOBS).finding_s()
     assert usual == pytest.approx(FINDING_SHARE * 3600, rel=0.01)
+    alone = Budget(BudgetLimit(seconds=3600.0), KNOBS).finding_s(alone=True)
+    assert alone == pytest.approx(2 * usual, rel=0.01)
+
+
+@pytest.mark.parametrize(("others", "share"), [((), 2), ((Parameter("tf32", (True,)),), 1)])
+def test_a_knob_that_is_alone_in_its_study_has_more_time(found, others, share):
+    limit = BudgetLimit(seconds=36_000.0)
+    found(limit, space=Space(others))
+    left_s = KNOBS["shown"].left_s
+    assert left_s == pytest.approx(share * FINDING_SHARE * 36_000, abs=600)
