@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
 import json
 import os
 import random
 import shlex
+import shutil
 import string
 import struct
 import subprocess
@@ -28,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +55,35 @@ class Script:
         """Working directory."""
         return self.root / self.repository.replace("/", "+") / self.about["folder"]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables to set; what they say of PYTHONPATH comes before what is there."""
+        known = self.about.get("environment", {})
+        return {name: value.format(root=self.root) for name, value in known.items()}
+
+    def words(self, on_cpu: bool) -> list[str]:
+        """Return the script and its arguments, which are small ones on a CPU."""
+        return [self.about["script"], *self.about["cpu_args" if on_cpu else "args"]]
+
     def start(self, on_cpu: bool) -> Iterator[str]:
         """Yield the lines of a shell that set up its start; `$@` is what runs it."""
         yield f"cd {shlex.quote(str(self.folder))}"
-        for name, value in self.about.get("environment", {}).items():
+        for name, value in self.environment.items():
             before = '"${PYTHONPATH:+:$PYTHONPATH}"' if name == "PYTHONPATH" else ""
-            yield f"export {name}={shlex.quote(value.format(root=self.root))}{before}"
-        args = self.about["cpu_args" if on_cpu else "args"]
-        yield f"set -- {shlex.join([self.about['script'], *args])}"
+            yield f"export {name}={shlex.quote(value)}{before}"
+        yield f"set -- {shlex.join(self.words(on_cpu))}"
+
+    def missing(self) -> list[str]:
+        """Return the packages that it needs and that are not installed here."""
+
+        def is_missing(package: str) -> bool:
+            try:
+                metadata.version(package)
+            except metadata.PackageNotFoundError:
+                return True
+            return False
+
+        return [each for each in self.about.get("packages", ()) if is_missing(each)]
 
 
 def scripts(root: Path) -> dict[str, Script]:
@@ -69,22 +93,36 @@ def scripts(root: Path) -> dict[str, Script]:
 
 
 def fetch(root: Path, repository: str, source: str) -> None:
-    """Check out what is wanted of a repository at its commit."""
+    """Check out what is wanted of a repository at its commit.
+
+    A folder that `source` names may lack what is not wanted, and need not have been told to serve
+    a commit: it is read as it is.
+    """
     about = tomllib.loads(SCRIPTS.read_text("utf-8"))["repository"][repository]
     owner, name = repository.split("/")
     folder = root / f"{owner}+{name}"
     if folder.is_dir():
         return
-    git = partial(subprocess.run, check=True, cwd=folder)
-    folder.mkdir(parents=True)
+    draft = folder.with_suffix(".draft")  # a call that is cut off leaves nothing that looks whole
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
     url = source.format(repository=repository, owner=owner, name=name)
-    git(["git", "init", "-q"])
-    git(["git", "remote", "add", "origin", url])
-    git(["git", "fetch", "-q", "--depth", "1", "--filter=blob:none", "origin", about["commit"]])
-    if "paths" in about:
-        paths = [f"/{path}" for path in about["paths"]]
-        git(["git", "sparse-checkout", "set", "--no-cone", *paths])
-    git(["git", "checkout", "-q", "FETCH_HEAD"])
+    git = partial(subprocess.run, check=True, cwd=draft)
+    if Path(url).is_dir():
+        paths = [f":(glob){path}" for path in about.get("paths", ["**"])]
+        places = [f"--git-dir={Path(url).absolute()}", "--work-tree=."]
+        environment = {**os.environ, "GIT_INDEX_FILE": str(draft / ".index")}
+        git(["git", *places, "checkout", "-q", about["commit"], "--", *paths], env=environment)
+        (draft / ".index").unlink()
+    else:
+        git(["git", "init", "-q"])
+        git(["git", "remote", "add", "origin", url])
+        git(["git", "fetch", "-q", "--depth", "1", "--filter=blob:none", "origin", about["commit"]])
+        if "paths" in about:
+            paths = [f"/{path}" for path in about["paths"]]
+            git(["git", "sparse-checkout", "set", "--no-cone", *paths])
+        git(["git", "checkout", "-q", "FETCH_HEAD"])
+    draft.rename(folder)
 
 
 def trace(root: Path, about: Mapping[str, Any], source: str) -> None:
@@ -347,9 +385,12 @@ def make(script: Script, small: bool) -> None:
     """Make the data of a script that are not there yet."""
     for name, place in script.about.get("data", {}).items():
         done = script.root / place / f".made-{name}"
-        if not done.exists():
-            MAKERS[name](script.root / place, small)
-            done.touch()
+        lock = script.root / f".making-{name}"
+        with lock.open("w") as file:  # two scripts may read the same, and be made ready at once
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not done.exists():
+                MAKERS[name](script.root / place, small)
+                done.touch()
 
 
 def main() -> int:

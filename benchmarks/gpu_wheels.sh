@@ -15,6 +15,9 @@ carried="msgspec nvtx optuna alembic colorlog mako markupsafe sqlalchemy textual
 mdit-py-plugins platformdirs tomli-w zstandard pytest pytest-asyncio syrupy setuptools"
 # What examples/kernels are timed beside; 1.4.0 is the newest that torch 2.11 can import.
 compared="helion==1.4.0 filecheck==1.0.6"
+# What scripts of benchmarks/public_scripts.toml need beside what is there.
+scripts="jsonargparse docstring-parser typeshed-client importlib-resources soundfile cffi pycparser
+datasets dill multiprocess"
 # Of an image with torch, Triton, JAX and what people use beside them.
 there="torch numpy pandas scipy nvidia-ml-py prometheus-client psutil rich hypothesis pytest-cov
 pytest-timeout pytest-xdist cuda-core cuda-bindings nvidia-cuda-nvrtc triton scikit-learn"
@@ -67,7 +70,7 @@ case "${1:-} $#" in
     "${3:-python3}" -m pip download --quiet --no-deps --only-binary=:all: --dest "$2" \
         --constraint "$root/constraints/dev.txt" --implementation cp --python-version 3.12 \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
-        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $carried $compared
+        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $carried $compared $scripts
     du -ch "$2"/*.whl | tail -n 1
     ;;
 "install "[23])
