@@ -1,7 +1,7 @@
 """Run what still has to be measured on GPUs, packed for a machine that is had for minutes.
 
     python benchmarks/gpu_sessions.py smoke --seconds 120 && \\
-    python benchmarks/gpu_sessions.py NAME [--set script=vae] --kept /tmp/kept [--seconds 560]
+    python benchmarks/gpu_sessions.py NAME [--set scripts=vae] --kept /tmp/kept [--seconds 560]
     python benchmarks/gpu_sessions.py --list
     python benchmarks/gpu_sessions.py NAME --dry --gpus 1
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What gpuadvisor and its tests on a GPU need beside an image with torch, for a machine without a
-# network: wheels for Python 3.12 on x86-64 with glibc 2.28 or newer, some 18 MB.
+# network: wheels for Python 3.12 on x86-64 with glibc 2.28 or newer, some 21 MB.
 #
 #   gpu_wheels.sh download FOLDER [PYTHON]    where there is a network
 #   gpu_wheels.sh install FOLDER [PYTHON]     on that machine: the wheels, and this clone as gpuadvisor

@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-
-def loaded(name):
-    file = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, file)
-    sys.modules[name] = found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
+from tests.benchmark_files import loaded
 
 module, examples = loaded("gpu_sessions"), loaded("kernel_examples")
 smoke = loaded("gpu_smoke")
@@ -40,7 +33,8 @@ def test_what_a_session_runs_is_there(session):
 
 def lines():
     """Return each command line of the sessions and of the smoke, once: without its numbers."""
-    asked = {"python": sys.executable, "script": "vae", "first": "vae", "second": "vae"}
+    asked = {"python": sys.executable, "scripts": "vae,gin"}
+    asked |= {"budgets": "rest,5m", "search_seconds": "1500"}
     found = [
         (each.name, job.command.format(**module.places(job, 1, 100.0, Path("KEPT")), **asked))
         for each in sessions().values()
