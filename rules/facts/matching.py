@@ -186,6 +186,11 @@ class _Group:
         return max((fit.spread_ns for _, fit in self.fits), default=0.0)
 
     @property
+    def widest_ns(self) -> float:
+        """And in nine of ten collectives."""
+        return max((fit.widest_ns for _, fit in self.fits), default=0.0)
+
+    @property
     def has_waited(self) -> bool:
         """Whether ends agree better than begins do: else nobody need have waited for another."""
         common = self.common()
@@ -328,13 +333,21 @@ def _certain(groups: Sequence[_Group], clocks: _Clocks) -> Iterator[_Group]:
 
 
 def _may_be_one(one: _Group, other: _Group, clocks: _Clocks) -> bool:
-    """Return whether a lane of one group lies upon the first of another as well as its own do."""
-    lanes = (other.lead, *(lane for lane, _ in other.fits))
-    lane = next(each for each in lanes if each.rank not in one.ranks)
-    worst = max(one.spread_ns, other.spread_ns)
-    may_skew = any(fit.is_skewed for each in (one, other) for _, fit in each.fits)
+    """Return whether a lane of one group lies upon the first of another as well as its own do: in
+    the median of all collectives, and where the ends of either group differ, in nine of ten, as
+    those that leave each other alike may be half of a group in which others leave later."""
+    lanes = [each for each in (other.lead, *(lane for lane, _ in other.fits))
+             if each.rank not in one.ranks]  # fmt: skip
+    both = one, other
+    worst = max(each.spread_ns for each in both)
+    if (widest := max(each.widest_ns for each in both)) > TIGHT_NS:
+        worst = widest
+    else:
+        lanes = lanes[:1]
+    may_skew = any(fit.is_skewed for each in both for _, fit in each.fits)
     return any(
         fit.spread_ns <= CLEARLY * worst + TIGHT_NS and fit.is_skewed <= may_skew
+        for lane in lanes
         for fit in _ways(_Group(one.lead), lane, clocks)
     )
 
