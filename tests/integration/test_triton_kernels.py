@@ -272,10 +272,36 @@ def softmax_kernel(x, out, columns, BLOCK: tl.constexpr):
     tl.store(out + row * columns + column, power / tl.sum(power, 0), mask=mask)
 
 
+def timed(call, quantiles):
+    call()
+    return [0.0 for _ in quantiles]
+
+
+@triton.heuristics({"SHIFTED": lambda given: given["shift"] is not None})
+@triton.autotune([triton.Config({"BLOCK": b}) for b in (8, 16)], key=["n"], do_bench=timed)
+@triton.jit
+def around_kernel(x, shift, out, n, BLOCK: tl.constexpr, SHIFTED: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + place, mask=place < n)
+    if SHIFTED:
+        value = value + tl.load(shift + place, mask=place < n)
+    tl.store(out + place, value, mask=place < n)
+
+
+@triton.autotune([triton.Config({})], key=["n"])
+@triton.heuristics({"BLOCK": lambda given: triton.next_power_of_2(given["n"]) // 32})
+@triton.jit
+def within_kernel(x, out, n, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, 3 * tl.load(x + place, mask=place < n), mask=place < n)
+
+
 model = torch.nn.Linear(64, 64)
 while True:
     x = torch.rand(8, 64)
     scaled, out = torch.empty_like(x), torch.empty_like(x)
+    around_kernel[lambda meta: (triton.cdiv(512, meta["BLOCK"]),)](x, x, scaled, 512)
+    within_kernel[lambda meta: (triton.cdiv(512, meta["BLOCK"]),)](scaled, out, 512)
     scale_kernel[lambda meta: (triton.cdiv(512, meta["BLOCK"]),)](x, scaled, 512, BLOCK=16)
     softmax_kernel[lambda meta: (8,)](scaled, out, 64, BLOCK=64)
     model(out).sum().backward()
@@ -290,5 +316,7 @@ def test_the_real_triton_launches_as_is_expected_in_its_interpreter(tmp_path):
     assert found.value is not None, found
     lines = {line.kernel.partition("@")[0]: line for line in parse_lines(found.value)}
     assert lines["__main__.scale_kernel"].values["BLOCK"] > 16
+    assert lines["__main__.around_kernel"].values["BLOCK"] > 16, "heuristics around an autotuner"
+    assert lines["__main__.within_kernel"].values["BLOCK"] > 16, "a block that a rule computes"
     softmax = lines.get("__main__.softmax_kernel")
     assert softmax is None or softmax.values["BLOCK"] >= 64
