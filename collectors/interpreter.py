@@ -84,7 +84,11 @@ def describe_python(
 
     Arguments are those of `inspect_python`.
     """
-    found = inspect_python(python, timeout_s, kept)
+    return able(inspect_python(python, timeout_s, kept))
+
+
+def able(found: TargetPython) -> TargetPython:
+    """Return an interpreter that scripts can be tuned with; UsageError for any other."""
     if not found.runs_harness:
         oldest = ".".join(map(str, OLDEST_PYTHON))
         raise UsageError(
@@ -108,20 +112,70 @@ def inspect_python(
     more, and is left out where they were asked for before and nothing that they rest on has
     changed. Raises UsageError where there is no such interpreter, or it crashes or hangs.
     """
-    path = locate(python)
-    file = kept and kept / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
-    known = _read_known(file) if file else {}
-    found = _ask(path, timeout_s, str(known.get("identity", "")))
-    if found.keys() == {"identity"}:
-        found = known
-    elif file and "identity" in found:
-        _keep(file, found)
-    fields = {name: value for name, value in found.items() if name != "identity"}
-    fields["cudnn"] = _dotted(fields.get("cudnn"))
-    fields["gpus"] = tuple(map(_gpu, fields.get("gpus", ())))
-    for name in ("architectures", "packages", "editable"):
-        fields[name] = tuple(fields.get(name, ()))
-    return TargetPython(path, **fields)
+    return Inspection(python, kept).answer(timeout_s)
+
+
+class Inspection:
+    """A question to an interpreter that is under way: what it has."""
+
+    def __init__(self, python: str, kept: Path | None = None) -> None:
+        """Ask; UsageError where there is no such interpreter. Arguments as of `inspect_python`."""
+        self.path = locate(python)
+        """The interpreter's absolute path, as `TargetPython.executable` has it."""
+        self._file = (
+            kept and kept / f"{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]}.json"
+        )
+        self._known = _read_known(self._file) if self._file else {}
+        self._output = TemporaryFile()  # noqa: SIM115 - until it is answered
+        source = Path(__file__).with_name("interpreter_probe.py").read_text("utf-8")
+        # A shell given by mistake refuses `-X utf8`, rather than run `import` of ImageMagick.
+        argv = [self.path, "-X", "utf8", "-c", source, str(self._known.get("identity", ""))]
+        try:
+            self._program = programs.Running(argv, self._output)
+        except OSError as error:
+            self._output.close()
+            raise UsageError(f"{self.path} cannot be run: {error.strerror}") from error
+
+    @property
+    def used_gpus(self) -> bool | None:
+        """Whether its torch could use a GPU when it was asked before; None where it was not."""
+        return bool(self._known.get("gpus")) if self._known else None
+
+    def end(self) -> None:
+        """Ask no more, where the answer was not waited for."""
+        self._program.end()
+        self._output.close()
+
+    def answer(self, timeout_s: float = TIMEOUT_S) -> TargetPython:
+        """Wait for the answer, once; UsageError where the interpreter crashes or hangs."""
+        try:
+            found = self._found(timeout_s)
+        finally:
+            self.end()
+        if found.keys() == {"identity"}:
+            found = self._known
+        elif self._file and "identity" in found:
+            _keep(self._file, found)
+        fields = {name: value for name, value in found.items() if name != "identity"}
+        fields["cudnn"] = _dotted(fields.get("cudnn"))
+        fields["gpus"] = tuple(map(_gpu, fields.get("gpus", ())))
+        for name in ("architectures", "packages", "editable"):
+            fields[name] = tuple(fields.get(name, ()))
+        return TargetPython(self.path, **fields)
+
+    def _found(self, timeout_s: float) -> dict[str, Any]:
+        """Return what the probe answers in the interpreter; UsageError where it does not."""
+        ended = self._program.wait(timeout_s)
+        self._output.seek(0)
+        lines = self._output.read().decode("utf-8", "replace").splitlines()
+        if ended.status is None:
+            message = f"{self.path} did not say within {timeout_s:g} s what torch it has"
+            raise UsageError(f"{message}: try `{self.path} -c 'import torch'`")
+        told = [line for line in lines if line.startswith(MARK)]
+        if not told:
+            raise UsageError(_why_silent(self.path, ended.status, ended.said))
+        found: dict[str, Any] = json.loads(told[-1].removeprefix(MARK))
+        return found
 
 
 def _read_known(file: Path) -> dict[str, Any]:
@@ -140,30 +194,6 @@ def _keep(file: Path, found: dict[str, Any]) -> None:
         file.parent.mkdir(exist_ok=True)
         draft.write_text(json.dumps(found), "utf-8")
         draft.replace(file)
-
-
-def _ask(path: str, timeout_s: float, known: str) -> dict[str, Any]:
-    """Return what the probe answers in the interpreter, which is told the identity that is known.
-
-    UsageError where it does not answer.
-    """
-    source = Path(__file__).with_name("interpreter_probe.py").read_text("utf-8")
-    with TemporaryFile() as output:
-        try:
-            # A shell given by mistake refuses `-X utf8`, rather than run `import` of ImageMagick.
-            ended = programs.run([path, "-X", "utf8", "-c", source, known], timeout_s, output)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be run: {error.strerror}") from error
-        output.seek(0)
-        lines = output.read().decode("utf-8", "replace").splitlines()
-    if ended.status is None:
-        message = f"{path} did not say within {timeout_s:g} s what torch it has"
-        raise UsageError(f"{message}: try `{path} -c 'import torch'`")
-    told = [line for line in lines if line.startswith(MARK)]
-    if not told:
-        raise UsageError(_why_silent(path, ended.status, ended.said))
-    found: dict[str, Any] = json.loads(told[-1].removeprefix(MARK))
-    return found
 
 
 def locate(python: str) -> str:

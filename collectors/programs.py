@@ -25,6 +25,57 @@ class Ended:
     """The end of what it printed, without that which went to `output`."""
 
 
+class Running:
+    """A program that runs, in a process group of its own; `end` ends that whole."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        output: IO[bytes] | None = None,
+        folder: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it; OSError if it cannot be. Arguments are those of `run`."""
+        self._said = TemporaryFile()  # noqa: SIM115 - until it has ended
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=self._said if output is None else output,
+                stderr=self._said,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+            )
+        except BaseException:
+            self._said.close()
+            raise
+
+    def wait(self, timeout_s: float) -> Ended:
+        """Return how it ended, or was ended as that took too long: nothing of it is left."""
+        status: int | None = None
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(timeout_s)
+        finally:  # also on Ctrl-C, and for what it left behind
+            self._kill()
+        with self._said:
+            self._said.seek(0, os.SEEK_END)
+            self._said.seek(max(self._said.tell() - _MOST_SAID, 0))
+            return Ended(status, self._said.read().decode("utf-8", "replace"))
+
+    def end(self) -> None:
+        """End it, and what it left behind, unless it was waited for."""
+        if not self._said.closed:
+            self._kill()
+            self._said.close()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
 def run(
     argv: Sequence[str],
     timeout_s: float,
@@ -36,28 +87,11 @@ def run(
 
     `folder` is its working directory and `environment` all of its variables, if not as ours.
     """
-    with TemporaryFile() as said:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=said if output is None else output,
-            stderr=said,
-            cwd=folder,
-            env=environment,
-            start_new_session=True,
-        )
-        status: int | None = None
-        try:
-            status = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:  # also on Ctrl-C, and for what it left behind
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        said.seek(0, os.SEEK_END)
-        said.seek(max(said.tell() - _MOST_SAID, 0))
-        return Ended(status, said.read().decode("utf-8", "replace"))
+    running = Running(argv, output, folder, environment)
+    try:
+        return running.wait(timeout_s)
+    finally:
+        running.end()
 
 
 def why(ended: Ended, timeout_s: float) -> str:

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -189,6 +189,19 @@ def check_version(path: Path, version: int, ours: int) -> None:
             f"{version}, this one needs {ours}) and is left as it is: move it away to start a new "
             f"one, or {ELSEWHERE}."
         )
+
+
+def check_usable(path: Path) -> None:
+    """Raise StoreError where a database, or a new one, cannot be opened and written; in the file
+    that is there nothing changes.
+
+    What else may be wrong with it is found when it is used, with what takes longer to import.
+    """
+    with explained(path), closing(connect(path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("COMMIT")
 
 
 # -- failures ------------------------------------------------------------------------------------

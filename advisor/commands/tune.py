@@ -111,16 +111,21 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.tuning.preparation import check_script
 
     check_script(options.command)  # a wrong name is told before what takes a second to import
-    from gpuadvisor.commands._output import messages, output
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.profiling.diagnosing import profile_baseline
-    from gpuadvisor.tui.progress import ConsoleProgress
-    from gpuadvisor.tuning.study import tune
+    from gpuadvisor.tuning.first_run import begun
 
-    progress = ConsoleProgress(messages(), options.objective)
-    with stoppable() as stop, progress:
-        profile = partial(profile_baseline, cancelled=stop.requested, scratch=options.scratch)
-        result = tune(options, progress, stop.requested, None if args.no_profile else profile)
+    with stoppable() as stop, begun(options, stop.requested) as first:
+        from gpuadvisor.commands._output import messages, output
+        from gpuadvisor.tui.progress import ConsoleProgress
+
+        with ConsoleProgress(messages(), options.objective) as progress:
+            # The script starts meanwhile: to import this takes a second.
+            from gpuadvisor.profiling.diagnosing import profile_baseline
+            from gpuadvisor.tuning.study import tune
+
+            profile = partial(profile_baseline, cancelled=stop.requested, scratch=options.scratch)
+            kept = None if args.no_profile else profile
+            result = tune(options, progress, stop.requested, kept, first)
     if args.json:
         from gpuadvisor.reports import strict_json
         from gpuadvisor.reports.json_studies import study_json

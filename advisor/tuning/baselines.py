@@ -53,11 +53,13 @@ def measure_baselines(
     options: TuneOptions,
     first: RunOutcome | None = None,
     recording: Callable[[Measurement], Recording | None] = lambda first: None,
+    began: float | None = None,
 ) -> Baselines:
     """Run the unchanged script until its cost and how far two runs differ are known.
 
     `first` is its first run where it was made already, by `measure_first`. What `recording`
-    then asks for, if anything, is made at the end of its second run.
+    then asks for, if anything, is made at the end of its second run. `began` is when the first run
+    began, in seconds since the epoch, if it has.
 
     Raises:
         ScriptError: if it cannot be measured, or works only once.
@@ -65,7 +67,9 @@ def measure_baselines(
             by far.
     """
     # Looking at what is opened costs some calls of a function each step: the same in each run.
-    began = time.time() - CLOCK_TICK_S - (first.wall_s if first is not None else 0.0)
+    if began is None:
+        began = time.time() - (first.wall_s if first is not None else 0.0)
+    began -= CLOCK_TICK_S
     first = first or measure_first(evaluator, options, began)
     baseline = measured_baseline(first, options.command)
     _check_room_for_second(first, options)

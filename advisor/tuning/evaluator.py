@@ -30,9 +30,8 @@ from gpuadvisor.tuning.in_turns import (
     run_in_turns,
 )
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Progress, Recording, Side, TrialRunner
+from gpuadvisor.tuning.trial_runner import Progress, Recording, Side, runner_for
 from gpuadvisor.tuning.turning import Turning, turning_of, unable_to_turn
-from gpuadvisor.tuning.validator import TrialValidator
 
 STALE_AFTER = 8
 """Runs of the search on a GPU after which its reference is measured anew: at 12 % of the search's
@@ -70,21 +69,10 @@ class ScriptEvaluator:
         self._told: set[int] = set()
         """Numbers of those that count in this session."""
         self.trials: list[Trial] = []
-        self.validator = TrialValidator(options.objective, options.level, options.tolerance, knobs)
-        self.runner = TrialRunner(
-            knobs,
-            self.validator,
-            schedule,
-            options.seed,
-            options.samples_per_step,
-            options.timeout_s,
-            options.scratch,
-            budget.room_s,
-            cancelled,
-            self._record,
-            progress,
-            self._delay_s,
-        )
+        self.runner = runner_for(options, knobs, budget, cancelled, schedule)
+        self.runner.record, self.runner.progress = self._record, progress
+        self.runner.delay_s = self._delay_s
+        self.validator = self.runner.validator
         self._delay = Delay(str(options.seed))
         self.spread = 0.0
         """Relative standard deviation of runs of the same settings."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
+from pathlib import Path
 
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
@@ -20,6 +21,7 @@ from gpuadvisor.collectors.script.templates import NoTemplateError, Template
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Forking, Objective, Trial
 from gpuadvisor.tuning.baselines import Baselines
+from gpuadvisor.tuning.first_run import NOTES
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Side, TrialRunner
 
@@ -32,12 +34,15 @@ _NUMBER = re.compile(r"[\d.]+")
 class Forker:
     """Decides whether a study's trials are forked, and keeps the process of which they are."""
 
-    def __init__(self, runner: TrialRunner, options: TuneOptions) -> None:
+    def __init__(
+        self, runner: TrialRunner, options: TuneOptions, notes: Path | None = None
+    ) -> None:
+        """`notes` is where the first run notes what it imports, if it has begun already."""
         self._runner = runner
         self._objective = options.objective
         self._jobs = options.jobs
         self._held = ExitStack()
-        self._notes = self._held.enter_context(run_folder()) / "imports.json"
+        self._notes = notes or self._held.enter_context(run_folder()) / NOTES
         self._template: Template | None = None
         self._taken_s = 0.0
         """What the template and the comparison took."""

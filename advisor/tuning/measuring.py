@@ -18,12 +18,12 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import tolerance_of
 from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
-from gpuadvisor.tuning.leftovers import left_since, look
+from gpuadvisor.tuning.leftovers import Look, left_since, look
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.preparation import gpu_contention
 from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.rehearsal import Rehearser
-from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.trial_runner import BASELINE, Progress
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Measuring:
             self.progress.on_message(sentence)
 
     def _enter_baseline(self) -> None:
-        self._enter("baseline", "the unchanged script, and how much two runs of it differ")
+        self._enter(*BASELINE)
         for warning in filter(None, map(gpu_contention, self.devices)):
             self._note(warning)
 
@@ -99,10 +99,13 @@ class Measuring:
         if self._evaluator.validator.baseline is None:
             raise Interrupted(f"{why} before the unchanged script was measured")
 
-    def _storing(self, plan: Path) -> Callable[[StudyResult], StudyResult]:
-        """Return what stores a result and returns it, with what runs leave behind from now on."""
+    def _storing(
+        self, plan: Path, before: Look | None = None
+    ) -> Callable[[StudyResult], StudyResult]:
+        """Return what stores a result and returns it, with what runs leave behind from now on, or
+        since one looked `before`."""
         command = self.options.command
-        before = None if self.options.scratch else look(command)
+        before = None if self.options.scratch else before or look(command)
 
         def stored(result: StudyResult) -> StudyResult:
             if before is not None:

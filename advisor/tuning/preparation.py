@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from gpuadvisor.collectors.devices import cpu_device, list_gpus
 from gpuadvisor.collectors.energy import other_processes
-from gpuadvisor.collectors.interpreter import TargetPython, describe_python
+from gpuadvisor.collectors.interpreter import Inspection, TargetPython, able, describe_python
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.domain.device import Device
@@ -59,10 +59,21 @@ def check_scratch(wanted: bool) -> None:
         raise UsageError(f"--scratch: {problem}")
 
 
-def target_python(command: Command) -> TargetPython:
-    """Return what a command's interpreter has; UsageError if it cannot run a PyTorch script."""
+def ask_python(command: Command) -> Inspection:
+    """Ask a command's interpreter what it has; UsageError where there is none."""
+    return Inspection(command.python, _known_pythons())
+
+
+def target_python(command: Command, asked: Inspection | None = None) -> TargetPython:
+    """Return what a command's interpreter has, which may have been `asked` before.
+
+    UsageError if it cannot run a PyTorch script.
+    """
     with at_once():
-        python = describe_python(command.python, kept=_known_pythons())
+        if asked is None:
+            python = describe_python(command.python, kept=_known_pythons())
+        else:
+            python = able(asked.answer())
     if python.torch is None:
         why = python.torch_problem or "it has no torch"
         raise UsageError(
@@ -93,6 +104,12 @@ def devices_for(python: TargetPython, jobs: int) -> list[Device]:
         )
     chosen = [replace(gpu, cores=max(1, gpu.cores // jobs)) for gpu in gpus[:jobs]]
     return chosen or [cpu_device()]
+
+
+def likely_device(asked: Inspection) -> Device:
+    """Return the device that a study will probably choose, before an interpreter has answered."""
+    gpus = list_gpus() if asked.used_gpus is not False else ()
+    return gpus[0] if gpus else cpu_device()
 
 
 def check_objective(objective: Objective, device: Device) -> None:
@@ -141,19 +158,28 @@ def _unwritable(path: Path) -> str | None:
     return None if os.access(folder, os.W_OK | os.X_OK) else f"the folder {folder} is read-only"
 
 
+def lock_name(device: Device) -> str:
+    """Return by what name a device is locked."""
+    return device.uuid or device.kind
+
+
 @contextmanager
-def reserved(devices: Sequence[Device], checked: AbstractContextManager[T]) -> Iterator[T]:
+def reserved(
+    devices: Sequence[Device], checked: AbstractContextManager[T], ours: Collection[Device] = ()
+) -> Iterator[T]:
     """Yield what was `checked`, and keep others of gpuadvisor away from the devices meanwhile.
 
     Two that measure would both be wrong. `checked` is entered before the devices are asked for, and
     raises UsageError for all that the user has to mend: waiting for the other one would not help
     against that. UsageError, which names the other, where one runs there: of any user and any home,
-    as `device_locked` says.
+    as `device_locked` says. Devices that are `ours` are locked already.
     """
     with ExitStack() as stack:
         found = stack.enter_context(checked)
         for device in devices:
-            name = device.uuid or device.kind
+            if device in ours:
+                continue
+            name = lock_name(device)
             try:
                 stack.enter_context(device_locked(name))
             except Held as other:

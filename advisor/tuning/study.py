@@ -13,7 +13,7 @@ from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import StudyResult, TrialState
 from gpuadvisor.errors import AdvisorError, Interrupted
-from gpuadvisor.storage.database import Store
+from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.tuners.knob_space import (
     HOST_DECIDES,
     LOADER_DECIDES,
@@ -34,6 +34,7 @@ from gpuadvisor.tuning.expectations import (
     ProfileBaseline,
     with_measured,
 )
+from gpuadvisor.tuning.first_run import Begun, FirstRun
 from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
@@ -81,11 +82,12 @@ def tune(
     progress: Progress,
     cancelled: Callable[[], bool] = lambda: False,
     profile_baseline: ProfileBaseline | None = None,
+    begun: Begun | None = None,
 ) -> StudyResult:
     """Run a study and return its result; it is stored, and so is every trial as it ends.
 
     `profile_baseline` diagnoses the unchanged script on a GPU; without it, as on a CPU, the search
-    is led by what the harness saw alone.
+    is led by what the harness saw alone. `begun` is what of the study has begun already.
 
     Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
     measured, Interrupted when it was stopped before that. Stopping it later is not an error:
@@ -95,13 +97,31 @@ def tune(
     check_scratch(options.scratch)
     plan = plan_path(options.command, options.plan)
     knobs = knobs_for(options)
-    python = target_python(options.command)
+    if begun is None:
+        python = target_python(options.command)
+    else:
+        with open_store():  # where it cannot be used, there is no more to say than that
+            begun.tell(progress)
+        try:
+            python = target_python(options.command, begun.asked)
+        except Interrupted as interruption:
+            raise Interrupted(f"{interruption} before the unchanged script was measured") from None
     options = replace(options, command=replace(options.command, python=python.executable))
     devices = devices_for(python, options.jobs)
     check_objective(options.objective, devices[0])
-    with reserved(devices, recorded(options, python, devices[0])) as kept:
+    first = begun.on(devices[0]) if begun is not None else None
+    ours = [first.device] if first is not None else ()
+    with reserved(devices, recorded(options, python, devices[0]), ours) as kept:
         study = _Study(
-            options, devices, knobs, kept.recorder, progress, cancelled, plan, profile_baseline
+            options,
+            devices,
+            knobs,
+            kept.recorder,
+            progress,
+            cancelled,
+            plan,
+            profile_baseline,
+            first,
         )
         return study.run(kept.store)
 
@@ -113,9 +133,13 @@ class _Study(Measuring):
     plan: Path
     """Place where the plan is written if there is a gain."""
     profile_baseline: ProfileBaseline | None
+    first: FirstRun | None = None
+    """The unchanged script's first run, if it has begun."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.first is not None:
+            self._evaluator.runner.begun = self.first.outcome
         self._enough_s: float | None = None
         """Budget that would have room for what was left out."""
         self._no_room = "the budget had no room for it"
@@ -145,8 +169,10 @@ class _Study(Measuring):
     def run(self, store: Store) -> StudyResult:
         if self.options.resume:
             self._resume()
-        stored = self._storing(self.plan)
-        self._forker = Forker(self._evaluator.runner, self.options)
+        first = self.first
+        stored = self._storing(self.plan, first.before if first is not None else None)
+        notes = first.notes if first is not None else None
+        self._forker = Forker(self._evaluator.runner, self.options, notes)
         with self._forker, run_folder() as folder:
             try:
                 baselines = self._measure_baselines(folder)
@@ -178,7 +204,12 @@ class _Study(Measuring):
         )
 
     def _measure_baselines(self, folder: Path) -> Baselines:
-        self._enter_baseline()
+        first = self.first
+        if first is None:
+            self._enter_baseline()
+        else:
+            for warning in first.warnings:
+                self._note(warning)
         options, device = self.options, self.devices[0]
         self._expected = Expectations(
             options.command,
@@ -190,7 +221,12 @@ class _Study(Measuring):
             self._note,
             folder,
         )
-        baselines = measure_baselines(self._evaluator, options, recording=self._expected.recording)
+        baselines = measure_baselines(
+            self._evaluator,
+            options,
+            recording=self._expected.recording,
+            began=first.began if first is not None else None,
+        )
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)
         for sentence in baseline_warnings(baselines, self.devices):

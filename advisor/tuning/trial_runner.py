@@ -30,6 +30,8 @@ from gpuadvisor.domain.study import InTurns, Trial
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuning.arguments import applied, with_arguments
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.turning import Turning
 from gpuadvisor.tuning.validator import TrialValidator
 
@@ -44,6 +46,8 @@ SLOW_BLOCKS = 3.0
 """Times their expected time that blocks in turns may take."""
 STARTUP_SLACK_S = 60.0
 """Time that any run may take to start beyond three times what the unchanged script took."""
+BASELINE = "baseline", "the unchanged script, and how much two runs of it differ"
+"""Name of the phase that measures the unchanged script, and what it is about."""
 RECORDER = "gpuadvisor.collectors.script.child.torch_profiler:AFTERWARDS"
 
 
@@ -163,6 +167,9 @@ class TrialRunner:
     """What runs are forked from that are no proof; None for fresh processes."""
     proofs_fork: bool = False
     """Whether those of a proof are forked, too: both of its sides, from the same process."""
+    begun: Callable[[RunRequest], RunOutcome | None] = lambda request: None
+    """Returns the outcome of the requested run where that was begun before it was asked for; None
+    where it was not."""
     start_saved_s: float = 0.0
     """Time by which a fork of it begins sooner than a fresh process."""
     beside: tuple[Application, ...] = ()
@@ -279,6 +286,8 @@ class TrialRunner:
         self, request: RunRequest, side: Side, turning: Turning | None, number: int
     ) -> tuple[RunOutcome, InTurns | None]:
         """Run what is requested; where that fails as sides are turned, without turning them."""
+        if turning is None and (begun := self.begun(request)) is not None:
+            return begun, None
         meters = EnergyMeter(side.device).read_j, LoadMeter(side.device)
         if turning is None:
             return run_script(request, *meters), None
@@ -363,6 +372,27 @@ class TrialRunner:
         if event["event"] == "measured":
             self._measured_s[number] = time.monotonic()
         self.progress.on_event(number, event)
+
+
+def runner_for(
+    options: TuneOptions,
+    knobs: Mapping[str, Knob],
+    budget: Budget,
+    cancelled: Callable[[], bool],
+    schedule: Schedule,
+) -> TrialRunner:
+    """Return what runs a script as the user asked for, within a budget."""
+    return TrialRunner(
+        knobs,
+        TrialValidator(options.objective, options.level, options.tolerance, knobs),
+        schedule,
+        options.seed,
+        options.samples_per_step,
+        options.timeout_s,
+        options.scratch,
+        budget.room_s,
+        cancelled,
+    )
 
 
 def _shows_little(event: Event) -> str:

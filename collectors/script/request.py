@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,6 +90,9 @@ class RunRequest:
     is nothing to measure, and the run ends."""
     template: Template | None = None
     """Fork the run from this process if it begins as that did, else start a fresh one."""
+    ready: threading.Event | None = None
+    """Set once nothing else is done any more beside the run: until then it waits after its first
+    step. None where nothing is."""
     seat: Place | None = None
     """Where the run waits for another one that lives at the same time; None if it is alone."""
     on_event: Callable[[Event], None] | None = None

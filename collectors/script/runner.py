@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import subprocess
@@ -16,7 +17,7 @@ from typing import IO, Any
 
 from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.bundle import bundle_folder
-from gpuadvisor.collectors.script.child.channel import owner_file
+from gpuadvisor.collectors.script.child.channel import owner_file, ready_file
 from gpuadvisor.collectors.script.endings import Ending, conclude
 from gpuadvisor.collectors.script.events import RunRecorder, parse
 from gpuadvisor.collectors.script.lives import read_life
@@ -263,6 +264,12 @@ class _Run:
         self._pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         if request.seat is not None:
             self._specification = request.seat.open(folder, self._specification)
+        self._ready = request.ready
+        """Awaited by the script's process; None where it is not, or not any more."""
+        if self._ready is not None:
+            self._specification = replace(self._specification, begins_early=True)
+        self._stepped_s = math.inf
+        """When it had made its first step, if it waits since then."""
         self._rest = b""
         self._told = False
         """Whether it was said that there is no step yet."""
@@ -318,6 +325,7 @@ class _Run:
                 selector.select(POLL_S)
                 reap()
                 self._read()
+                self._tell_ready()
                 if self._recorder.finished is not None and not self._may_exit_by_itself():
                     return Ending.FINISHED
                 if process.poll() is not None:
@@ -326,6 +334,16 @@ class _Run:
                 ending = self._give_up()
                 if ending is not None:
                     return ending
+
+    def _tell_ready(self) -> None:
+        """Let a process go on that waits for gpuadvisor, once that has nothing else to do."""
+        if self._ready is None or not self._ready.is_set():
+            return
+        ready_file(str(self._specification.events)).touch()
+        self._ready = None
+        waited_s = max(0.0, time.monotonic() - self._stepped_s)
+        self._began_s += waited_s  # what it waited is none of its own time
+        self._stepped_s = math.inf
 
     def _may_exit_by_itself(self) -> bool:
         """Say whether to wait for the script's own end: it comes now, and its status matters."""
@@ -401,6 +419,8 @@ class _Run:
             self._recorder.take(event, self._heard_s - self._began_s)
             if self._recorder.owner != owner:
                 self._tell_owner()
+                if self._ready is not None:
+                    self._stepped_s = min(self._stepped_s, self._heard_s)
             if self._request.on_event is not None:
                 self._request.on_event(event)
             if self._request.seat is not None and event.get("pid", owner) == self._recorder.owner:

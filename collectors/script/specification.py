@@ -91,6 +91,9 @@ class Specification:
     line: str | None = None
     """Path of the named pipe through which the process is told to be measured, where another run
     starts at the same time: until then it waits with its steps; None where it is alone."""
+    begins_early: bool = False
+    """Whether gpuadvisor is still busy getting ready: after its first step the process waits until
+    it is not."""
     stay: bool = False
     """Let the script go on to its own end when there is enough."""
 

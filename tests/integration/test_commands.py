@@ -53,7 +53,7 @@ def ask(home, capsys):
 def no_probe(monkeypatch):
     """Believe that this Python has torch, which takes seconds to ask."""
     python = TargetPython(sys.executable, "3.12.3", torch="2.7.1")
-    monkeypatch.setattr(study, "target_python", lambda command: python)
+    monkeypatch.setattr(study, "target_python", lambda command, asked: python)
 
 
 USAGE = [

@@ -66,6 +66,10 @@ class Channel:
         except (OSError, ValueError):
             return None
 
+    def is_ready(self) -> bool:
+        """Say whether gpuadvisor has nothing else to do any more than to listen."""
+        return ready_file(self._path).exists()
+
     def _open(self) -> int:
         """Return the pipe's descriptor, opened again if the script has closed or reused it."""
         if self._descriptor is not None and _identity(self._descriptor) == self._identity:
@@ -96,6 +100,11 @@ def guarded(report: Report | None, what: str) -> Iterator[None]:
 def owner_file(path: str) -> Path:
     """Return the file beside a pipe in which gpuadvisor keeps whose steps it counts."""
     return Path(f"{path}.owner")
+
+
+def ready_file(path: str) -> Path:
+    """Return the file beside a pipe that is there once gpuadvisor only listens."""
+    return Path(f"{path}.ready")
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

@@ -39,6 +39,8 @@ RESTLESS_STEPS = 64
 """Steps after which, and `max_measure_s` after the first, such a script counts as warm."""
 HEARTBEAT_S = 5.0
 """Silence after which a script that warms up says that it is alive."""
+READY_POLL_S = 0.01
+"""How often a process that waits for gpuadvisor looks whether it is ready."""
 MAX_DRAINS = 3
 """Measurements thrown away because the loader's prefetched batches became fewer meanwhile."""
 
@@ -99,11 +101,13 @@ class StepClock:
         later: StepHandover | None = None,
         turns: Turns | None = None,
         line: Turns | None = None,
+        begins_early: bool = False,
     ) -> None:
         """`handover` gets the steps of the warm script, `later` those after what is measured.
 
         With `turns`, what is measured are blocks of steps between which the script waits; with
-        `line`, it waits once, before it warms up for as long as the schedule says.
+        `line`, it waits once, before it warms up for as long as the schedule says. One that
+        `begins_early` waits after its first step until gpuadvisor is ready.
         """
         self._schedule = schedule
         self._channel = channel
@@ -114,6 +118,7 @@ class StepClock:
         self._later = later
         self._turns = turns
         self._line = line
+        self._awaits_ready = begins_early
         self.stopped = False
         self.on_warm: Callable[[], None] = lambda: None
         """Called before the first counted step."""
@@ -201,11 +206,13 @@ class StepClock:
         return True
 
     def _warm_up(self, doubtful: bool) -> None:
+        if self.steps == 1:
+            self._channel.send("step", marker=self.marker)
+            self._await_ready()
         now = time.perf_counter()
         if self.steps == 1:
             self._first_s = now
             self._counters.heartbeat_s = now + HEARTBEAT_S
-            self._channel.send("step", marker=self.marker)
         self._counters.number += 1
         if len(self._history) < HISTORY_STEPS:
             self._history.append(self._counters.step(now))
@@ -221,6 +228,21 @@ class StepClock:
         doubtful = doubtful and not self._schedule.count_doubtful
         if not doubtful and self._is_warm(now):
             self._begin()
+
+    def _await_ready(self) -> None:
+        """Wait while gpuadvisor is busy with anything but to listen: it would disturb the steps.
+
+        Where it is gone, saying that this process is alive ends it.
+        """
+        if not self._awaits_ready:
+            return
+        heartbeat_s = time.perf_counter() + HEARTBEAT_S
+        while not self._channel.is_ready():
+            time.sleep(READY_POLL_S)
+            if time.perf_counter() >= heartbeat_s:
+                heartbeat_s += HEARTBEAT_S
+                self._channel.send("alive", steps=self.steps)
+        self._awaits_ready = False
 
     def alive(self, now: float) -> None:
         """Say that a script is alive which makes no steps now: an evaluation may take long."""

@@ -87,6 +87,7 @@ class Session:
             self._handover(registry.later_taker),
             self._turns(self._specification.turns, channel),
             self._turns(self._specification.line, channel),
+            self._specification.begins_early,
         )
         clock.on_measured = self._measured
         clock.on_warm = stop_watching
@@ -249,6 +250,7 @@ class SessionWithoutTorch(Session):
             self._finish,
             turns=self._turns(self._specification.turns, self._channel),
             line=self._turns(self._specification.line, self._channel),
+            begins_early=self._specification.begins_early,
         )
         self._clock.on_warm = stop_watching
         steps.listen(self.step)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor import cli
-from gpuadvisor.collectors.interpreter import TargetPython, TorchGpu
+from gpuadvisor.collectors.interpreter import Inspection, TargetPython, TorchGpu
 from gpuadvisor.domain.device import Device
 from gpuadvisor.storage.locks import device_locked
 from gpuadvisor.tuning import preparation
@@ -33,6 +33,7 @@ def told(tmp_path, monkeypatch, capsys):
     card = TorchGpu("NVIDIA H100", (9, 0), 80 << 30, gpu.uuid)
     python = TargetPython(sys.executable, "3.12.3", torch="2.9.0", gpus=(card,))
     monkeypatch.setattr(preparation, "describe_python", lambda python_, kept: python)
+    monkeypatch.setattr(Inspection, "answer", lambda self: python)
     monkeypatch.setattr(preparation, "list_gpus", lambda: [gpu])
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "home"))
     (tmp_path / "work").mkdir()

@@ -1,0 +1,210 @@
+"""The unchanged script's first run, begun while a study still gets everything else ready.
+
+What a study needs before it can compare anything takes seconds on a cold disk: what the script's
+interpreter has, the store, the rules. The script's own start takes longer, and needs nothing of it.
+So it starts at once, after what is quickly looked at and what may not be late: whether somebody
+else measures on the device, what is in the folders in which the script may write. After its first
+step its process waits until nothing else is done any more (`RunRequest.ready`): no step that counts
+is disturbed, nor one that warms up after the first.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from gpuadvisor.collectors.energy import EnergyMeter
+from gpuadvisor.collectors.interpreter import Inspection
+from gpuadvisor.collectors.load import LoadMeter
+from gpuadvisor.collectors.script.request import Event, Limits, RunOutcome, RunRequest
+from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.domain.device import Device
+from gpuadvisor.errors import AdvisorError
+from gpuadvisor.interruption import to_its_end
+from gpuadvisor.storage.home import database
+from gpuadvisor.storage.locks import Held, device_locked
+from gpuadvisor.storage.sqlite_file import check_usable
+from gpuadvisor.tuning.budget import Budget, schedule_for
+from gpuadvisor.tuning.leftovers import look
+from gpuadvisor.tuning.options import TuneOptions, knobs_for
+from gpuadvisor.tuning.preparation import (
+    ask_python,
+    check_objective,
+    check_scratch,
+    check_script,
+    gpu_contention,
+    likely_device,
+    lock_name,
+    plan_path,
+)
+from gpuadvisor.tuning.trial_runner import BASELINE, Progress, Side, runner_for
+
+NOTES = "imports.json"
+"""Name of the file in which it notes what it imports."""
+PYTHON = re.compile(r"python[\d.]*")
+"""Names of interpreters that may be started with a script before they have said what they are:
+anything else, such as a shell, could make something of a script of Python."""
+
+
+class FirstRun:
+    """The unchanged script's first run, which goes on in a thread of its own."""
+
+    def __init__(self, request: RunRequest, warnings: tuple[str, ...]) -> None:
+        """Begin the run; what its process is to note comes into the folder of `request`'s notes."""
+        self.device = request.device
+        self.warnings = warnings
+        """What was seen before it that may spoil its figures."""
+        self.began = time.time()
+        """When it began, in seconds since the epoch."""
+        command, specification = request.command, request.specification
+        self.before = None if request.scratch else look(command)
+        """What was in the script's folders before it; None where a run leaves nothing behind."""
+        self.notes = Path(str(specification.notes))
+        """Where it notes what it imports."""
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        """What was heard of it before somebody asked."""
+        self._told: Callable[[Event], None] = self._events.append
+        self._ready, self._unwanted = threading.Event(), threading.Event()
+        self._asked = request
+        cancelled = request.cancelled or (lambda: False)
+        request = replace(
+            request,
+            specification=replace(specification, reads_between=(self.began, self.began)),
+            on_event=self._take,
+            cancelled=lambda: self._unwanted.is_set() or cancelled(),
+            ready=self._ready,
+        )
+        meters = EnergyMeter(self.device).read_j, LoadMeter(self.device)
+        self._pool = ThreadPoolExecutor(1, "first-run")
+        self._outcome = self._pool.submit(run_script, request, *meters)
+
+    def outcome(self, asked: RunRequest) -> RunOutcome | None:
+        """Wait for its end if it is the run that is asked for, else None; the second time, too.
+
+        From now on nothing else may be done beside it.
+        """
+        if self._ready.is_set():
+            return None
+        if _essence(asked) != _essence(self._asked):
+            self._ready.set()
+            self.end()
+            return None
+        with self._lock:
+            if asked.on_event is not None:
+                for event in self._events:
+                    asked.on_event(event)
+                self._told = asked.on_event
+        self._ready.set()
+        return self._outcome.result()
+
+    def end(self) -> None:
+        """End it, if it has not ended; no process of it is left."""
+        self._unwanted.set()
+        with to_its_end():
+            self._pool.shutdown()
+
+    def _take(self, event: Event) -> None:
+        with self._lock:
+            self._told(event)
+
+
+class Begun:
+    """What of a study has begun: its question to the interpreter, and perhaps the first run."""
+
+    def __init__(self, asked: Inspection) -> None:
+        self.asked = asked
+        self._held = ExitStack()
+        self._first: FirstRun | None = None
+
+    def begin(self, options: TuneOptions, cancelled: Callable[[], bool]) -> None:
+        """Begin the first run on the device that the study will probably choose.
+
+        It is not begun where something may forbid it that is not known yet: the study says so.
+        """
+        named = options.study is not None or options.resume  # the store has to know it, or must not
+        if named or options.jobs > 1 or not PYTHON.fullmatch(Path(self.asked.path).name):
+            return
+        device = likely_device(self.asked)
+        with ExitStack() as held:
+            try:
+                check_objective(options.objective, device)
+                check_usable(database())
+                held.enter_context(device_locked(lock_name(device)))
+            except (AdvisorError, Held):
+                return
+            notes = held.enter_context(run_folder()) / NOTES
+            warnings = tuple(filter(None, [gpu_contention(device)]))
+            first = FirstRun(_request(options, self.asked, device, notes, cancelled), warnings)
+            held.callback(first.end)
+            self._first, self._held = first, held.pop_all()
+
+    def tell(self, progress: Progress) -> None:
+        """Show that the first run has begun, if it has."""
+        if self._first is not None:
+            progress.on_phase(*BASELINE)
+
+    def on(self, device: Device) -> FirstRun | None:
+        """Return the first run if it is on this device; else none is left."""
+        if self._first is not None and self._first.device != device:
+            self._first = None
+            self._held.close()
+        return self._first
+
+    def end(self) -> None:
+        """End what has begun, and was not waited for."""
+        self._held.close()
+        self.asked.end()
+
+
+@contextmanager
+def begun(options: TuneOptions, cancelled: Callable[[], bool]) -> Iterator[Begun]:
+    """Begin a study with what takes longest. When the block ends, nothing of it is left.
+
+    UsageError as of `tuning.study.tune`, for all that is known without the interpreter's answer.
+    """
+    check_script(options.command)
+    check_scratch(options.scratch)
+    plan_path(options.command, options.plan)
+    knobs_for(options)
+    # Before the run: what begins a session of its own beside a run is taken for a part of it.
+    found = Begun(ask_python(options.command))
+    try:
+        found.begin(options, cancelled)
+        yield found
+    finally:
+        found.end()
+
+
+def _request(
+    options: TuneOptions,
+    asked: Inspection,
+    device: Device,
+    notes: Path,
+    cancelled: Callable[[], bool],
+) -> RunRequest:
+    """Return the request that a study will make first."""
+    options = replace(options, command=replace(options.command, python=asked.path))
+    knobs = knobs_for(options)
+    budget = Budget(options.budget, knobs)
+    runner = runner_for(options, knobs, budget, cancelled, schedule_for(options.budget))
+    runner.notes = str(notes)
+    return runner.request(Side(options.command, device), "baseline")
+
+
+def _essence(request: RunRequest) -> RunRequest:
+    """Return what makes one run of a script another one than another request's."""
+    return replace(
+        request,
+        specification=replace(request.specification, reads_between=None),
+        limits=Limits(),  # the budget leaves less room for it by now
+        on_event=None,
+        cancelled=None,
+    )
