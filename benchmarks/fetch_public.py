@@ -38,6 +38,11 @@ SCRIPTS = Path(__file__).with_name("public_scripts.toml")
 SOURCE = "https://github.com/{repository}"
 WORDS = 33_000
 """Different words of the synthetic texts: those of wikitext-2."""
+IMAGENETTE = (
+    *("n01440764", "n02102040", "n02979186", "n03000684", "n03028079"),
+    *("n03394916", "n03417042", "n03425413", "n03445777", "n03888257"),
+)
+"""Classes of the Imagenette data set, as torchvision knows them."""
 DISTINCT = 512
 """Different pictures or sounds; further names are links to them, which read and decode alike."""
 
@@ -61,9 +66,14 @@ class Script:
         known = self.about.get("environment", {})
         return {name: value.format(root=self.root) for name, value in known.items()}
 
+    @property
+    def started(self) -> list[str]:
+        """What `python` starts: a file, or `-m` and a module."""
+        return ["-m", self.about["module"]] if "module" in self.about else [self.about["script"]]
+
     def words(self, on_cpu: bool) -> list[str]:
         """Return the script and its arguments, which are small ones on a CPU."""
-        return [self.about["script"], *self.about["cpu_args" if on_cpu else "args"]]
+        return [*self.started, *self.about["cpu_args" if on_cpu else "args"]]
 
     def start(self, on_cpu: bool) -> Iterator[str]:
         """Yield the lines of a shell that set up its start; `$@` is what runs it."""
@@ -86,19 +96,19 @@ class Script:
         return [each for each in self.about.get("packages", ()) if is_missing(each)]
 
 
-def scripts(root: Path) -> dict[str, Script]:
-    """Return all scripts by name."""
-    known = tomllib.loads(SCRIPTS.read_text("utf-8"))["script"]
+def scripts(root: Path, listed: Path | None = None) -> dict[str, Script]:
+    """Return all scripts of a list by name."""
+    known = tomllib.loads((listed or SCRIPTS).read_text("utf-8"))["script"]
     return {each["name"]: Script(root, each["repository"], each) for each in known}
 
 
-def fetch(root: Path, repository: str, source: str) -> None:
-    """Check out what is wanted of a repository at its commit.
+def fetch(root: Path, repository: str, source: str, listed: Path | None = None) -> None:
+    """Check out what a list wants of a repository at its commit.
 
     A folder that `source` names may lack what is not wanted, and need not have been told to serve
     a commit: it is read as it is.
     """
-    about = tomllib.loads(SCRIPTS.read_text("utf-8"))["repository"][repository]
+    about = tomllib.loads((listed or SCRIPTS).read_text("utf-8"))["repository"][repository]
     owner, name = repository.split("/")
     folder = root / f"{owner}+{name}"
     if folder.is_dir():
@@ -183,6 +193,12 @@ def text(place: Path, small: bool) -> None:
     (place / "input.txt").write_text(f"{string.printable}\n{drawn}\n", "utf-8")
 
 
+def letters(place: Path, small: bool) -> None:
+    """One text of a megabyte in a dozen different characters."""
+    drawn = _words(random.Random(0), 170_000)
+    (place / "input.txt").write_text(" ".join(drawn), "utf-8")
+
+
 def tokens(place: Path, small: bool) -> None:
     """Two files of 16-bit tokens."""
     import numpy
@@ -201,6 +217,16 @@ def pictures(place: Path, small: bool) -> None:
         folder = place / f"class_{number % 10}"
         folder.mkdir(parents=True, exist_ok=True)
         _link(made[number % len(made)], folder / f"{number:05}.jpg")
+
+
+def imagenette(place: Path, small: bool) -> None:
+    """JPEG pictures as the Imagenette data set has them, in two splits."""
+    made = picture_files(place.with_name(f"{place.name}-made"), small)
+    for split, count in (("train", 4_096), ("val", 512)):
+        for number in range(count // 16 if small else count):
+            folder = place / split / IMAGENETTE[number % len(IMAGENETTE)]
+            folder.mkdir(parents=True, exist_ok=True)
+            _link(made[number % len(made)], folder / f"{number:05}.JPEG")
 
 
 def pets(place: Path, small: bool) -> None:
@@ -375,7 +401,8 @@ def _picture(path: Path) -> None:
 MAKERS: Mapping[str, Callable[[Path, bool], None]] = {
     maker: globals()[maker]
     for maker in (
-        *("mnist", "second_mnist", "words", "text", "tokens", "pictures", "pets", "boxes"),
+        *("mnist", "second_mnist", "words", "text", "letters", "tokens", "pictures"),
+        *("imagenette", "pets", "boxes"),
         *("vgg16", "timm_weights", "outputs", "voices", "graphs", "sentences"),
     )
 }

@@ -1,95 +1,145 @@
-"""Tune the Triton kernels of a public script that trains with its own: attorch's ViT on pictures.
+"""Tune the Triton kernels of public scripts that train with their own, one after the other.
 
-    python benchmarks/triton_in_scripts.py FOLDER [--fetch] [--model NAME] [--budget 10m]
+    python benchmarks/triton_in_scripts.py FOLDER --fetch            where there is a network
+    python benchmarks/triton_in_scripts.py FOLDER [--only NAME,...] [--each 240] [--seconds 540]
 
-The repository is fetched to FOLDER at the commit that `public_scripts.toml` names; with `--fetch`
-that is all, for a machine that reaches the network and has no GPU. Pictures are made there in the
-form of the Imagenette data set. Then `gpuadvisor tune` runs the script, unmodified, with no knob
-but `triton_kernels`, and prints what came of it. Needs torchvision and pillow beside torch and
-Triton.
+`triton_scripts.toml` names the scripts, each with what is right, written down before. Their code is
+fetched to FOLDER, their data are made there. `gpuadvisor tune` runs each, unmodified, with no knob
+but `triton_kernels`. As each ends, `triton-NAME.json` and a row of Markdown, `triton-NAME.md`,
+stand in `--kept` (FOLDER by default): the same command goes on with those that have none.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fetch_public import SOURCE, fetch, picture_files
+from fetch_public import SOURCE, Script, fetch, make, scripts
 
-REPOSITORY = "BobMcDear/attorch"
-MODULE = "examples.imagenette.main"
-CLASSES = (
-    *("n01440764", "n02102040", "n02979186", "n03000684", "n03028079"),
-    *("n03394916", "n03417042", "n03425413", "n03445777", "n03888257"),
-)
-"""Folders of the Imagenette data set, as torchvision knows them."""
-PICTURES = {"train": 4096, "val": 512}
-"""Pictures of each split, links to 512 different ones; the data set has 9,469 and 3,925."""
+SCRIPTS = Path(__file__).with_name("triton_scripts.toml")
+LEAST_S = 90.0
+"""Time below which no further study begins."""
+OVER_S = 45.0
+"""Time that a study may take beyond its budget: its first look of a proof, and its end."""
+END_S = 30.0
+"""Time that a study has to end when it is told to."""
 
 
 def main() -> int:
-    """Fetch, tune, and print; the exit status is that of `gpuadvisor tune`."""
+    """Tune what the time allows; 1 where a study failed, or none was begun."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="where all goes")
+    parser.add_argument("folder", type=Path, help="where code and data are")
     parser.add_argument("--fetch", action="store_true", help="fetch the code only")
-    parser.add_argument("--model", default="vit_base_patch16")
-    parser.add_argument("--batch", default="128", help="samples of a batch")
-    parser.add_argument("--workers", default="14", help="workers of its loaders")
-    parser.add_argument("--budget", default="10m")
+    parser.add_argument("--only", help="names, separated by commas; all by default")
+    parser.add_argument("--scripts", type=Path, default=SCRIPTS, help="another list of them")
+    parser.add_argument("--kept", type=Path, help="where results go")
+    parser.add_argument("--each", type=float, default=240.0, help="budget of a study, in seconds")
+    parser.add_argument("--seconds", type=float, default=540.0, help="time for all that is begun")
     parser.add_argument("--from", dest="source", default=SOURCE, help="where repositories are")
     options = parser.parse_args()
+    end_s = time.monotonic() + options.seconds
     root = options.folder.absolute()
-    fetch(root, REPOSITORY, options.source)
-    folder = root / REPOSITORY.replace("/", "+")
-    if options.fetch:
-        return 0
-    make_pictures(folder / "imagenette2", root / "pictures-made")
-    words = ["--only", "triton_kernels", "--budget", options.budget, "--json"]
-    script = ["--model", options.model, "--batch_size", options.batch]
-    script += ["--num_workers", options.workers]
-    run = subprocess.run(
-        [sys.executable, "-m", "gpuadvisor", "tune", *words, "-m", MODULE, "--", *script],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if run.returncode == 0:
-        (root / "result.json").write_text(run.stdout)
-        print(table(json.loads(run.stdout)))
-    return run.returncode
+    known = scripts(root, options.scripts)
+    names = options.only.split(",") if options.only else list(known)
+    if unknown := set(names) - known.keys():
+        parser.error(f"nothing is named {', '.join(sorted(unknown))}")
+    kept = (options.kept or root).absolute()
+    kept.mkdir(parents=True, exist_ok=True)
+    failed, done = [], 0
+    for name in names:
+        fetch(root, known[name].repository, options.source, options.scripts)
+        result = kept / f"triton-{name}.json"
+        if options.fetch or result.exists():
+            done += 1
+            continue
+        make(known[name], small=False)
+        budget_s = min(options.each, end_s - time.monotonic() - OVER_S)
+        if budget_s < LEAST_S:
+            print(f"{name}: no time is left for it", file=sys.stderr)
+            break
+        print(f"{name}: {budget_s:.0f} s", flush=True)
+        if study(known[name], result, budget_s):
+            done += 1
+            written = row(known[name], json.loads(result.read_text("utf-8")))
+            result.with_suffix(".md").write_text(written, "utf-8")
+            print(written, flush=True)
+        else:
+            failed.append(name)
+    return int(bool(failed) or not done)
 
 
-def make_pictures(place: Path, made: Path) -> None:
-    """Make both splits, where they are not there yet."""
-    if place.is_dir():
-        return
-    pictures = picture_files(made)
-    for split, count in PICTURES.items():
-        for number in range(count):
-            folder = place / split / CLASSES[number % len(CLASSES)]
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{number:05}.JPEG").hardlink_to(pictures[number % len(pictures)])
+def study(script: Script, result: Path, budget_s: float) -> bool:
+    """Tune one script, and return whether there is a result; what else it says goes beside it."""
+    words = ["--only", "triton_kernels", "--no-profile", "--budget", f"{budget_s:.0f}s", "--json"]
+    words += ["--plan", str(result.with_suffix(".plan.toml"))]
+    environment = {**os.environ, "GPUADVISOR_HOME": str(script.root / "gpuadvisor-home")}
+    before = environment.get("PYTHONPATH")
+    environment |= script.environment
+    if before and "PYTHONPATH" in script.environment:
+        environment["PYTHONPATH"] += f"{os.pathsep}{before}"
+    start = [sys.executable, "-m", "gpuadvisor", "tune", *words, *script.started]
+    log = result.with_suffix(".log")
+    with log.open("w", encoding="utf-8") as said:
+        tune = subprocess.Popen(
+            [*start, "--", *script.about["args"]],
+            cwd=script.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        )
+        try:
+            out = tune.communicate(timeout=budget_s + OVER_S)[0]
+        except subprocess.TimeoutExpired:
+            tune.send_signal(signal.SIGINT)
+            out = ended(tune)
+    if not out.strip():
+        last = log.read_text("utf-8").splitlines()[-12:]
+        print(f"{script.about['name']}: status {tune.returncode}", *last, sep="\n", file=sys.stderr)
+        return False
+    result.write_text(out, "utf-8")
+    return True
 
 
-def table(result: Mapping[str, Any]) -> str:
-    """Return what a study found: the gain, and what it says of each kernel."""
-    speedup = result["speedup"]
-    gain = "no proof"
-    if speedup:
-        low, high = speedup["ci99_low"], speedup["ci99_high"]
-        gain = f"{speedup['ratio']:.3f}x (99 % interval {low:.3f} to {high:.3f})"
-    lines = [
-        f"{result['device']['name']}: {result['verdict']}, {gain}",
-        f"step {result['baseline']['step_ms']['p50']:.2f} ms as it is",
-        *(f"- {note}" for note in result["notes"]),
+def ended(tune: subprocess.Popen[str]) -> str:
+    """Return what a study printed that was told to end."""
+    try:
+        return tune.communicate(timeout=END_S)[0]
+    except subprocess.TimeoutExpired:
+        tune.kill()
+        return tune.communicate()[0]
+
+
+def row(script: Script, result: Mapping[str, Any]) -> str:
+    """Return what a study found as a row of a table, with what it said of each kernel below."""
+    step = (result.get("baseline") or {}).get("step_ms") or {}
+    cells = [
+        f"{script.repository} `{script.about['name']}`",
+        f"{step['p50']:.1f} ms" if "p50" in step else "not measured",
+        result["verdict"],
+        gain(result.get("speedup")),
+        (result.get("equivalence") or {}).get("status", "not checked"),
+        result["device"]["name"],
     ]
-    return "\n".join(lines)
+    expected = " ".join(script.about["expected"].split())
+    notes = "".join(f"- {note}\n" for note in result["notes"])
+    return f"| {' | '.join(cells)} |\n\nRight: {expected}\n\n{notes}"
+
+
+def gain(speedup: Mapping[str, Any] | None) -> str:
+    """Return a gain with its interval, as a cell."""
+    if not speedup:
+        return "no proof"
+    low, high = speedup["ci99_low"], speedup["ci99_high"]
+    return f"{speedup['ratio']:.3f}x ({low:.3f}-{high:.3f})"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""The list of public scripts with Triton kernels of their own, and rows of its table."""
+
+import pytest
+
+from tests.benchmark_files import loaded
+
+public = loaded("fetch_public")
+module = loaded("triton_in_scripts")
+
+
+@pytest.fixture
+def listed(tmp_path):
+    return module.scripts(tmp_path, module.SCRIPTS)
+
+
+def test_each_script_says_what_is_right_and_whose_data_can_be_made(listed):
+    for script in listed.values():
+        assert len(script.about["expected"]) > 100
+        assert ("module" in script.about) is not ("script" in script.about)
+        assert script.about.get("data", {}).keys() <= public.MAKERS.keys()
+
+
+def test_a_row_has_the_gain_and_what_was_said_of_each_kernel(listed):
+    result = {
+        "verdict": "faster",
+        "device": {"name": "NVIDIA H200"},
+        "baseline": {"step_ms": {"p50": 81.26}},
+        "speedup": {"ratio": 1.0421, "ci99_low": 1.031, "ci99_high": 1.0534},
+        "equivalence": {"status": "equivalent"},
+        "notes": ["rational_bwd_kernel(n: 8): 10 us instead of 20 us"],
+    }
+    line, _, right, _, *notes = module.row(listed["flash_kat"], result).splitlines()
+    assert line == (
+        "| OSU-STARLAB/FlashKAT `flash_kat` | 81.3 ms | faster | 1.042x (1.031-1.053) "
+        "| equivalent | NVIDIA H200 |"
+    )
+    assert right.startswith("Right: Fixed meta-parameters, grids given as numbers")
+    assert notes == ["- rational_bwd_kernel(n: 8): 10 us instead of 20 us"]
+
+
+def test_a_row_of_a_study_that_proved_nothing(listed):
+    result = {"verdict": "not_tried", "device": {"name": "cpu"}, "speedup": None, "notes": []}
+    line = module.row(listed["fla_hgrn"], result).splitlines()[0]
+    assert line.endswith("| not measured | not_tried | no proof | not checked | cpu |")
