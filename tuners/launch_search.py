@@ -49,7 +49,7 @@ MOST_STARTS = 3
 """Starts of the script: one, and others after launches that ended it."""
 MOST_ENDS = 6
 """Starts of a script after it came to its own end: it may have few steps."""
-LONGEST_VALUE = 4000
+LONGEST_VALUE = 16_000
 """Characters of a plan's setting, with a little room."""
 
 

@@ -26,8 +26,9 @@ FIRST_LINE = "# A plan of gpuadvisor: settings for a script, and what they were 
 """First line of a plan's file, which tells it from other TOML files."""
 MAX_BYTES = 1 << 20
 """Most that a plan's file may have; it has some kilobytes, and more is another file."""
-LONGEST_VALUE = 4096
-"""Most characters of a setting: Linux's longest path."""
+LONGEST_VALUE = 1 << 14
+"""Most characters of a setting: some 16 launches of Triton kernels, of which one with thirty
+arguments takes 1,000."""
 LONGEST_INTEGER = 4096
 """Most bits of a setting. Python refuses to print an integer of more than 4,300 digits."""
 _STATUSES = ("equivalent", "wrong", "not_checked")
