@@ -5,8 +5,9 @@
 
 `triton_scripts.toml` names the scripts, each with what is right, written down before. Their code is
 fetched to FOLDER, their data are made there. `gpuadvisor tune` runs each, unmodified, with no knob
-but `triton_kernels`. As each ends, `triton-NAME.json` and a row of Markdown, `triton-NAME.md`,
-stand in `--kept` (FOLDER by default): the same command goes on with those that have none.
+but `triton_kernels`, after a first start by itself where the list says so. As each ends,
+`triton-NAME.json` and a row of Markdown, `triton-NAME.md`, stand in `--kept` (FOLDER by default):
+the same command goes on with those that have none.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def main() -> int:
             done += 1
             continue
         make(known[name], small=False)
+        start_once(known[name])
         budget_s = min(options.each, end_s - time.monotonic() - OVER_S)
         if budget_s < LEAST_S:
             print(f"{name}: no time is left for it", file=sys.stderr)
@@ -76,22 +78,48 @@ def main() -> int:
     return int(bool(failed) or not done)
 
 
+def environment(script: Script) -> dict[str, str]:
+    """Return the variables of a script's start."""
+    found = {**os.environ, "GPUADVISOR_HOME": str(script.root / "gpuadvisor-home")}
+    before = found.get("PYTHONPATH")
+    found |= script.environment
+    if before and "PYTHONPATH" in script.environment:
+        found["PYTHONPATH"] += f"{os.pathsep}{before}"
+    return found
+
+
+def start_once(script: Script) -> None:
+    """Start a script that compiles much, as its user has done before: Triton keeps what it made."""
+    first_s = script.about.get("first_s")
+    if not first_s:
+        return
+    print(f"{script.about['name']}: {first_s} s for what it compiles", flush=True)
+    run = subprocess.Popen(
+        [sys.executable, *script.started, *script.about["args"]],
+        cwd=script.folder,
+        env=environment(script),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        run.wait(first_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+
+
 def study(script: Script, result: Path, budget_s: float) -> bool:
     """Tune one script, and return whether there is a result; what else it says goes beside it."""
     words = ["--only", "triton_kernels", "--no-profile", "--budget", f"{budget_s:.0f}s", "--json"]
     words += ["--plan", str(result.with_suffix(".plan.toml"))]
-    environment = {**os.environ, "GPUADVISOR_HOME": str(script.root / "gpuadvisor-home")}
-    before = environment.get("PYTHONPATH")
-    environment |= script.environment
-    if before and "PYTHONPATH" in script.environment:
-        environment["PYTHONPATH"] += f"{os.pathsep}{before}"
     start = [sys.executable, "-m", "gpuadvisor", "tune", *words, *script.started]
     log = result.with_suffix(".log")
     with log.open("w", encoding="utf-8") as said:
         tune = subprocess.Popen(
             [*start, "--", *script.about["args"]],
             cwd=script.folder,
-            env=environment,
+            env=environment(script),
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,

@@ -188,7 +188,7 @@ WRONG = [
     ({"knobs": {"compile": [1]}}, r"`knobs.compile` must be true, false, a finite number or text"),
     ({"knobs": {"compile": float("nan")}}, r"`knobs.compile` must be"),
     ({"knobs": {"compile": 1 << 5000}}, r"must be a number of at most 4096 bits, not 14"),
-    ({"knobs": {"compile": "x" * 20_000}}, r"text of at most 16384 characters, not 'x{50,60}\.\.\.;"),
+    ({"knobs": {"compile": "x" * 20_000}}, r"text of at most 16384 characters, not 'x{50,60}\.\."),
     ({"speedup": {"ratio": "1.4"}}, r"`speedup.ratio` must be a finite number, not '1.4'"),
     ({"speedup": {"ratio": True}}, r"`speedup.ratio` must be a finite number"),
     ({"speedup": {"ratio": -1}}, r"`speedup.ratio` must be a number above 0"),
