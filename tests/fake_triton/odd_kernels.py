@@ -134,6 +134,17 @@ def ruled_within(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
 
 
+@triton.heuristics({"ROWS": lambda given: 1, "EVEN": lambda given: True})
+@triton.jit
+def some_rows(x, out, rows, columns, BLOCK: tl.constexpr, ROWS: tl.constexpr, EVEN: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    for each in range(ROWS):
+        row = tl.program_id(0) * ROWS + each
+        place = row * columns + column
+        mask = (column < columns) & (row < rows)
+        tl.store(out + place, tl.load(x + place, mask=mask), mask=mask)
+
+
 class Counted(KernelInterface):
     """What somebody wrapped around an autotuner."""
 

@@ -44,17 +44,19 @@ class Launched:
 def tunable(kernel: Kernel, launched: Launched) -> dict[str, int]:
     """Return what may be set in a launch, by name, with the values that it has.
 
-    Powers of two among what is compiled in, where the grid is a function of them; and warps and
-    stages, which the script may leave to Triton.
+    Powers of two among what is compiled in, where the grid is a function of them: 1 is none where
+    the script gives it, as it is a flag then more often than a block. And warps and stages, which
+    the script may leave to Triton.
     """
     values = _values(kernel, launched)
     found = {}
     if callable(launched.grid):
-        chosen = getattr(getattr(kernel.tuner, "best_config", None), "kwargs", {})
+        made = set(getattr(getattr(kernel.tuner, "best_config", None), "kwargs", {}))
+        made.update(*(each.values for each in kernel.heuristics))
         found = {
             name: value
             for name, value in values.items()
-            if (kernel.is_constant(name) or name in chosen) and _is_power_of_two(value)
+            if (kernel.is_constant(name) or name in made) and _is_block(value, name in made)
         }
     if type(kernel.compiled or kernel.launched).__name__.startswith("Interpreted"):
         return found
@@ -124,5 +126,6 @@ def lookup_us(kernel: Kernel, launched: Launched, texts: Mapping[str, str]) -> f
     return 1e6 * (least_s(table.getitem(as_triton)) - least_s(as_triton)) / LOOKUPS
 
 
-def _is_power_of_two(value: Any) -> bool:
-    return type(value) is int and value >= 2 and value & (value - 1) == 0
+def _is_block(value: Any, is_made: bool) -> bool:
+    """Say whether a value may be that of a block, made by an autotuner or a rule or given."""
+    return type(value) is int and value >= (1 if is_made else 2) and value & (value - 1) == 0

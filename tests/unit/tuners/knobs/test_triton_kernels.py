@@ -345,6 +345,17 @@ def test_what_rules_make_may_be_set_too(kernels, name, args, expected, monkeypat
     assert tunable(kernel, seen(kernels, launched, x, *args, out, N)) == expected
 
 
+def test_one_row_a_program_is_a_block_where_a_rule_says_so(kernels):
+    x, out = torch.rand(8, 32), torch.empty(8, 32)
+    grid = lambda meta: (-(-8 // meta["ROWS"]),)  # noqa: E731 - as scripts do
+    launch = seen(kernels, kernels.some_rows, x, out, 8, 32, BLOCK=32, grid=grid)
+    own = {"BLOCK": 32, "ROWS": 1, "num_warps": 4, "num_stages": 3}
+    assert tunable(Kernel.of(kernels.some_rows), launch) == own
+    tried = copies(kernels, kernels.some_rows, x, out, 8, 32, BLOCK=32, grid=grid)
+    assert tried.measure({"BLOCK": 32, "ROWS": 4}, None)["state"] == "complete"
+    assert tried.measure({"BLOCK": 16, "ROWS": 4}, None)["state"] == "wrong"
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
