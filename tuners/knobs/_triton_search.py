@@ -39,8 +39,9 @@ launches are in them."""
 MOST_VALUES = 3
 """Values of a number, launches being alike in all else, beyond which it counts as one that changes
 with each launch, such as a seed."""
-MOST_LAUNCHES = 16
-"""Different launches that are told of, those that take the most time."""
+MOST_LAUNCHES = 50
+"""Different launches that are told of, those that take the most time: no more can take 2 % of a
+step each (`gpuadvisor.tuners.launch_search.LEAST_SHARE`)."""
 MOST_WAITS = 64
 """Steps in which a launch has to come again."""
 LEAST_PAIRS, MOST_STEPS = 12, 64
@@ -196,7 +197,6 @@ class LaunchSearch:
         self._inquiry.answer(
             step_ms=self._step_ms,
             entries=len(self._told),
-            more=len(found) - len(self._told),
             unable=self._unable,
             captured=sorted(self._captured)[:8],
             bare=sorted(self._bare)[:8],

@@ -6,6 +6,7 @@ import pytest
 
 from gpuadvisor.domain.inquiry import Ended
 from gpuadvisor.tuners import launch_search
+from gpuadvisor.tuners.knobs._triton_search import MOST_LAUNCHES
 from gpuadvisor.tuners.launch_search import LaunchTuning, values_of
 
 STEP_MS = 10.0
@@ -188,6 +189,10 @@ def test_launches_that_are_not_seen_are_named():
     assert found.sentences[2] == (
         "launches of own without `kernel[grid]`, or of what was compiled of them, stay as they are"
     )
+
+
+def test_every_launch_that_takes_two_percent_is_told_of():
+    assert MOST_LAUNCHES * launch_search.LEAST_SHARE >= 1
 
 
 def test_a_kernel_with_many_shapes_none_of_which_matters():
