@@ -189,6 +189,12 @@ def measured_baseline(outcome: RunOutcome, command: Command) -> Measurement:
 
 
 def _advice_for(outcome: RunOutcome) -> str:
+    if outcome.own:
+        return (
+            "most likely that is a fault of gpuadvisor, so please report it with the lines above; "
+            "CUDA tells some errors late, so it may also be one of the script's: it is if the "
+            "script fails by itself, with CUDA_LAUNCH_BLOCKING=1"
+        )
     match outcome.state:
         case TrialState.HUNG if outcome.steps == 0:
             return (

@@ -66,7 +66,13 @@ def conclude(
         failed = _failure(recorder, status if ending is Ending.EXITED else None, output)
         if measurement is not None and (failed is None or not short):
             return RunOutcome(
-                TrialState.COMPLETE, "", measurement, output, wall_s, "", recorder.steps, short
+                TrialState.COMPLETE,
+                "",
+                measurement,
+                output,
+                wall_s,
+                steps=recorder.steps,
+                short=short,
             )
     if ending is Ending.EXITED and request.specification.shortening is not None:
         state, reason = _failure(recorder, status, output) or (TrialState.COMPLETE, "")
@@ -74,8 +80,17 @@ def conclude(
         state, reason = _explain(request, recorder, ending, status, output)
     if stuck:
         reason += f"; processes {', '.join(map(str, stuck))} could not be ended"
-    place = _place(request, recorder.exception(bool(status)))
-    return RunOutcome(state, reason, None, output, wall_s, place, recorder.steps)
+    exception = recorder.exception(bool(status))
+    return RunOutcome(
+        state,
+        reason,
+        None,
+        output,
+        wall_s,
+        _place(request, exception),
+        exception.get("own", "") if exception is not None else "",
+        recorder.steps,
+    )
 
 
 def _explain(
@@ -155,6 +170,8 @@ def _failure(
                 ": the script reads from the standard input, which is empty here; give it what it "
                 "asks for by its arguments"
             )
+        if own := exception.get("own", ""):
+            text = f"gpuadvisor failed as it watched the script, in {own}: {text}"
         return TrialState.CRASHED, text
     if not status:
         return None

@@ -118,6 +118,9 @@ class RunOutcome:
     wall_s: float
     place: str = ""
     """`train.py, line 12` where an exception left the script's own code; else empty."""
+    own: str = ""
+    """Module and line of gpuadvisor's own code in which the run failed, while it watched the
+    script; empty where that is not so."""
     steps: int = 0
     """Steps seen, counted or not."""
     short: bool = False

@@ -39,6 +39,45 @@ def train(steps):
 """Steps without an optimizer, whose first use would import a quarter of torch."""
 
 
+HIDING = """
+import time, torch
+class Hiding:
+    def __init__(self, tensor):
+        self.tensor = tensor
+    @property
+    def __dict__(self):
+        raise ValueError("nothing to see here")
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        y = super().forward(x)
+        return y if n < {good} else Hiding(y)
+model = Model(4, 1)
+with torch.no_grad():
+    for n in range(12):
+        model(torch.ones(2, 4))
+        time.sleep(0.01)
+"""
+"""A script whose outputs can be looked into for so many calls."""
+ODD = """
+import time, torch
+class Hidden:
+    @property
+    def __dict__(self):
+        raise ValueError("nothing to see here")
+class Model(torch.nn.Module):
+    def parameters(self, recurse=True):
+        return iter([3])
+    def forward(self, x):
+        return torch.ones(2)
+model = Model()
+for n in range(12):
+    model(Hidden())
+    time.sleep(0.01)
+"""
+"""A model whose parameters and inputs are nothing that torch knows."""
+SABOTAGE = "import sys; sys.modules['gpuadvisor.collectors.script.child.clock'].compilations = None"
+
+
 def run_text(
     folder: Path,
     text: str,
@@ -412,6 +451,48 @@ class TestWithTorch:
         assert outcome.state is TrialState.CRASHED
         assert "missing.csv" in outcome.reason
         assert outcome.steps == 6
+
+    @pytest.mark.parametrize("good", [0, 1])
+    def test_an_output_that_cannot_be_looked_into_ends_no_script(self, run_forked, good):
+        """Also where others could be before it: a part of them would be compared as if all."""
+        outcome = run_forked(HIDING.format(good=good))
+        assert outcome.state is TrialState.COMPLETE, outcome.output
+        assert outcome.measurement.trace.outputs == ()
+        (unseen,) = outcome.measurement.facts.unseen
+        assert unseen == (
+            "gpuadvisor could not keep the script's outputs, so nothing is compared by them: "
+            "ValueError: nothing to see here"
+        )
+
+    def test_outputs_that_can_be_looked_into_are_kept(self, run_forked):
+        outcome = run_forked(HIDING.format(good=99))
+        assert len(outcome.measurement.trace.outputs) == 3
+        assert not outcome.measurement.facts.unseen
+
+    def test_parameters_and_inputs_of_another_kind_end_no_script(self, run_forked):
+        outcome = run_forked(ODD)
+        assert outcome.state is TrialState.COMPLETE, outcome.output
+        (unseen,) = outcome.measurement.facts.unseen
+        assert unseen.startswith("gpuadvisor could not look at the module that the script calls: ")
+        assert outcome.measurement.facts.varying_shapes
+        assert outcome.measurement.samples_per_step is None
+
+    def test_a_failure_of_the_harness_is_not_blamed_on_the_script(self, run_forked):
+        outcome = run_forked(f"{TRAIN}\ntrain(2)\n{SABOTAGE}\ntrain(9)")
+        assert outcome.state is TrialState.CRASHED
+        clock = "gpuadvisor.collectors.script.child.clock"
+        assert outcome.own.startswith(f"{clock}, line ")
+        begin = f"gpuadvisor failed as it watched the script, in {outcome.own}: TypeError: "
+        assert outcome.reason.startswith(begin)
+        assert outcome.place.startswith("script.py, line ")
+
+    @pytest.mark.parametrize(
+        "line", ["torch.nn.Linear(2, 2)(torch.ones(3))", "torch.ones(1).sum().backward()"]
+    )
+    def test_a_failure_in_a_call_that_it_stands_around_is_the_scripts(self, run_forked, line):
+        outcome = run_forked(f"{TRAIN}\ntrain(2)\n{line}")
+        assert (outcome.state, outcome.own) == (TrialState.CRASHED, "")
+        assert outcome.reason.startswith("RuntimeError: ")
 
     @pytest.mark.slow
     def test_a_bad_exit_status_after_some_steps(self, run_forked):

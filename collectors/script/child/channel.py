@@ -10,8 +10,6 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +17,10 @@ LINE_BYTES = 4096
 """PIPE_BUF on Linux: writes up to it are atomic, so lines of two processes never mix."""
 GONE = (errno.ENXIO, errno.EPIPE, errno.ENOENT)
 """Errors that say that nobody reads any more: gpuadvisor has ended."""
+
+CUDA_ERROR = "CUDA error"
+"""Begin of what torch says of an error of CUDA, such as a failed assertion of a kernel, after which
+the process can use its GPU no more. Memory that is not there is none of them."""
 
 leave = os._exit
 """The interpreter's own; the harness puts another in its place."""
@@ -81,20 +83,31 @@ class Channel:
         return self._descriptor
 
 
-@contextmanager
-def guarded(report: Report | None, what: str) -> Iterator[None]:
-    """Report a failure of the harness; the script runs on without that part.
+class guarded:  # noqa: N801 - a context, as those that are functions
+    """Report a failure of the harness in the block; the script runs on without that part.
 
-    Where no part of gpuadvisor takes reports, the script's user is told.
+    Where no part of gpuadvisor takes reports, the script's user is told. After an error of CUDA no
+    script can run on, so that is raised.
     """
-    try:
-        yield
-    except Exception as error:
-        text = f"gpuadvisor could not {what}: {type(error).__name__}: {error}"
-        if report is not None:
-            report.send("harness_failed", detail=text)
+
+    __slots__ = ("_report", "_what")
+
+    def __init__(self, report: Report | None, what: str) -> None:
+        self._report = report
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, Exception) or str(error).startswith(CUDA_ERROR):
+            return False
+        text = f"gpuadvisor could not {self._what}: {type(error).__name__}: {error}"
+        if self._report is not None:
+            self._report.send("harness_failed", detail=text)
         elif sys.stderr is not None:
             print(f"{text}; the script runs without it", file=sys.stderr)
+        return True
 
 
 def owner_file(path: str) -> Path:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.clock import StepClock
 from gpuadvisor.collectors.script.child.counters import Counters, nothing
 from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
@@ -165,7 +166,8 @@ class StepMarkers:
         if grad or not facts.trains:
             if not facts.knows_shapes:
                 facts.root_input(args, kwargs)
-                self._note_call(module, grad)
+                with guarded(self._trace.report, "look at the module that the script calls"):
+                    self._note_call(module, grad)
             counters.root_took(rows_in(self._torch, args, kwargs))
         if not facts.trains:
             self.forward_done(result)

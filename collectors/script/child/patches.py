@@ -239,7 +239,10 @@ def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[flo
         if full and self._num_yielded <= full:  # to read a tensor's shape takes 5 us
             counters.loader_samples += full_size
         else:
-            samples = samples_in(batch, batch_size)
+            try:
+                samples = samples_in(batch, batch_size)
+            except Exception:  # objects of the script's, whose attributes may do anything
+                samples = 0  # and nothing is said of samples
             counters.loader_samples += samples
             full, full_size = used.full if samples == batch_size else 0, samples
         if now >= counters.heartbeat_s:

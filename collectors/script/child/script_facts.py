@@ -44,6 +44,7 @@ class FactsRecorder:
         self._own_gpus: str | None = None
         self._loaders: dict[int, UsedLoader] = {}
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
+        self._hides_shapes = False
         self._shape_calls = 0
         self.knows_shapes = False
         """Whether enough calls of a root were looked at."""
@@ -80,8 +81,11 @@ class FactsRecorder:
         self.knows_shapes = self._shape_calls >= SHAPE_CALLS
         if self._shape_calls == 1:
             self._draws_random = self._random != random_state(self._torch)
-        tensors = tensors_in(self._torch, (args, kwargs))
-        self._shapes.add(tuple(tuple(tensor.shape) for tensor in tensors))
+        try:
+            tensors = tensors_in(self._torch, (args, kwargs))
+            self._shapes.add(tuple(tuple(tensor.shape) for tensor in tensors))
+        except Exception:  # what does not let itself be looked into may be of any shape
+            self._hides_shapes = True
 
     def root(self, module: Any) -> None:
         """Note a root at its first call; it may be gone when the script ends."""
@@ -124,7 +128,7 @@ class FactsRecorder:
             "scales_itself": self.scales,
             "draws_random": self._draws_random,
             "own_gpus": self._own_gpus,
-            "varying_shapes": len(self._shapes) > FIXED_SHAPES,
+            "varying_shapes": self._hides_shapes or len(self._shapes) > FIXED_SHAPES,
             "triton_kernels": triton_kernels()[:MOST],
         }
 

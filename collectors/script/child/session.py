@@ -76,7 +76,7 @@ class Session:
         registry.batches_ready = counters.ready
         self._facts = facts = FactsRecorder(torch, self._specification.visible_gpus)
         # Its copies of losses are not the script's, so they must not be among steps taken.
-        self._trace = TraceRecorder(torch, recording=registry.step_taker is None)
+        self._trace = TraceRecorder(torch, registry.step_taker is None, channel)
         self._clock = clock = StepClock(
             self._specification.schedule,
             channel,
@@ -143,7 +143,8 @@ class Session:
                 noted()
         if self._specification.reseed is not None and not self._facts.has_roots:
             self._reseed(self._specification.reseed)
-        self._facts.root(module)
+        with guarded(self._channel, "look at the module that the script calls"):
+            self._facts.root(module)
 
     def _reseed(self, seed: int) -> None:
         """Draw other random numbers from here on, also those that augmentation is made of."""

@@ -27,6 +27,9 @@ STEPS_WITHOUT_TORCH = (
 )
 LONGEST_FOLDER = 80
 """Bytes: a socket's path has room for 107, and multiprocessing's names in it take up to 18."""
+WATCHING = ("clock", "counters", "markers", "script_facts", "session", "trace", "windows")
+"""Modules of the harness that only watch. Others stand around calls of the script's, whose failures
+are its own."""
 HEAD, TAIL = 600, 1200
 """Characters kept of an exception's message. Its end, too: there stands the cause of what a worker
 raised."""
@@ -221,21 +224,26 @@ def _report(channel: Channel, error: BaseException, traceback: TracebackType | N
         message = ""
     if len(message) > HEAD + TAIL:
         message = f"{message[:HEAD]}\n...\n{message[-TAIL:]}"
-    file, line = _place(traceback)
+    (file, line), own = _place(traceback)
     if isinstance(error, SyntaxError) and error.filename and _is_the_users(error.filename):
         file, line = error.filename, error.lineno or 0
-    channel.send("exception", type=name, message=message, file=file, line=line)
+    channel.send("exception", type=name, message=message, file=file, line=line, own=own)
 
 
-def _place(traceback: TracebackType | None) -> tuple[str, int]:
-    """Return the innermost line of the user's own code: the last one outside of libraries."""
-    place = ("", 0)
+def _place(traceback: TracebackType | None) -> tuple[tuple[str, int], str]:
+    """Return the innermost line of the user's own code, the last one outside of libraries; and the
+    module and line of the harness that failed further in, as it watched, empty where none did."""
+    place, own = ("", 0), ""
     while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
+        frame = traceback.tb_frame
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
         if _is_the_users(file):
-            place = (file, traceback.tb_lineno)
+            place, own = (file, traceback.tb_lineno), ""
+        elif module.startswith(f"{__package__}."):
+            watches = module.rpartition(".")[2] in WATCHING
+            own = f"{module}, line {traceback.tb_lineno}" if watches else ""
         traceback = traceback.tb_next
-    return place
+    return place, own
 
 
 def _is_the_users(file: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpuadvisor.collectors.script.child.channel import Report, guarded
+
 DEPTH = 3
 """Levels of nesting that are looked into."""
 OWN_COUNTS = ("num_graphs", "batch_size")
@@ -16,6 +18,8 @@ LATE_EVERY = 10
 """One loss in so many is kept after that, to see NaN and infinity; a copy costs some 10 us."""
 OUTPUT_CALLS = 3
 OUTPUT_TENSORS = 4
+KEEP_LOSSES = "keep the script's losses, so nothing is compared by them"
+KEEP_OUTPUTS = "keep the script's outputs, so nothing is compared by them"
 OUTPUT_VALUES = 512
 """Values kept of an output's first row, evenly spaced. One row, because the same row is there at
 any batch size."""
@@ -67,8 +71,11 @@ def _lengths(value: Any, depth: int) -> Iterator[int]:
 class TraceRecorder:
     """Copies losses and outputs on the device; nothing waits for them until the end."""
 
-    def __init__(self, torch: Any, recording: bool = True) -> None:
+    def __init__(self, torch: Any, recording: bool = True, report: Report | None = None) -> None:
+        """`report` is told of what cannot be kept: then nothing of its kind is, as a part of it
+        would be compared as if it were all."""
         self._torch = torch
+        self.report = report
         self._recording = recording
         self._losses: list[Any] = []
         self._passes = 1
@@ -96,25 +103,40 @@ class TraceRecorder:
         self._passes = 1 if self._recording and kept + 1 < LOSSES else LATE_EVERY
         if not self._recording:
             return
-        value = getattr(tensor, "_gpuadvisor_unscaled", tensor).detach()
-        value = value.float().mean() if value.numel() != 1 else value.reshape(()).clone()
-        if kept < LOSSES:
-            self._losses.append(value)
-        else:
-            self._late = value
+        with guarded(self.report, KEEP_LOSSES):
+            value = getattr(tensor, "_gpuadvisor_unscaled", tensor).detach()
+            value = value.float().mean() if value.numel() != 1 else value.reshape(()).clone()
+            if kept < LOSSES:
+                self._losses.append(value)
+            else:
+                self._late = value
+            return
+        self._keep_no_losses()
 
     def loss_in(self, result: Any) -> None:
         """Keep the loss that a compiled step returned, if a single number is among its results."""
-        for tensor in tensors_in(self._torch, result, depth=1):
-            if tensor.numel() == 1:
-                self.loss(tensor)
-                return
+        with guarded(self.report, KEEP_LOSSES):
+            for tensor in tensors_in(self._torch, result, depth=1):
+                if tensor.numel() == 1:
+                    self.loss(tensor)
+                    return
+            return
+        self._keep_no_losses()
+
+    def _keep_no_losses(self) -> None:
+        self._losses, self._late, self._recording = [], None, False
 
     def output(self, result: Any) -> None:
         """Keep a few numbers of what a root returned, in the first calls."""
         if self._output_calls >= OUTPUT_CALLS or not self._recording:
             return
         self._output_calls += 1
+        with guarded(self.report, KEEP_OUTPUTS):
+            self._keep_output(result)
+            return
+        self._outputs, self._output_calls = [], OUTPUT_CALLS
+
+    def _keep_output(self, result: Any) -> None:
         tensors = [t for t in tensors_in(self._torch, result) if t.numel()]
         for tensor in tensors[:OUTPUT_TENSORS]:
             row = tensor.detach()
@@ -138,13 +160,17 @@ class TraceRecorder:
 
 
 def rows_in(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return the samples in a call's input, as the first tensor in it tells; 0 if there is none."""
-    if args and isinstance(args[0], torch.Tensor):
-        tensor = args[0]
-    else:
-        tensor = next(tensors_in(torch, (args, kwargs)), None)
-    shape = () if tensor is None else tensor.shape
-    return shape[0] if shape else 0
+    """Return the samples in a call's input, as the first tensor in it tells; 0 if there is none, or
+    it does not let itself be looked into."""
+    try:
+        if args and isinstance(args[0], torch.Tensor):
+            tensor = args[0]
+        else:
+            tensor = next(tensors_in(torch, (args, kwargs)), None)
+        shape = () if tensor is None else tensor.shape
+        return shape[0] if shape else 0
+    except Exception:  # objects of the script's, whose attributes may do anything
+        return 0
 
 
 def tensors_in(torch: Any, value: Any, depth: int = 3) -> Iterator[Any]:

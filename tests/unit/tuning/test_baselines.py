@@ -80,6 +80,21 @@ def test_a_run_that_took_all_the_budget_is_told_with_a_budget_for_twice_as_much(
     assert 60 * int(minutes) >= LEAST_RUNS * 480
 
 
+def test_a_failure_of_gpuadvisor_is_told_as_its_own():
+    own = "gpuadvisor.collectors.script.child.trace, line 124"
+    reason = f"gpuadvisor failed as it watched the script, in {own}: RuntimeError: CUDA error"
+    ended = RunOutcome(TrialState.CRASHED, reason, None, "", 9.0, "train.py, line 3", own)
+    with pytest.raises(ScriptError) as told:
+        measured_baseline(ended, Command("python", "train.py"))
+    said = str(told.value)
+    assert said.startswith(
+        f"train.py cannot be measured: {reason} at train.py, line 3; most likely"
+    )
+    assert "fault of gpuadvisor, so please report it" in said
+    assert "it is if the script fails by itself, with CUDA_LAUNCH_BLOCKING=1" in said
+    assert "it has to run by itself" not in said
+
+
 def test_a_loader_may_be_why_runs_differ_where_the_script_has_one():
     runs = [replace(taking(step_ms), samples_source="dataloader") for step_ms in (10.0, 14.0)]
     found = Baselines(outcome(runs[0]), outcome(runs[1]), tuple(runs))
