@@ -326,7 +326,7 @@ def _row(search: HandSearch, known: frozenset[tuple[str, Value]]) -> dict[str, A
 def sentence(title: str, result: Mapping[str, Any]) -> str:
     """Return what was found in one line."""
     ratio = f"{result['ratio']:.2f}x" if result["ratio"] else "no ratio yet"
-    spent = f"{result['runs']} runs, {result['seconds']:.0f} s, {len(result['machines'])} machines"
+    spent = f"{result['runs']} runs, {result['seconds']:.0f} s, machines: {len(result['machines'])}"
     if result["cut"]:
         spent += f", cut off: {result['cut']}"
     goes_on = "" if result["finished"] else "; the same command goes on"

@@ -22,7 +22,18 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from hand_runs import Run, Runs, TimeIsUpError, asked, cost, key, measuring, shown, written
+from hand_runs import (
+    UNCHANGED,
+    Run,
+    Runs,
+    TimeIsUpError,
+    asked,
+    cost,
+    key,
+    measuring,
+    shown,
+    written,
+)
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
@@ -194,13 +205,15 @@ def row(known: Mapping[str, Any]) -> str:
     torch = ".".join(known["torch"].split(".")[:2])
     cells.append(
         f"{known['device']}, {known['cores']} cores, torch {torch}: {known['rounds']} rounds; "
-        f"searched on {len(search['machines'])} such machines"
+        f"machines of the search: {len(search['machines'])}"
     )
     cells.append(known["date"])
     return f"| {' | '.join(cells)} |"
 
 
 def _cell(found: Mapping[str, Any]) -> str:
+    if not found["settings"]:
+        return UNCHANGED  # its ratio to itself was not measured
     if found["ratio"] is None:
         return f"failed: {shown(found['settings'])}"
     between = f"{found['low']:.2f}-{found['high']:.2f}"

@@ -165,7 +165,8 @@ class Runs:
         self._walls.append(trial.wall_s)
         ms = f"{trial.measurement.mean_step_ms:.2f} ms" if trial.measurement else trial.reason
         number = len(self._walls)
-        print(f"  {number}. {stage}: {shown(settings)}: {trial.state} {ms}", file=sys.stderr)
+        name = stage.partition(" ")[0]
+        print(f"  {number}. {name}: {shown(settings)}: {trial.state} {ms}", file=sys.stderr)
         return Run(trial, self.machine)
 
     def _place(self, stage: str, run: Run) -> list[Run] | deque[Run]:
