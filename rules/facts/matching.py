@@ -228,7 +228,7 @@ def match(every: Sequence[Lane], begin_unix_ns: Sequence[int | None]) -> Matchin
         for lane, fit in largest.fits:
             clocks.connect(largest.lead.rank, lane.rank, fit.clock_ns)
         groups = _groups(every, clocks, begin_unix_ns)
-    groups = list(_certain(groups, clocks))
+    groups = list(_certain(groups, clocks, begin_unix_ns))
     matched = tuple(_matched(each, len(begin_unix_ns)) for each in groups if each.fits)
     connected = {rank for each in matched for rank in each.ranks}
     return Matching(
@@ -314,13 +314,16 @@ def _from_told_ns(group: _Group, fit: _Fit, lane: Lane, begins: Sequence[int | N
     return abs(int(fit.clocks_ns[0]) - (other - begun))
 
 
-def _certain(groups: Sequence[_Group], clocks: _Clocks) -> Iterator[_Group]:
+def _certain(
+    groups: Sequence[_Group], clocks: _Clocks, begins: Sequence[int | None]
+) -> Iterator[_Group]:
     """Yield the groups, those in pieces of which a lane may as well be of another one."""
     doubtful = {
         id(group)
         for one in groups
         for other in groups
-        if one is not other and not one.ranks >= other.ranks and _may_be_one(one, other, clocks)
+        if one is not other and not one.ranks >= other.ranks
+        if _may_be_one(one, other, clocks, begins)
         for group in (one, other)
     }
     doubtful |= {id(each) for each in groups if each.lead.size is None and not each.has_waited}
@@ -332,24 +335,37 @@ def _certain(groups: Sequence[_Group], clocks: _Clocks) -> Iterator[_Group]:
             yield _Group(lane, in_doubt=True)
 
 
-def _may_be_one(one: _Group, other: _Group, clocks: _Clocks) -> bool:
-    """Return whether a lane of one group lies upon the first of another as well as its own do: in
-    the median of all collectives, and where the ends of either group differ, in nine of ten, as
-    those that leave each other alike may be half of a group in which others leave later."""
-    lanes = [each for each in (other.lead, *(lane for lane, _ in other.fits))
-             if each.rank not in one.ranks]  # fmt: skip
-    both = one, other
-    worst = max(each.spread_ns for each in both)
-    if (widest := max(each.widest_ns for each in both)) > TIGHT_NS:
-        worst = widest
-    else:
-        lanes = lanes[:1]
-    may_skew = any(fit.is_skewed for each in both for _, fit in each.fits)
+def _may_be_one(one: _Group, other: _Group, clocks: _Clocks, begins: Sequence[int | None]) -> bool:
+    """Return whether a lane of one group lies upon the first of another as well as its own do, or
+    two that nothing names are halves of one for all that is known."""
+    lanes = (other.lead, *(lane for lane, _ in other.fits))
+    lane = next(each for each in lanes if each.rank not in one.ranks)
+    worst = max(one.spread_ns, other.spread_ns)
+    may_skew = any(fit.is_skewed for each in (one, other) for _, fit in each.fits)
     return any(
         fit.spread_ns <= CLEARLY * worst + TIGHT_NS and fit.is_skewed <= may_skew
-        for lane in lanes
         for fit in _ways(_Group(one.lead), lane, clocks)
-    )
+    ) or _may_be_halves(one, other, begins)
+
+
+def _may_be_halves(one: _Group, other: _Group, begins: Sequence[int | None]) -> bool:
+    """Return whether two groups that nothing names overlap in all collectives by the time of day:
+    where the ends of either differ, ranks that leave each other alike may be half of a group in
+    which others leave later, and ends do not tell their clocks."""
+    apart_ns = max(one.widest_ns, other.widest_ns)
+    lead, second = one.lead, other.lead
+    begun, also = begins[lead.rank], begins[second.rank]
+    if begun is None or also is None or apart_ns <= TIGHT_NS:
+        return False
+    if lead.size is not None or second.size is not None:
+        return False
+    clock = also - begun
+    for first, places in _overlays(lead.token, second.token):
+        begin = np.maximum(one.latest_ns[first], other.latest_ns[places] + clock)
+        end = np.minimum(one.first_end_ns[first], other.first_end_ns[places] + clock)
+        if (begin > end + ONE_CLOCK_NS + apart_ns).mean() <= MOST_APART:
+            return True
+    return False
 
 
 def _overlays(one: IntArray, other: IntArray) -> Iterator[tuple[IntArray, IntArray]]:

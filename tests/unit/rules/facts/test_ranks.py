@@ -287,6 +287,8 @@ def found_of(simulated, every):
 
 @example(4369, 40, 0, [(0, 1, 2, 3)])  # two of the four leave a collective alike, the others later
 @example(203, 40, 0, [(0, 1, 2, 3)])
+@example(8879, 2000, 0, [(0, 1, 2, 3)])
+@example(8822, 300, 0, [(0, 1, 2, 3)])
 @given(
     seeds,
     st.sampled_from([40, 300, 2000]),
