@@ -16,12 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from catalogue import DEFECTS
-from fit import read
+from fit import Row, read
 from record import thin
 
 from gpuadvisor.domain.profile import Header
@@ -51,27 +52,34 @@ def main() -> None:
     either.add_argument("--timed", action="store_true", help="with the steps timed in turns")
     either.add_argument("--untimed", action="store_true", help="without what steps took then")
     chosen = parser.parse_args()
-    rows = {row["diagnosis"]["profile"]: row for row in read([chosen.results])}
+    rows = read([chosen.results])
     count = 0
     with chosen.again.open("w") as file:
-        for home in chosen.homes:
-            os.environ["GPUADVISOR_HOME"] = str(home.absolute())
-            for each in sorted(open_profiles().list(), key=lambda each: each.name):
-                row = rows.get(each.name)
-                if row is None or (chosen.timed and not row["gain_pct"]):
-                    continue
-                profile = open_profiles().get(each.id)
-                if chosen.untimed:
-                    profile.header = without_unprofiled_steps(profile.header)
-                if chosen.timed:
-                    steps = UnprofiledSteps(1e6 * step_ms(row))
-                    profile.header = with_unprofiled_steps(profile.header, steps)
-                row["diagnosis"] = diagnosed(profile)
-                if row["defect"] in DEFECTS:  # a rule may be younger than the recording
-                    row["accepts"] = list(DEFECTS[row["defect"]].accepts)
-                file.write(json.dumps(row, separators=(",", ":")) + "\n")
-                count += 1
+        for row, profile in profiles_of(rows, chosen.homes):
+            if chosen.timed and not row["gain_pct"]:
+                continue
+            if chosen.untimed:
+                profile.header = without_unprofiled_steps(profile.header)
+            if chosen.timed:
+                steps = UnprofiledSteps(1e6 * step_ms(row))
+                profile.header = with_unprofiled_steps(profile.header, steps)
+            row["diagnosis"] = diagnosed(profile)
+            if row["defect"] in DEFECTS:  # a rule may be younger than the recording
+                row["accepts"] = list(DEFECTS[row["defect"]].accepts)
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+            count += 1
     print(f"{count} of {len(rows)} were diagnosed again; of the others no profile is there")
+
+
+def profiles_of(rows: Sequence[Row], homes: Sequence[Path]) -> Iterator[tuple[Row, StoredProfile]]:
+    """Yield the rows of which a home has the profile, with it, home by home in the order of
+    names."""
+    named = {row["diagnosis"]["profile"]: row for row in rows}
+    for home in homes:
+        os.environ["GPUADVISOR_HOME"] = str(home.absolute())
+        for each in sorted(open_profiles().list(), key=lambda each: each.name):
+            if each.name in named:
+                yield named[each.name], open_profiles().get(each.id)
 
 
 def diagnosed(profile: StoredProfile) -> dict[str, Any]:

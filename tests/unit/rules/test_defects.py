@@ -16,10 +16,12 @@ from select import select
 import pytest
 
 from gpuadvisor.domain.finding import Span
+from gpuadvisor.profiling.resolving import resolve_profile
 from gpuadvisor.rules.calibration import Fit, read
 from gpuadvisor.rules.registry import load_rules
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "defects"
+TRACE = Path(__file__).parents[2] / "data" / "profiles" / "h100_small_cnn_train.json.gz"
 MODULES = {path.stem for path in FOLDER.glob("*.py")}
 
 
@@ -389,6 +391,48 @@ def test_a_recording_that_is_killed_goes_on(made, tmp_path):
     told = made("fit").read([again])
     gains = ({each["pair"]: each["gain_pct"] for each in some} for some in (told, rows))
     assert next(gains) == next(gains)
+
+
+@pytest.mark.parametrize(
+    ("value", "less", "more"),
+    [
+        (4, 3, 5),
+        (1, 0, 2),
+        (0.4, 0.3, 0.5),
+        (0.9, 0.675, 1.0),
+        (1.2, 1.15, 1.25),
+        (8.0, 6.0, 10.0),
+        ((4, "x"), (3, "x"), (5, "x")),
+        (True, True, True),
+        ("word", "word", "word"),
+    ],
+)
+def test_constants_are_a_quarter_smaller_and_larger(made, value, less, more):
+    varied = made("constants").varied
+    assert varied(value, -0.25) == pytest.approx(less)
+    assert varied(value, 0.25) == pytest.approx(more)
+
+
+def test_a_constant_is_another_one_for_all_who_read_it_and_then_the_same_again(made):
+    constants = made("constants")
+    own = {each.label: each for each in constants.constants()}
+    asked = constants.Asked(resolve_profile(str(TRACE)), load_rules())
+    first, ranges = asked.usual
+    assert first != "nothing" and ranges
+    for label in (
+        "estimates.MARGIN",
+        "facts.idle_causes.PAUSE_NS",
+        "catalogue.host_bound.LEAST_SHARE",
+    ):
+        assert asked.reaches(own[label])
+        assert asked.with_another(own[label], own[label].value) == (False, 0.0)
+    severities = own["engine.SEVERITIES"]
+    high = tuple((100 * least, each) for least, each in severities.value)
+    assert asked.with_another(severities, high) == (True, max(high for _, high in ranges.values()))
+    margin = own["estimates.MARGIN"]
+    assert "gpuadvisor.rules.catalogue.allocator_churn" in margin.readers
+    assert asked.with_another(margin, 2 * margin.value)[1] > 1
+    assert asked.with_another(margin, margin.value) == (False, 0.0)
 
 
 def test_what_is_fresh_is_judged_and_never_fitted_to(made, tmp_path, monkeypatch, capsys):
