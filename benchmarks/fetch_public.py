@@ -220,10 +220,11 @@ def pictures(place: Path, small: bool) -> None:
 
 
 def imagenette(place: Path, small: bool) -> None:
-    """JPEG pictures as the Imagenette data set has them, in two splits."""
+    """JPEG pictures as the Imagenette data set has them, in two splits, the first of which is
+    longer than that."""
     made = picture_files(place.with_name(f"{place.name}-made"), small)
-    for split, count in (("train", 4_096), ("val", 512)):
-        for number in range(count // 16 if small else count):
+    for split, count in (("train", 65_536), ("val", 512)):
+        for number in range(min(count, 256) if small else count):
             folder = place / split / IMAGENETTE[number % len(IMAGENETTE)]
             folder.mkdir(parents=True, exist_ok=True)
             _link(made[number % len(made)], folder / f"{number:05}.JPEG")
