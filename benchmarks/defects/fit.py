@@ -186,9 +186,24 @@ def scores(rows: Sequence[Row]) -> str:
         f"healthy programs with nothing above a notice: {len(healthy) - len(loud)} of"
         f" {len(healthy)}",
     ]
-    lines += [f"  {row['pair']}: {first(row)}; right is {row['accepts']}" for row in wrong]
+    lines += [
+        f"  {row['pair']}: {first(row)}; right is {row['accepts']}{besides(row)}" for row in wrong
+    ]
     lines += [f"  {row['pair']}: {', '.join(alarms(row))}" for row in loud]
     return "\n".join(lines)
+
+
+def besides(row: Row) -> str:
+    """Return that the cured form leaves the GPU idle for longer than the defect costs, where it
+    does: then the program has a larger defect than the planted one."""
+    gain = row["gain_pct"]
+    if (busy_ms := gain.get("cured_busy_ms")) is None:
+        return ""
+    idle_ms, saved_ms = gain["cured_ms"] - busy_ms, gain["planted_ms"] - gain["cured_ms"]
+    if idle_ms <= saved_ms:
+        return ""
+    idle, saved = (100 * each / gain["planted_ms"] for each in (idle_ms, saved_ms))
+    return f"; without the defect, which costs {saved:.0f} %, the GPU is idle for {idle:.0f} %"
 
 
 def is_right(row: Row) -> bool:

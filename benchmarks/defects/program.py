@@ -23,7 +23,7 @@ import torch._dynamo  # optimizers would import it in the first step, and so whi
 from pairs import pair_named
 from programs import steps
 from recipes import Recipe
-from turns import keep_to_cores, take_turn
+from turns import BUSY, keep_to_cores, take_turn
 
 WARM_UP_S = 0.3
 """Before anything is timed; and at least so many steps, in which memory and kernels are chosen."""
@@ -53,7 +53,8 @@ def main() -> None:
 
 
 def serve(recipe: Recipe, device: str) -> None:
-    """Answer with the time of a step of a whole batch, whenever a line says for how long."""
+    """Answer with the time of a step of a whole batch, whenever a line says for how long, and with
+    how much of one the GPU works, where it asks that."""
     told = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed
     print(json.dumps("ready"), file=told, flush=True)
@@ -72,6 +73,10 @@ def serve(recipe: Recipe, device: str) -> None:
     step_s = timed(taken, 2, wait)
     print(json.dumps(described(device)), file=told, flush=True)
     for line in sys.stdin:
+        if line.strip() == BUSY:
+            busy_ms = gpu_ms(taken, 2 * workers, wait) if device == "cuda" else None
+            print(json.dumps(busy_ms and busy_ms * recipe.batch_divisor), file=told, flush=True)
+            continue
         timed(taken, max(ready, int(UNTIMED_S / step_s)), wait)
         # Workers started alike deliver alike, several batches at once: whole turns of them count.
         turns = max(-(-2 // workers), int(float(line) / step_s / workers))
@@ -88,6 +93,20 @@ def timed(taken: Iterator[None], count: int, wait: Callable[[], None]) -> float:
         next(taken)
     wait()
     return (time.perf_counter() - began) / count
+
+
+def gpu_ms(taken: Iterator[None], count: int, wait: Callable[[], None]) -> float:
+    """Return for how many milliseconds of a step some kernel or copy runs on the GPU."""
+    kinds = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as profile:
+        timed(taken, count, wait)
+    on_gpu = torch.profiler.DeviceType.CUDA
+    ran = [each.time_range for each in profile.events() if each.device_type == on_gpu]
+    busy_us = end_us = 0.0
+    for span in sorted(ran, key=lambda span: span.start):
+        busy_us += max(0.0, span.end - max(span.start, end_us))
+        end_us = max(end_us, span.end)
+    return busy_us / 1e3 / count
 
 
 def described(device: str) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
 from scipy import stats
+from turns import BUSY
 
 ROUND_S = 0.12
 """Of each form in a round."""
@@ -47,6 +48,9 @@ class Gain:
     planted_ms: float
     cured_ms: float
     rounds: int
+    cured_busy_ms: float | None = None
+    """For how much of that some kernel or copy runs, where it was recorded: what the rest is of a
+    step costs the program besides the defect."""
 
     @classmethod
     def of(cls, planted_ms: Sequence[float], cured_ms: Sequence[float]) -> Gain:
@@ -96,7 +100,7 @@ def in_turns(
             began = time.monotonic()
             if alone:
                 found, times, ready = zip(*map(_timed_alone, forms), strict=True)
-                gain = Gain.of(*times)
+                gain = replace(Gain.of(*times), cured_busy_ms=found[1]["busy_ms"])
                 spent = time.monotonic() - began
                 parts |= {"warmed": sum(ready), "rounds": spent - sum(ready)}
             else:
@@ -106,6 +110,7 @@ def in_turns(
                 warm = time.monotonic()
                 gain = _compared(*forms)
                 parts |= {"warmed": warm - began, "rounds": time.monotonic() - warm}
+                gain = replace(gain, cured_busy_ms=forms[1].busy_ms())
     return gain, {**found[1], "peak_bytes": [each.get("peak_bytes") for each in found]}, parts
 
 
@@ -118,6 +123,7 @@ def _timed_alone(form: Form) -> tuple[Any, list[float], float]:
     for _ in range(MOST_ROUNDS):
         form.say(str(ROUND_S))
         found.append(float(form.told()))
+    ran_on["busy_ms"] = form.busy_ms()
     form.end()
     return ran_on, found, ready
 
@@ -185,6 +191,12 @@ class Form:
         with suppress(BrokenPipeError):  # `told` says why
             self._process.stdin.write(f"{text}\n")
             self._process.stdin.flush()
+
+    def busy_ms(self) -> float | None:
+        """Ask it for how many milliseconds of a step the GPU works; None without one."""
+        self.say(BUSY)
+        told: float | None = self.told()
+        return told
 
     def told(self) -> Any:
         """Return what it says next; FailedError where it has ended."""

@@ -17,6 +17,8 @@ CORES = "DEFECTS_CORES"
 """Environment variable with the cores, `0,1,2`, of who uses the GPU; the others start elsewhere."""
 WAITED = "DEFECTS_WAITED"
 """Environment variable with a file for the seconds that a program has waited for its turn."""
+BUSY = "busy"
+"""Asks a program, in place of a time: for how many milliseconds of a step does the GPU work?"""
 FEWEST_CORES = 9
 """For a program and the eight workers of its loader."""
 MOST_LANES = 6

@@ -267,6 +267,16 @@ def test_scores_tell_what_was_found_first_and_on_healthy_programs(made):
     assert "loud: sync_in_loop" in told
 
 
+def test_a_larger_defect_than_the_planted_one_is_told(made):
+    """A step of 10 ms with the defect and 8 ms without: is the GPU idle for longer than 2 ms?"""
+    told = []
+    for busy_ms in (4.0, 7.0, None):
+        wrong = row("wrong", rule="launch_bound")
+        wrong["gain_pct"] |= {"planted_ms": 10.0, "cured_ms": 8.0, "cured_busy_ms": busy_ms}
+        told.append("which costs 20 %, the GPU is idle for 40 %" in made("fit").scores([wrong]))
+    assert told == [True, False, False]
+
+
 def test_the_last_line_of_a_pair_counts_and_failures_do_not(made, tmp_path):
     lines = [row("a", gain=1.0), row("b"), row("a", gain=2.0), {"pair": "c", "error": "no"}]
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
@@ -300,7 +310,7 @@ say("ready")
 input()
 beside = cured and lives(int(open(path).read()))
 say({"beside": beside})
-for _ in sys.stdin: say(8.0 if cured else 10.0)
+for line in sys.stdin: say(5.0 if line == "busy\\n" else 8.0 if cured else 10.0)
 """
 
 
@@ -314,6 +324,7 @@ def test_what_is_slower_beside_another_process_is_timed_alone(made, tmp_path, al
     )
     assert ran_on["beside"] is not alone
     assert gain.value == pytest.approx(20.0)
+    assert gain.cured_busy_ms == 5.0
     assert gain.rounds == (timing.MOST_ROUNDS if alone else timing.FEWEST_ROUNDS)
     assert set(seconds) == {"started", "waited", "warmed", "rounds"}
     assert not timing.living
