@@ -133,7 +133,7 @@ class ConsoleProgress:
         with self._lock:
             if name in self._lives:
                 self._lives.remove(name)
-            line = Text(f"      {f'{name}, shortened':<42.60} ")
+            line = Text(f"      {f'{name}, shortened':<42} ")
             if problem:
                 # What a script raised may hold anything, commands to the terminal too.
                 line.append(printable(problem), style="yellow")
@@ -151,7 +151,7 @@ class ConsoleProgress:
             label = f"{screened.knob}={value}"
             if screened.beside:
                 label += f" beside {', '.join(screened.beside)}"
-            line = Text(f"      {label:<42.60} ")
+            line = Text(f"      {label:<42} ")
             found, spent = screened.ratio, f"  {figures.duration(screened.seconds)}"
             if found is None:
                 # What a script raised may hold anything, commands to the terminal too.
@@ -169,7 +169,7 @@ class ConsoleProgress:
 
     def on_supplied(self, supplied: Supplied) -> None:
         with self._lock:
-            line = Text(f"      {figures.settings(supplied.settings):<42.60} ")
+            line = Text(f"      {figures.settings(supplied.settings):<42} ")
             if supplied.batch_ms is None:
                 # What a script raised may hold anything, commands to the terminal too.
                 line.append(printable(supplied.failed), style="yellow")
@@ -184,7 +184,7 @@ class ConsoleProgress:
             self._refresh()
 
     def _print(self, trial: Trial, label: str) -> None:
-        line = Text(f"{trial.number:>4}  {label:<42.60} ")
+        line = Text(f"{trial.number:>4}  {label:<42} ")
         if trial.measurement is None or trial.state is not TrialState.COMPLETE:
             # What a script raised may hold anything, commands to the terminal too.
             reason = f": {printable(trial.reason)}"

@@ -55,6 +55,15 @@ def test_a_run_is_named_by_what_is_new_in_it(progress, shown, settings, phase, l
     assert line.rstrip().endswith("1.00x" if settings and phase != "proof" else "10.0 ms")
 
 
+def test_no_setting_of_a_run_is_left_out_of_its_line(shown):
+    """`compile` was, of a first trial that had four settings: it looked as if that had none."""
+    progress = ConsoleProgress(Console(file=shown, width=40, highlight=False))
+    settings = {"dataloader_workers": 15, "channels_last": True, "bf16_autocast": True}
+    progress.on_trial_end(ended(4, {**settings, "compile": "default"}, gain=2.91))
+    assert "+ compile=default " in shown.getvalue()
+    assert shown.getvalue().rstrip().endswith("2.91x")
+
+
 def test_a_terminal_breaks_lines_between_words_and_a_pipe_not_at_all(shown):
     reason = "clearly slower than what was found before"
     pruned = ended(3, {"host_memory": "32M"}, state=TrialState.PRUNED, reason=reason)
