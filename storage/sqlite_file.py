@@ -191,9 +191,9 @@ def check_version(path: Path, version: int, ours: int) -> None:
         )
 
 
-def check_usable(path: Path) -> None:
+def check_usable(path: Path) -> bool:
     """Raise StoreError where a database, or a new one, cannot be opened and written; in the file
-    that is there nothing changes.
+    that is there nothing changes. Return whether it has its tables.
 
     What else may be wrong with it is found when it is used, with what takes longer to import.
     """
@@ -202,6 +202,7 @@ def check_usable(path: Path) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         connection.execute(f"PRAGMA user_version = {version}")
         connection.execute("COMMIT")
+    return bool(version)
 
 
 # -- failures ------------------------------------------------------------------------------------

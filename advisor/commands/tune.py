@@ -119,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
         from gpuadvisor.tui.progress import ConsoleProgress
 
         with ConsoleProgress(messages(), options.objective) as progress:
+            first.tell(progress)
             # The script starts meanwhile: to import this takes a second.
             from gpuadvisor.profiling.diagnosing import profile_baseline
             from gpuadvisor.tuning.study import tune

@@ -123,6 +123,8 @@ class Begun:
         self.asked = asked
         self._held = ExitStack()
         self._first: FirstRun | None = None
+        self._stores, self._told = False, False
+        """Whether the store was used before; whether it was told that the first run has begun."""
 
     def begin(self, options: TuneOptions, cancelled: Callable[[], bool]) -> None:
         """Begin the first run on the device that the study will probably choose.
@@ -136,7 +138,7 @@ class Begun:
         with ExitStack() as held:
             try:
                 check_objective(options.objective, device)
-                check_usable(database())
+                self._stores = check_usable(database())
                 held.enter_context(device_locked(lock_name(device)))
             except (AdvisorError, Held):
                 return
@@ -146,9 +148,11 @@ class Begun:
             held.callback(first.end)
             self._first, self._held = first, held.pop_all()
 
-    def tell(self, progress: Progress) -> None:
-        """Show that the first run has begun, if it has."""
-        if self._first is not None:
+    def tell(self, progress: Progress, stores: bool = False) -> None:
+        """Show once that the first run has begun, if it has and the store is known to do: an error
+        of the store's stands alone."""
+        if self._first is not None and not self._told and (stores or self._stores):
+            self._told = True
             progress.on_phase(*BASELINE)
 
     def on(self, device: Device) -> FirstRun | None:

@@ -101,7 +101,7 @@ def tune(
         python = target_python(options.command)
     else:
         with open_store():  # where it cannot be used, there is no more to say than that
-            begun.tell(progress)
+            begun.tell(progress, stores=True)
         try:
             python = target_python(options.command, begun.asked)
         except Interrupted as interruption:

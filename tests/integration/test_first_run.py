@@ -11,6 +11,7 @@ import venv
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import StoreError
+from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.sqlite_file import check_usable
 from gpuadvisor.tuning import first_run
 from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
@@ -152,6 +154,21 @@ def test_a_script_is_given_to_no_shell(gpu, tmp_path):
     with begun(TuneOptions(command, budget=asked.budget), lambda: False) as study:
         assert study.on(gpu) is None
     assert not Path("starts").exists()
+
+
+def test_it_is_told_once_the_store_is_known_to_do(gpu, tmp_path):
+    told = []
+    progress = SimpleNamespace(on_phase=lambda name, detail: told.append(name))
+    with begun(options(), lambda: False) as study:  # into a new store
+        study.tell(progress)
+        assert not told
+        with open_store():
+            study.tell(progress, stores=True)
+        study.tell(progress, stores=True)
+        assert told == ["baseline"]
+    with begun(options(), lambda: False) as study:
+        study.tell(progress)
+        assert told == ["baseline"] * 2
 
 
 def test_a_file_that_is_no_database_is_found_before(gpu, tmp_path):
