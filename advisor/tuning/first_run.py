@@ -123,8 +123,10 @@ class Begun:
         self.asked = asked
         self._held = ExitStack()
         self._first: FirstRun | None = None
-        self._stores, self._told = False, False
-        """Whether the store was used before; whether it was told that the first run has begun."""
+        self._stores = False
+        """Whether the store was used before."""
+        self.told = False
+        """Whether it was told that the first run has begun."""
 
     def begin(self, options: TuneOptions, cancelled: Callable[[], bool]) -> None:
         """Begin the first run on the device that the study will probably choose.
@@ -151,8 +153,8 @@ class Begun:
     def tell(self, progress: Progress, stores: bool = False) -> None:
         """Show once that the first run has begun, if it has and the store is known to do: an error
         of the store's stands alone."""
-        if self._first is not None and not self._told and (stores or self._stores):
-            self._told = True
+        if self._first is not None and not self.told and (stores or self._stores):
+            self.told = True
             progress.on_phase(*BASELINE)
 
     def on(self, device: Device) -> FirstRun | None:

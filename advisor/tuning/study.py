@@ -110,6 +110,8 @@ def tune(
     devices = devices_for(python, options.jobs)
     check_objective(options.objective, devices[0])
     first = begun.on(devices[0]) if begun is not None else None
+    if begun is not None and begun.told and first is None:
+        progress.on_message(f"it begins anew, on what its torch can use: {devices[0].name}")
     ours = [first.device] if first is not None else ()
     with reserved(devices, recorded(options, python, devices[0]), ours) as kept:
         study = _Study(
