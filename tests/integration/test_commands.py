@@ -16,6 +16,7 @@ from gpuadvisor import cli
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan, Speedup, Verdict
+from gpuadvisor.storage import locks
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuning import study
 from gpuadvisor.tuning.plans import write_plan
@@ -26,6 +27,8 @@ ECHO = "import sys, os; print(sys.argv[1:]); sys.exit(int(os.environ.get('STATUS
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
+    """A folder with a script, in which no study elsewhere on this machine holds the CPU."""
+    monkeypatch.setattr(locks, "PREFIX", f"gpuadvisor-tests-{os.getpid()}-")
     (tmp_path / "train.py").write_text(ECHO)
     (tmp_path / "folder").mkdir()
     for name, value in program.environment(tmp_path).items():
