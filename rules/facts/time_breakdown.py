@@ -42,25 +42,8 @@ class BusyTime:
         return self.span_ns - self.busy_ns
 
     @property
-    def non_compute_ns(self) -> int:
-        """Busy, but no compute kernel runs."""
-        return self.busy_ns - self.compute_ns
-
-    @property
     def busy_share(self) -> float:
         return self.busy_ns / self.span_ns if self.span_ns else 0.0
-
-    @property
-    def communication_overlap_share(self) -> float | None:
-        """Share of the time of communication that compute hides; None without communication."""
-        if not self.communication_ns:
-            return None
-        together = sum(
-            ns
-            for kinds, ns in self.together_ns.items()
-            if {"compute", "communication"} <= set(kinds.split("+"))
-        )
-        return together / self.communication_ns
 
 
 def busy(work: DeviceWork) -> tuple[BusyTime, ...]:
