@@ -20,11 +20,15 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.calibration import UNFITTED, Calibration
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.registry import load_rules
-from gpuadvisor.rules.rule import Estimate, Loaded, RuleResult
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Loaded, RuleResult
 
 LOG = logging.getLogger(__name__)
 
-SEVERITIES = ((25.0, Severity.CRITICAL), (8.0, Severity.WARNING), (2.0, Severity.NOTICE))
+SEVERITIES = (
+    (25.0, Severity.CRITICAL),
+    (8.0, Severity.WARNING),
+    (100 * NOTICEABLE, Severity.NOTICE),
+)
 """Percent of the run, by what a rule's own range counts as (`TOO_WIDE_PCT`), from which on a
 finding is so severe. Below 8 % a run-to-run difference of the usual 3 to 5 % is a good part of what
 there is to gain; what is worth a quarter deserves to be the first thing one does. Where kernels

@@ -190,7 +190,7 @@ def _usual_paces(facts: Facts) -> tuple[float, float]:
 def loader_sets_pace(facts: Facts) -> bool:
     """Say whether the GPU waits for the workers of a DataLoader: they deliver at their own pace, so
     that whatever else becomes faster only makes the script wait longer."""
-    return not facts.loading.in_process and late_ns(facts) >= LEAST_WAITING * facts.window.run_ns
+    return not facts.loading.in_process and late_ns(facts) >= LEAST_IDLE * facts.window.run_ns
 
 
 def late_ns(facts: Facts) -> float:
@@ -199,8 +199,10 @@ def late_ns(facts: Facts) -> float:
     return facts.loading.late_share * idle_ns(facts, Cause.WAITING_FOR_DATA)
 
 
-LEAST_WAITING = 0.05
-"""Least share of the run for the workers to be what it waits for. [own]"""
+LEAST_IDLE = 0.05
+"""Least share of the run in which the device is idle for one reason, launching, something else that
+the host does or a late loader, for that to be what sets the pace: in well-fed runs it is idle for 2
+to 4 % between kernels. [own]"""
 
 
 def saved_shares(facts: Facts, change: Scenario) -> tuple[float, float]:
@@ -208,7 +210,7 @@ def saved_shares(facts: Facts, change: Scenario) -> tuple[float, float]:
     nothing can be played again."""
     shares = [_saved(facts, change, pace) for pace in _paces_tried(facts)]
     paced = Host.LOADING not in change.host and loader_sets_pace(facts)
-    return 0.0 if paced else min(shares), min(MARGIN * max(shares), MOST)
+    return 0.0 if paced else min(shares), min(MARGIN * max(shares), 1.0)
 
 
 def saved_by_launching(facts: Facts) -> tuple[float, float]:
@@ -223,7 +225,7 @@ def saved_by_launching(facts: Facts) -> tuple[float, float]:
     for pace in _paces_tried(facts):
         besides = _saved(facts, both, pace) - _saved(facts, waits, pace)
         shares.append(max(min(besides, _saved(facts, launching, pace)), 0.0))
-    return min(shares), min(MARGIN * max(shares), MOST)
+    return min(shares), min(MARGIN * max(shares), 1.0)
 
 
 def _preparing_share(facts: Facts) -> float:
@@ -237,8 +239,6 @@ def _preparing_share(facts: Facts) -> float:
 
 MARGIN = 1.03
 """Factor on the most that is saved: two runs of the same program differ by so much easily. [own]"""
-MOST = 0.99
-"""Largest share of a run that anything saves. [own]"""
 
 
 def longer_with_profiler(facts: Facts) -> float:
@@ -318,6 +318,17 @@ LEAST_SHARE = 0.05
 """Least share of the device's kernel time from which on kernels are worth a finding: below, not
 even their absence can be told from noise. A share of the kernel time and not of the run, so that it
 does not depend on what else was recorded. [own]"""
+LEAST_OF_ONE = 0.1
+"""Least share of the kernel time, in one kernel, for its own grid or blocks to be worth a finding.
+[own]"""
+LEAST_NS = 20_000
+"""Least time of one launch of it: shorter ones have too little to do for that to matter. [own]"""
+SATURATING = 2.5
+"""Multiprocessors, or resident threads, that one can stand for where the memory is the limit: about
+two fifths of them are enough to reach its bandwidth. [own]"""
+COVERED = 0.9
+"""Share of the launches that a compiler or a CUDA graph takes over: the optimizer's bookkeeping,
+losses and metrics stay. [own]"""
 PLAYED = "the timeline is played again with these kernels faster"
 
 
@@ -371,7 +382,7 @@ def row_saving(
         tried += [(low, fast, host[0]), (high, slow, host[1])]
     shares = [player.saved_share(spared, pace, times, share) for spared, pace, share in tried]
     run_ns = facts.window.run_ns
-    least, most = min(shares) * run_ns, min(MARGIN * max(shares), MOST) * run_ns
+    least, most = min(shares) * run_ns, min(MARGIN * max(shares), 1.0) * run_ns
     rows = [np.asarray(each.rows, np.int64) for each in gains]
     work = np.concatenate(rows) if rows else np.empty(0, np.int64)
     times_ns = facts.work.kernel_times_ns(work)

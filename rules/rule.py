@@ -25,6 +25,12 @@ if TYPE_CHECKING:  # it loads numpy, which the daemon does without
     from gpuadvisor.rules.facts.intervals import IntArray
 
 
+NOTICEABLE = 0.02
+"""Share of the run, or of the kernels' time, from which on something is a notice, and rules speak
+of it: of less nobody can tell whether a cure helped, as runs of the same program differ by as much
+(`estimates.MARGIN`). [own]"""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """The time that a cure would save, of what was recorded."""

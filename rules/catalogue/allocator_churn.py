@@ -10,7 +10,6 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.rules.estimates import (
     MARGIN,
-    MOST,
     loader_sets_pace,
     paces,
     saved_shares,
@@ -21,10 +20,8 @@ from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import KERNELS, LOOP
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult
 
-LEAST_SHARE = 0.02
-"""Least share of the run. [own]"""
 FEWEST_LATE = 4
 """Calls in the second half of the run: a program that keeps its memory has made its last ones by
 then. [own]"""
@@ -58,7 +55,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if not evidence.run_ns or late < FEWEST_LATE:
         return
     low, high = saved_shares(facts, _WITHOUT)
-    if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
+    if (low + high) / 2 * evidence.run_ns < NOTICEABLE * span_ns(facts):
         return
     most = max(_at_most(facts), high)
     whose = _whose(facts, calls)
@@ -69,7 +66,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         (
             Figure("allocations_and_frees_in_second_half", late, "", FEWEST_LATE),
             Figure("time_in_these_calls", round(took / 1e6, 3), "ms"),
-            Figure("run_saved_without_them", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
+            Figure("run_saved_without_them", round(50 * (low + high), 1), "%", 100 * NOTICEABLE),
         ),
         _KEEP_PINNED if whose == _PINNED else _KEEP,
         Estimate(
@@ -94,7 +91,7 @@ def _at_most(facts: Facts) -> float:
     pace = {Host.WORKING: paces(facts)[1]}
     before = line.takes_ns(Scenario({**pace, Host.ALLOCATING: VARIES}))
     after = line.takes_ns(Scenario({**pace, **_WITHOUT.host}))
-    return min(MARGIN * max(1.0 - after / before, 0.0), MOST) if before > 0 else 0.0
+    return min(MARGIN * max(1.0 - after / before, 0.0), 1.0) if before > 0 else 0.0
 
 
 def _whose(facts: Facts, calls: IntArray) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import peak_of, sm_count
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
+from gpuadvisor.rules.estimates import PLAYED, SATURATING, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES, MEMORY
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
@@ -16,9 +16,6 @@ SMALL = 0.5
 that keep one block on each of them have just under 1. [own]"""
 LEAST_SHARE = 0.5
 """Least share of the kernel time, in small kernels. [own]"""
-SATURATING = 2.5
-"""Multiprocessors that one can stand for where the memory is the limit, as in
-`small_grid_in_trace`. [own]"""
 MOST_MEMORY = 0.5
 """Largest share of the GPU's memory: so that twice the batch fits. [own]"""
 

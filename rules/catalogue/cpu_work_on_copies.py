@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import MARGIN, MOST, idle_parts, paces, span_ns
+from gpuadvisor.rules.estimates import LEAST_IDLE, MARGIN, idle_parts, paces, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copied_out import CopiedOut
 from gpuadvisor.rules.facts.copies import exposed_ns
@@ -17,8 +17,6 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.05
-"""Least share of the run that is saved, as for `host_bound`. [own]"""
 LEAST_COMPUTING = 0.2
 """Least share in operators of the CPU, of what the copies of such a round and the host itself take:
 else it only copies (`pageable_copies`), or writes files or runs Python (`host_bound`). [own]"""
@@ -47,8 +45,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if rounds < (min(steps, AGAIN) if steps > 1 else AGAIN):
         return
     shares = [player.saved_without_copies(found.rows, found.times, pace) for pace in paces(facts)]
-    high = min(MARGIN * max(shares), MOST)
-    if high * run < LEAST_SHARE * span_ns(facts):
+    high = min(MARGIN * max(shares), 1.0)
+    if high * run < LEAST_IDLE * span_ns(facts):
         return
     computed_ns = float(_within(facts, found).sum())
     waited_ns = both(found.times, facts.timeline.not_working).total_ns

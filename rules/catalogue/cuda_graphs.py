@@ -6,20 +6,23 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.estimates import GRAPH_GAP_NS, paces, queue, saved_by_launching, span_ns
+from gpuadvisor.rules.estimates import (
+    COVERED,
+    GRAPH_GAP_NS,
+    LEAST_IDLE,
+    paces,
+    queue,
+    saved_by_launching,
+    span_ns,
+)
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.05
-"""Least share of the run that the GPU is idle while the host launches, as for `launch_bound`.
-[own]"""
 LEAST_KERNELS = 20
 """A step: below, one launch for all of them saves less than 0.2 ms. [own]"""
 LEAST_SHORT_SHARE = 0.5
 """Least share of the kernels that take less than 10 us. [own]"""
-COVERED = 0.9
-"""Share of the launches that a graph takes over, as for `launch_bound`. [own]"""
 
 RULE = Rule(Category.LAUNCH_BOUND, needs=(KERNELS, LOOP), knobs=("compile_cudagraphs",))
 
@@ -28,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find steps that are alike, do not wait for the device, and leave it idle."""
     facts = evidence.known_facts
     launching, of_kernels = facts.host_idle.launching_ns, queue(facts)
-    if of_kernels is None or launching < LEAST_SHARE * span_ns(facts) or not evidence.run_ns:
+    if of_kernels is None or launching < LEAST_IDLE * span_ns(facts) or not evidence.run_ns:
         return
     steps = facts.repetition
     short = of_kernels.short_kernels / of_kernels.kernels
@@ -45,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         (
             Figure("kernels_a_step", round(steps.kernels_a_step), "", LEAST_KERNELS),
             percent("kernels_below_10_us", short, LEAST_SHORT_SHARE),
-            percent("gpu_idle_launching", evidence.share(launching), LEAST_SHARE),
+            percent("gpu_idle_launching", evidence.share(launching), LEAST_IDLE),
         ),
         "Capture the step: torch.compile(mode='reduce-overhead'), or"
         " torch.cuda.make_graphed_callables.",

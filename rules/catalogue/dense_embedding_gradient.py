@@ -18,11 +18,8 @@ from gpuadvisor.rules.facts.roofline import listed
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.unfused import FILLS
 from gpuadvisor.rules.requirements import LAUNCHES, OPERATORS, SHAPES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.02
-"""Least share of the kernel time in what a sparse gradient spares at most. [own, as the
-catalogue's]"""
 MOST_TOUCHED = 0.25
 """Largest share of a table's rows that are looked up at once, at most: with 42 % of them a sparse
 gradient saved nothing on an H200, with 11 % 5 to 15 %. [own]"""
@@ -66,7 +63,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     gains = [gain for each in found for gain in _gains(facts, each)]
     gains += _update(evidence, found)
     share = sum(each.high * each.time_ns for each in gains) / facts.kernel_uses.time_ns
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     largest = max(found, key=lambda each: each.rows * each.width)
     yield RuleResult(

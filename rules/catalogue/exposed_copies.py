@@ -9,10 +9,8 @@ from gpuadvisor.rules.estimates import span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import pinned
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, KERNELS, LAUNCHES, RECURRING
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.02
-"""Least share of the run. [own, as the catalogue's]"""
 LEAST_HIDDEN = 0.5
 """Least share of what is exposed, that a second stream hides: the first copy and the last have
 nothing to hide behind. [own]"""
@@ -26,14 +24,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     copies, run = pinned(facts.work, facts.timeline), evidence.run_ns
     computing = sum(each.compute_ns for each in facts.busy) / max(len(facts.busy), 1)
     exposed = float(copies.exposed_ns)
-    if not run or exposed < LEAST_SHARE * span_ns(facts):
+    if not run or exposed < NOTICEABLE * span_ns(facts):
         return
     hidden = min(exposed, computing)
     direction = "to the host" if copies.to_host else "from the host"
     yield RuleResult(
         f"For {evidence.share(exposed):.0%} of the run the GPU only copies {direction}",
         (
-            percent("exposed_copies", evidence.share(exposed), LEAST_SHARE),
+            percent("exposed_copies", evidence.share(exposed), NOTICEABLE),
             Figure("copies", copies.count),
             Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
         ),

@@ -15,14 +15,12 @@ from gpuadvisor.rules.facts.intervals import covered_ns, union
 from gpuadvisor.rules.facts.steps import Steps
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import IDLE, KERNELS, OPERATORS, STEPS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
 REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 """How TorchDynamo marks what it compiled: the number of the code, and of its versions."""
 COMPILING = "entire_frame_compile"
 """How it marks compiling (torch/_dynamo/utils.py)."""
-LEAST_SHARE = 0.02
-"""Least share of the run in which the GPU is idle in or between the regions. [own]"""
 MOST_REGIONS = 1.5
 """A step, of different code: 1 without breaks. [own]"""
 LEAST_SAVED, MOST_SAVED = 0.1, 0.6
@@ -47,7 +45,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     idle = idle_ns(facts, Cause.LAUNCHING, Cause.OTHER_HOST)
     if regions / len(steps.steps) < MOST_REGIONS or versions < 2:
         return
-    if idle < LEAST_SHARE * span_ns(facts):
+    if idle < NOTICEABLE * span_ns(facts):
         return
     yield RuleResult(
         f"A step runs {regions / len(steps.steps):.0f} compiled regions of {versions} pieces of"
@@ -56,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             Figure(
                 "compiled_regions_a_step", round(regions / len(steps.steps), 1), "", MOST_REGIONS
             ),
-            percent("gpu_idle_launching", evidence.share(idle), LEAST_SHARE),
+            percent("gpu_idle_launching", evidence.share(idle), NOTICEABLE),
         ),
         "Find the breaks with TORCH_LOGS=graph_breaks and remove them (print, .item(), code that"
         " depends on values), or compile with fullgraph=True to be told.",
@@ -111,6 +109,6 @@ def _compiling(facts: Facts, steps: Steps) -> tuple[int, float, float] | None:
     busy = facts.work.intervals(line.rows)
     worked = int(covered_ns(busy, times.begin_ns, times.end_ns).sum())
     idle = float(times.total_ns - worked)
-    if idle < LEAST_SHARE * span_ns(facts):
+    if idle < NOTICEABLE * span_ns(facts):
         return None
     return int(late.sum()), float(times.total_ns), idle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.estimates import idle_ns, paces, saved_by_launching, span_ns
+from gpuadvisor.rules.estimates import LEAST_IDLE, idle_ns, paces, saved_by_launching, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import exposed_ns
 from gpuadvisor.rules.facts.idle_causes import Cause
@@ -14,8 +14,6 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.05
-"""Least share of the run, as for `launch_bound`. [own]"""
 LEAST_SAVED = 0.75
 """Least share of the idle time that is saved: what the host does may only become faster, or move to
 another process. [own]"""
@@ -40,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     lead = found.other_times.total_ns - times.total_ns
     whole = max(other - (0 if facts.loader_waits else found.preparing_ns), 0.0)
     idle = min(repeated * max(whole - lead, 0.0), whole)
-    if not run or idle < LEAST_SHARE * span_ns(facts) or launching >= idle:
+    if not run or idle < LEAST_IDLE * span_ns(facts) or launching >= idle:
         return
     # What launches is Python as well: who compiles or captures the model is rid of both.
     least, _ = _saved_without(facts, times)
@@ -51,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     high = max(saved_by_launching(facts)[1], most)
     high = min(high, evidence.share(whole + launching + copying + waiting))
     low = LEAST_SAVED * min(evidence.share(idle + copying), high, least)
-    if high * run < LEAST_SHARE * span_ns(facts):
+    if high * run < LEAST_IDLE * span_ns(facts):
         return
     doing = facts.host_doing
     yield RuleResult(
@@ -62,7 +60,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             if evidence.share(copying) >= LEAST_COPYING
             else ""
         ),
-        (percent("gpu_idle_other_host", evidence.share(idle), LEAST_SHARE),),
+        (percent("gpu_idle_other_host", evidence.share(idle), LEAST_IDLE),),
         "Move this work out of the loop, to another process, or to the GPU; compile what is left"
         " of Python in the model.",
         Estimate(

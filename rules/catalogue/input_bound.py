@@ -21,11 +21,8 @@ from gpuadvisor.rules.requirements import (
     SCRIPT,
     either,
 )
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.02
-"""Least share of the run: below, nothing that one does to the loader can be told from noise.
-[own]"""
 LEAST_PREPARING_SHARE = 0.10
 """Least share of the run, where no DataLoader says that this is about data. [own]"""
 LEFT_OF_LOADING = 0.25
@@ -72,7 +69,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
     late, loading = late_ns(facts), facts.loading
     share = evidence.share(late)
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     least, high = saved_shares(facts, Scenario({Host.LOADING: 0.0}))
     if loading.in_process:
@@ -88,7 +85,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
         + (", which it loads itself" if loading.in_process else "")
         + ("; of so few batches the start of the workers may be most of it" if starts else ""),
         (
-            percent("gpu_idle_waiting_for_data", share, LEAST_SHARE),
+            percent("gpu_idle_waiting_for_data", share, NOTICEABLE),
             # The mean: of several workers some batches are there at once, after one that is late.
             Figure("wait_for_a_batch", round(loading.total_ns / loading.waits / 1e6, 3), "ms"),
             Figure("batches", loading.waits),
@@ -199,7 +196,7 @@ def _made_by(facts: Facts) -> tuple[str, str]:
 def _in_script(measured: Measurement) -> Iterator[RuleResult]:
     """The harness knows how long the script waited, but not what the GPU did meanwhile."""
     share = measured.data_wait_share
-    if not measured.facts.loaders or share < LEAST_SHARE:
+    if not measured.facts.loaders or share < NOTICEABLE:
         return
     workers = measured.facts.loaders[0].num_workers
     seldom = (
@@ -217,7 +214,7 @@ def _in_script(measured: Measurement) -> Iterator[RuleResult]:
 
 def _on_cpu(evidence: Evidence) -> Iterator[RuleResult]:
     steps = evidence.facts.steps if evidence.facts is not None else None
-    if steps is not None and steps.data_wait_share >= LEAST_SHARE:
+    if steps is not None and steps.data_wait_share >= NOTICEABLE:
         total = sum(step.duration_ns for step in steps.steps)
         where = " from a DataLoader"
         yield _waited(
@@ -228,7 +225,7 @@ def _on_cpu(evidence: Evidence) -> Iterator[RuleResult]:
 def _waited(share: float, where: str, total_ns: float, seldom: str) -> RuleResult:
     return RuleResult(
         f"{share:.0%} of the time goes into waiting for batches{where}",
-        (percent("data_wait", share, LEAST_SHARE),),
+        (percent("data_wait", share, NOTICEABLE),),
         WORKERS,
         Estimate(0.0, share * total_ns, {}, total_ns),
         f"At most all of the waiting; nothing {seldom}.",

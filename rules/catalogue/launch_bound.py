@@ -10,7 +10,9 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import (
+    COVERED,
     GRAPH_GAP_NS,
+    LEAST_IDLE,
     MARGIN,
     idle_ns,
     is_timed,
@@ -29,18 +31,12 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.05
-"""Least share of the run. Some idle time between kernels is in every run: 2 to 4 % in well-fed
-ones. [own]"""
 LEAST_DEVICE_SHARE = 0.15
 """Least share of the run: idle time in which the next kernel had been launched. TraceLens calls a
 GPU idle from 15 % on."""
 LEAST_SHORT_SHARE = 0.5
 """Least share of the kernels that take less than 10 us, where idle time between launched kernels is
 about these. (TraceLens' length of a short kernel)"""
-COVERED = 0.9
-"""Share of the launches that a compiler or a CUDA graph takes over: the optimizer's bookkeeping,
-losses and metrics stay. [own]"""
 SURE_OF_DEVICE = 0.5
 """Share that is saved at least of idle time between kernels that had been launched: the trace does
 not tell what it was. [own]"""
@@ -101,14 +97,14 @@ def _of_host(evidence: Evidence) -> tuple[float, float] | None:
     other things for longer, or there is little to save."""
     facts = evidence.known_facts
     launching, other = _told(facts)
-    if launching < max(LEAST_SHARE * span_ns(facts), other, idle_ns(facts, Cause.NOT_RECORDED)):
+    if launching < max(LEAST_IDLE * span_ns(facts), other, idle_ns(facts, Cause.NOT_RECORDED)):
         return None
     low, high = saved_by_launching(facts)
     high = min(high, longer_with_profiler(facts) * facts.window.share(launching + other))
     left = facts.window.share(GRAPH_GAP_NS * len(facts.work) * _slower(facts))
     return (
         (COVERED * max(min(low, high) - left, 0.0), high)
-        if high * evidence.run_ns >= LEAST_SHARE * span_ns(facts)
+        if high * evidence.run_ns >= LEAST_IDLE * span_ns(facts)
         else None
     )
 
@@ -197,7 +193,7 @@ def _claim(
         + (f", and for {evidence.share(between_ns):.0%} between these" if between_ns else "")
         + _without_profiler(facts),
         (
-            percent("gpu_idle_launching", evidence.share(launching), LEAST_SHARE),
+            percent("gpu_idle_launching", evidence.share(launching), LEAST_IDLE),
             percent("gpu_idle_other_host", evidence.share(other)),
             *_of_kernels(of_kernels),
         ),

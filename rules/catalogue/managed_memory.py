@@ -15,10 +15,8 @@ from gpuadvisor.rules.facts.kernels import limits_of
 from gpuadvisor.rules.facts.migrations import Migrations, migrations
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.02
-"""Least share of the run. [own, as of other copies]"""
 LEAST_OF_LINK = 0.5
 """Least share of the usual rate of pinned memory at which pages move that are asked for in time.
 [own, as of pageable copies]"""
@@ -41,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     facts, run = evidence.known_facts, evidence.run_ns
     found = migrations(facts.work, facts.idle) if facts.has_timeline else ()
     most = max(found, key=lambda each: each.exposed_ns + each.inside_ns, default=None)
-    if most is None or not run or most.exposed_ns + most.inside_ns < LEAST_SHARE * run:
+    if most is None or not run or most.exposed_ns + most.inside_ns < NOTICEABLE * run:
         return
     exposed, inside = evidence.share(most.exposed_ns), evidence.share(most.inside_ns)
     back_rate = _prefetched_back(facts, most)
@@ -53,21 +51,21 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             f" {back_rate / 1e9:.1f} GB/s"
         )
     within = f"for {inside:.0%} kernels run while pages of managed memory move"
-    told = [words for words, share in ((alone, exposed), (within, inside)) if share >= LEAST_SHARE]
+    told = [words for words, share in ((alone, exposed), (within, inside)) if share >= NOTICEABLE]
     summary = ", and ".join(told or [alone])
     others = []
-    if (host := evidence.share(most.host_ns)) >= LEAST_SHARE:
+    if (host := evidence.share(most.host_ns)) >= NOTICEABLE:
         others.append(f"for {host:.0%} more the host does something else between two pages")
-    if (kernels := evidence.share(most.kernels_ns)) < LEAST_SHARE:
+    if (kernels := evidence.share(most.kernels_ns)) < NOTICEABLE:
         others.append(f"all kernels together take {most.kernels_ns / 1e6:.3g} ms, {kernels:.1%}")
     low, high = _saved(facts, most)
     # Where a fault ends and the host's own work begins is not told, so that much may be the latter.
-    sure = low >= LEAST_SHARE * run or (low + high) / 2 < CRITICAL * run
+    sure = low >= NOTICEABLE * run or (low + high) / 2 < CRITICAL * run
     yield RuleResult(
         "; ".join([f"{summary[:1].upper()}{summary[1:]} ({len(most.rows):,} migrations)", *others]),
         (
-            percent("waiting_for_pages", exposed, LEAST_SHARE),
-            percent("pages_move_in_kernels", inside, LEAST_SHARE),
+            percent("waiting_for_pages", exposed, NOTICEABLE),
+            percent("pages_move_in_kernels", inside, NOTICEABLE),
             percent("host_between_pages", host),
             percent("kernels", kernels),
             Figure("bytes_to_the_gpu", most.bytes_to_gpu, "bytes"),

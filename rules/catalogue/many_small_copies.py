@@ -14,10 +14,8 @@ from gpuadvisor.rules.facts.copies import Transfers, small_to_device
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, IDLE, KERNELS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.02
-"""Least share of the run. [own]"""
 FEWEST = 50
 """Copies in the run: fewer are batches and their labels. [own]"""
 LEAST_SAVED = 0.5
@@ -34,7 +32,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     times = _times(facts, copies)
     idle = float(uncovered_ns(times, facts.work.intervals(np.arange(facts.work.kernels))))
-    if idle < LEAST_SHARE * span_ns(facts):
+    if idle < NOTICEABLE * span_ns(facts):
         return
     exposed = float(copies.exposed_ns)
     shortened = {"copy/exposed": exposed, **idle_parts(facts, max(idle - exposed, 0.0))}
@@ -42,7 +40,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{copies.count:,} copies of {copies.bytes / copies.count:,.0f} bytes each to the GPU cost"
         f" {evidence.share(idle):.0%} of the run",
         (
-            percent("idle_in_small_copies", evidence.share(idle), LEAST_SHARE),
+            percent("idle_in_small_copies", evidence.share(idle), NOTICEABLE),
             Figure("copies", copies.count, "", FEWEST),
         ),
         "Make tensors on the GPU (device='cuda'), or gather small values into one tensor and copy"

@@ -23,11 +23,8 @@ from gpuadvisor.rules.requirements import (
     RECURRING,
     either,
 )
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.02
-"""Least share of the run in which such a copy and no kernel ran. [own; the catalogue shows them
-from 1 %]"""
 LEAST_OF_LINK = 0.5
 """Least share of the rate that pinned memory usually has: virtual machines and distant sockets have
 less. [own]"""
@@ -54,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find exposed copies of pageable memory that are too large to be staged at once."""
     facts = evidence.known_facts
     copies, run = large_pageable(facts.work, facts.timeline), evidence.run_ns
-    if not run or copies.exposed_ns < LEAST_SHARE * span_ns(facts):
+    if not run or copies.exposed_ns < NOTICEABLE * span_ns(facts):
         return
     steps = len(facts.steps.steps) if facts.steps is not None else 0
     comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
@@ -73,7 +70,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" {'to' if copies.to_host else 'from'} pageable memory ({times}, at"
         f" {copies.bytes_per_s / 1e9:.1f} GB/s)",
         (
-            percent("exposed_pageable_copies", evidence.share(copies.exposed_ns), LEAST_SHARE),
+            percent("exposed_pageable_copies", evidence.share(copies.exposed_ns), NOTICEABLE),
             Figure("bytes", copies.bytes, "bytes"),
             Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
         ),

@@ -10,7 +10,15 @@ from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.device import device, sm_count
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
+from gpuadvisor.rules.estimates import (
+    LEAST_NS,
+    LEAST_OF_ONE,
+    PLAYED,
+    SATURATING,
+    RowGain,
+    row_saving,
+    short,
+)
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS as WARP
 from gpuadvisor.rules.facts.kernels import KernelTime
@@ -18,18 +26,11 @@ from gpuadvisor.rules.facts.occupancy import Occupancy, occupancy
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
-LEAST_SHARE = 0.1
-"""Least share of the kernel time, in one kernel. [own]"""
-LEAST_NS = 20_000
-"""Least time of one launch: shorter ones have too little to do for it to matter. [own]"""
 LEAST_UNUSED = 0.1
 """Least share of the lanes that have no thread. [own]"""
 USUAL_THREADS = 256
 """Threads of a block to compare with: NVIDIA's guide starts with 128 to 256 (CUDA C++ Best
 Practices, "Thread and Block Heuristics")."""
-SATURATING = 2.5
-"""Resident threads that one can stand for where the memory is the limit: about two fifths of them
-are enough to reach its bandwidth. [own]"""
 LEAST_SAVED = 0.5
 """Share of what is saved at least where threads are too few for that: a thread with several loads
 on their way needs fewer beside it. [own]"""
@@ -60,7 +61,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
                 lanes[launch] = known
         each = whole.of(lanes.__contains__)
         share = each.time_ns / total if each is not None and total else 0.0
-        if each is None or share < LEAST_SHARE:
+        if each is None or share < LEAST_OF_ONE:
             continue
         longest = each.launches[0]
         unused = lanes[longest].unused
@@ -80,7 +81,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             (
                 Figure("threads_of_a_block", longest.threads, "", WARP),
                 percent("lanes_unused", unused, LEAST_UNUSED),
-                percent("kernel_time", share, LEAST_SHARE),
+                percent("kernel_time", share, LEAST_OF_ONE),
             ),
             f"Choose blocks of a multiple of {WARP} threads, 128 or {USUAL_THREADS} to begin with,"
             " and fewer of them.",

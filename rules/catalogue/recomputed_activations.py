@@ -18,10 +18,8 @@ from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union
 from gpuadvisor.rules.facts.joins import enclosing
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES, MEMORY, OPERATORS, table
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.02
-"""Least share of the kernel time. [own, as the catalogue's]"""
 MOST_FULL = 0.8
 """Largest share of the GPU's memory that may be in use with the activations kept: the allocator
 needs room between blocks. [own]"""
@@ -58,13 +56,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     time_ns = int(facts.work.duration_ns[again.rows].sum())
     share = time_ns / facts.kernel_uses.time_ns
     kept = _kept_bytes(facts, again.times)
-    if share < LEAST_SHARE or not kept or peak.reserved + kept > MOST_FULL * peak.total:
+    if share < NOTICEABLE or not kept or peak.reserved + kept > MOST_FULL * peak.total:
         return
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time computes activations again for the backward pass,"
         f" and the {kept / GIB:.1f} GiB that keeping them takes are free",
         (
-            percent("recomputed", share, LEAST_SHARE),
+            percent("recomputed", share, NOTICEABLE),
             percent("memory_with_them_kept", (peak.reserved + kept) / peak.total, MOST_FULL),
         ),
         "Take away the checkpoints (`torch.utils.checkpoint`, `gradient_checkpointing`), or keep"

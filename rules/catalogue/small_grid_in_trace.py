@@ -8,7 +8,15 @@ from functools import partial
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import sm_count
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
+from gpuadvisor.rules.estimates import (
+    LEAST_NS,
+    LEAST_OF_ONE,
+    PLAYED,
+    SATURATING,
+    RowGain,
+    row_saving,
+    short,
+)
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.facts.kernels import KernelTime
@@ -17,16 +25,9 @@ from gpuadvisor.rules.kernels import of_few_threads
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
-LEAST_SHARE = 0.1
-"""Least share of the kernel time, in one kernel. [own]"""
-LEAST_NS = 20_000
-"""Least time of one launch: shorter ones have too little to do for more blocks. [own]"""
 PERSISTENT = 0.5
 """Blocks for each multiprocessor below which a library's kernel is small: many keep just under one
 on each, and loop. [own]"""
-SATURATING = 2.5
-"""Multiprocessors that one can stand for where the memory is the limit: about two fifths of them
-are enough to reach its bandwidth. [own]"""
 AT_ONCE = 1.2
 """Kernels that run at once on average, from which on others may fill the rest: then the blocks of
 the largest of them, as often as so many run, must not be enough either. [own]"""
@@ -63,7 +64,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         few = (PERSISTENT if whole.is_library else 1.0) * count / at_once
         each = whole.of(partial(_is_small, most_blocks=few))
         share = each.time_ns / total if each is not None else 0.0
-        if each is None or share < LEAST_SHARE:
+        if each is None or share < LEAST_OF_ONE:
             continue
         blocks = each.launches[0].blocks
         alike = all(launch.blocks == blocks for launch in each.launches)
@@ -84,7 +85,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             f" {number} of {size} on {count} multiprocessors",
             (
                 Figure("blocks", blocks, "", count),
-                percent("kernel_time", share, LEAST_SHARE),
+                percent("kernel_time", share, LEAST_OF_ONE),
             ),
             of_few_threads(blocks * threads) if few else ADVICE,
             row_saving(facts, [RowGain(rows, each.time_ns, 0.0 if few else own * low, own * high)]),

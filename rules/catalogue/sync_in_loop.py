@@ -13,7 +13,6 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.estimates import (
     MARGIN,
-    MOST,
     idle_ns,
     idle_parts,
     loader_sets_pace,
@@ -27,10 +26,8 @@ from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, none, un
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import KERNELS, LOOP
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.02
-"""Least share of the run that goes with the waits. [own, as the catalogue's]"""
 FEWEST = 2
 """Waits after which the host launched more: one may be the end of a warm-up. [own]"""
 CERTAIN = 0.8
@@ -97,7 +94,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     # What the host does for long after a wait is `host_bound`'s: it may need what it waited for.
     most = idle_ns(facts, Cause.SYNCHRONIZING, Cause.LAUNCHING) / evidence.run_ns
     low, high = (min(share, most) for share in saved_shares(facts, _WITHOUT))
-    if (low + high) / 2 * evidence.run_ns < LEAST_SHARE * span_ns(facts):
+    if (low + high) / 2 * evidence.run_ns < NOTICEABLE * span_ns(facts):
         return
     found = _fetched(facts)
     rows = np.concatenate((found.makes, found.copies))
@@ -115,7 +112,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             Figure("mostly_in", waits.what),
             percent("host_in_these_waits", evidence.share(waits.waited_ns)),
             percent("gpu_idle_after_waits", evidence.share(idle_ns(facts, Cause.SYNCHRONIZING))),
-            Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * LEAST_SHARE),
+            Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * NOTICEABLE),
         ),
         (
             "Fetch what a loop fetches one by one at once, as a tensor (`.tolist()`); f"
@@ -214,7 +211,7 @@ def _saved_with(
     shares = [
         player.saved_share([(rows, 1.0)], pace, times, 1.0, _WITHOUT.host) for pace in paces(facts)
     ]
-    return max(least, min(shares)), max(most, min(MARGIN * max(shares), MOST))
+    return max(least, min(shares)), max(most, min(MARGIN * max(shares), 1.0))
 
 
 def _waits(facts: Facts) -> _Waits | None:

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Scope, ScopeKind
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.device import device, sm_count
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving, short
+from gpuadvisor.rules.estimates import LEAST_OF_ONE, PLAYED, RowGain, row_saving, short
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.occupancy import occupancy
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
-LEAST_SHARE = 0.1
-"""Least share of the kernel time, in one kernel. [own]"""
 LOW_OCCUPANCY = 0.4
 """Share of the warps that a multiprocessor holds. Nsight Compute's rule speaks below 0.8, without
 knowing whether the kernel waits; without counters we speak only where it is likely. [own]"""
@@ -45,11 +43,11 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     found = facts.kernel_shapes
     total = sum(each.time_ns for each in found)
     for whole in found:
-        if whole.is_library or whole.time_ns < LEAST_SHARE * total:
+        if whole.is_library or whole.time_ns < LEAST_OF_ONE * total:
             continue
         each = whole.of(lambda launch: (_occupancy(evidence, launch)[0] or 1.0) < LOW_OCCUPANCY)
         share = each.time_ns / total if each is not None and total else 0.0
-        if each is None or share < LEAST_SHARE:
+        if each is None or share < LEAST_OF_ONE:
             continue
         fraction, limiter = _occupancy(evidence, each.launches[0])
         assert fraction is not None  # as it was chosen for it
@@ -60,7 +58,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             f" theoretical occupancy of {fraction:.0%}, limited by {words}",
             (
                 percent("theoretical_occupancy", fraction, LOW_OCCUPANCY),
-                percent("kernel_time", share, LEAST_SHARE),
+                percent("kernel_time", share, LEAST_OF_ONE),
             ),
             advice,
             row_saving(facts, [RowGain(rows, each.time_ns, 0.0, min(MOST_SAVED, 1 - fraction))]),

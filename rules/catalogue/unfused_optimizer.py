@@ -14,13 +14,10 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import covered_ns
 from gpuadvisor.rules.facts.kernel_families import kind_of
 from gpuadvisor.rules.requirements import LAUNCHES, RANGES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 LEAST_KERNELS = 30
 """Fewest kernels in a step of the optimizer: a fused one has as many as it has groups of tensors.
-[own]"""
-LEAST_SHARE = 0.02
-"""Least share of the run, in which the host is in the optimizer's step, or of the kernel time.
 [own]"""
 FUSED = re.compile(r"Fused|AdamFunctor|SgdFunctor|LambFunctor", re.I)
 """Parts of the names of kernels that do all of an update at once: PyTorch's and Apex'."""
@@ -60,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     begin, end = (np.array([each], np.int64) for each in facts.window.span)
     host_share = evidence.share(int(covered_ns(steps.times, begin, end).sum()))
     share = time / facts.kernel_uses.time_ns if facts.kernel_uses.time_ns else 0.0
-    if kernels < LEAST_KERNELS or fused or max(host_share, share) < LEAST_SHARE:
+    if kernels < LEAST_KERNELS or fused or max(host_share, share) < NOTICEABLE:
         return
     host, device = _shares(times)
     saving = row_saving(facts, [RowGain(steps.rows, time, *device)], steps.times, host)
@@ -72,8 +69,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" {host_share:.0%} of the run",
         (
             Figure("optimizer_kernels_a_step", round(kernels), "", LEAST_KERNELS),
-            percent("host_time_in_optimizer", host_share, LEAST_SHARE),
-            percent("optimizer_kernel_time", share, LEAST_SHARE),
+            percent("host_time_in_optimizer", host_share, NOTICEABLE),
+            percent("optimizer_kernel_time", share, NOTICEABLE),
         ),
         f"Construct {name} with `fused=True`."
         if name in HAVE_FUSED

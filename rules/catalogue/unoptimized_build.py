@@ -9,15 +9,13 @@ from gpuadvisor.domain.finding import RUN, Category, Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.kernels import counts, short
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 LEAST_CYCLES = 9.0
 """Cycles that an instruction waits for the one before it, whose time is fixed, on average: of 210
 kernels in 47 public reports 13 have 13.4 to 14.1 and all others 0.2 to 4.6. A compiler that does
 not optimize writes the longest wait that an instruction can tell, 15 cycles, wherever one may be
 needed; arithmetic takes 4 to 6."""
-LEAST_SHARE = 0.02
-"""Share of all captured time from which on such kernels are spoken of, as in the engine."""
 MOST = 0.5
 """Share from which on they are most of it."""
 
@@ -33,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     ]
     captured = evidence.captured_ns
     share = math.fsum(each.counters.time_ns for each, _ in found) / captured if captured else 0.0
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     names = dict.fromkeys(kernel.name for kernel, _ in found)
     is_one = len(names) == 1
@@ -45,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" for a debugger: an instruction waits {cycles:.1f} cycles{more} for the one before it",
         (
             Figure("cycles_for_the_instruction_before", round(cycles, 1), "", LEAST_CYCLES),
-            percent("captured_time", share, LEAST_SHARE),
+            percent("captured_time", share, NOTICEABLE),
         ),
         "Compile without -G (and without -Xptxas -O0), and profile again: what else is said of"
         " this code is no matter of the program. -lineinfo gives lines to optimized code.",

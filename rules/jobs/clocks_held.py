@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.jobs import Slice
+from gpuadvisor.rules.health.power_capped import LEAST_LOSS
 from gpuadvisor.rules.job_causes import JobCause
 from gpuadvisor.rules.jobs.healthy import LEAST_UTILIZATION_PCT
 
 LEAST_SHARE = 0.5
 """Share of the polls in which a reason held: a limit touched now and then costs nothing. [own]"""
-LEAST_LOSS = 0.02
-"""Share of the clock that is lost: GPUs step in 15 MHz, about 1 %. As `health.power_capped`.
-[own]"""
 
 CAUSE = JobCause(
     rank=60,
