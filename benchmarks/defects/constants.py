@@ -269,8 +269,9 @@ def table(paths: Sequence[Path]) -> str:
         (each for each in tried if first[each] or ranges[each]),
         key=lambda each: (-first[each], -ranges[each], each),
     )
-    silent = [each for each in tried if tried[each] and each not in deciding]
-    unreached = [each for each in tried if not tried[each] and each not in words]
+    told_apart = {*deciding, *words}
+    silent = [each for each in tried if tried[each] and each not in told_apart]
+    unreached = [each for each in tried if not tried[each] and each not in told_apart]
     told = [
         f"{len(own)} constants, {len(lines)} programs.\n",
         "| decides | programs that reach it | first finding changes | a range by over"
