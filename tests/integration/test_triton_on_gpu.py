@@ -14,6 +14,7 @@ from gpuadvisor.collectors.devices import list_gpus
 from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.inquiry import Found
+from gpuadvisor.tuners.knobs._triton import parse_lines
 from gpuadvisor.tuning.plans import read_plan
 from tests.integration.runs import triton_kernels_of
 
@@ -89,6 +90,29 @@ def compiled(x):
 while True:
     compiled(x)
     launch(shift_kernel, x, other)
+    model(batch).sum().backward()
+"""
+
+STYLES = """
+@triton.heuristics({"DOUBLED": lambda given: given["factor"] == 2})
+@triton.autotune([triton.Config({"BLOCK": block}) for block in (32, 64)], key=["n"])
+@triton.jit
+def around_kernel(x, out, factor, n, BLOCK: tl.constexpr, DOUBLED: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = place < n
+    value = tl.load(x + place, mask=mask)
+    if DOUBLED:
+        value = 2 * value
+    tl.store(out + place, value, mask=mask)
+
+
+n = x.numel()
+compiled = scale_kernel.warmup(x, out, n, BLOCK=32, grid=(1,))
+while True:
+    around_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, 2, n)
+    shift_kernel[(n // 32,)](x, other, n, BLOCK=32, num_warps=8)
+    compiled[(n // 32, 1, 1)](x, out, n, 32)
+    fatal_kernel.run(x, out, n, BLOCK=32, grid=(n // 32,), warmup=False)
     model(batch).sum().backward()
 """
 
@@ -184,6 +208,21 @@ def test_launches_in_compiled_code_are_named_and_others_are_tuned(tmp_path):
     ), found
     assert found.value is not None, found
     assert "shift_kernel" in found.value
+
+
+def test_kernels_are_tuned_however_they_are_launched_or_named(tmp_path):
+    found = find(tmp_path, STYLES, 240.0)
+    assert found.value is not None, found
+    lines = {line.kernel.partition("@")[0]: line for line in parse_lines(found.value)}
+    assert lines["__main__.around_kernel"].values["BLOCK"] > 64, "heuristics around an autotuner"
+    numbers = lines["__main__.shift_kernel"]
+    assert numbers.arguments["grid"] == "numbers"
+    assert numbers.values == {"num_warps": numbers.values["num_warps"]}
+    assert numbers.values["num_warps"] < 8
+    assert any(
+        each.startswith("launches of fatal_kernel, scale_kernel without `kernel[grid]`")
+        for each in found.sentences
+    ), found
 
 
 def test_an_illegal_address_ends_one_process_and_costs_one_launch(tmp_path):
