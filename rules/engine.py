@@ -141,7 +141,7 @@ def _held(result: RuleResult, evidence: Evidence) -> RuleResult:
         return result
     from gpuadvisor.rules.estimates import longer_with_profiler
 
-    held *= longer_with_profiler(facts)
+    held *= longer_with_profiler(facts, saving.parts)
     if saving.high_ns <= held:
         return result
     low, high = min(saving.low_ns, held), min(saving.high_ns, held)

@@ -11,7 +11,7 @@ as much faster as profilers are known to slow programs down, and between; the tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,8 @@ def _timed_paces(facts: Facts) -> tuple[float, float]:
     if line is None or times is None or allocating_ns > LEAST_ALLOCATING * line.takes_ns():
         return slow, fast
     least_ns, most_ns = times
+    if loader_sets_pace(facts):  # what the host is faster, it waits longer
+        return _last_pace(lambda pace: line.takes_ns(Scenario({Host.WORKING: pace, Host.LOADING: 0.0})) <= most_ns, fast), fast
     return (
         max(_last_pace(lambda pace: _takes_ns(line, pace) <= most_ns, fast), fast),
         _last_pace(lambda pace: _takes_ns(line, pace) < least_ns, fast),
@@ -241,14 +243,27 @@ MARGIN = 1.03
 """Factor on the most that is saved: two runs of the same program differ by so much easily. [own]"""
 
 
-def longer_with_profiler(facts: Facts) -> float:
+def longer_with_profiler(facts: Facts, parts: Collection[str] = ()) -> float:
     """Return how many times as long as without the profiler the run may have taken, at most: 1
-    where the device, or a loader's workers, set its pace anyway."""
+    where the device, or a loader's workers, set its pace anyway.
+
+    Of `parts` that are what is waited for these workers, how many times as long that may be
+    without the profiler: for as much longer as the host is faster then.
+    """
     line = facts.timeline
-    if line is None or loader_sets_pace(facts):
+    if line is None:
         return 1.0
-    least = line.takes_ns(Scenario({Host.WORKING: paces(facts)[1]}))
-    return max(line.takes_ns() / least, 1.0) if least > 0 else 1.0
+    fastest = Scenario({Host.WORKING: paces(facts)[1]})
+    if not loader_sets_pace(facts):
+        least = line.takes_ns(fastest)
+        return max(line.takes_ns() / least, 1.0) if least > 0 else 1.0
+    waits_ns = idle_ns(facts, Cause.WAITING_FOR_DATA)
+    if set(parts) != {"idle/waiting_for_data"} or not waits_ns:
+        return 1.0
+    slow, fast = (
+        line.takes_ns(Scenario({Host.LOADING: 0.0, **each.host})) for each in (AS_IT_WAS, fastest)
+    )
+    return 1.0 + max(slow - fast, 0.0) / waits_ns
 
 
 def _paces_tried(facts: Facts) -> tuple[float, float, float]:
@@ -260,8 +275,13 @@ def _saved(facts: Facts, change: Scenario, pace: float) -> float:
     line = facts.timeline
     if line is None:
         return 0.0
-    loaded = Host.LOADING in change.host and loader_sets_pace(facts)
-    before = line.takes_ns(AS_IT_WAS if loaded else Scenario({Host.WORKING: pace}))
+    if Host.LOADING in change.host and loader_sets_pace(facts):
+        # A loader takes as long without the profiler: what was timed then tells how long.
+        before = line.takes_ns(AS_IT_WAS)
+        if (times := _without_profiler_ns(facts)) is not None and not why_not_timed(facts):
+            before = min(before, times[1])
+    else:
+        before = line.takes_ns(Scenario({Host.WORKING: pace}))
     after = line.takes_ns(Scenario({Host.WORKING: pace, **change.host}, change.pageable))
     return min(max(1.0 - after / before, 0.0), 1.0) if before > 0 else 0.0
 

@@ -234,7 +234,7 @@ def within_the_account(facts, diagnosis):
         assert held is not None, finding.rule
         assert finding.saving_ms is None or finding.saving_ms * NS_PER_MS <= held * (1 + 1e-9) + 1
         saved = finding.improvement_pct.high / 100 * facts.window.run_ns
-        most = held * longer_with_profiler(facts)
+        most = held * longer_with_profiler(facts, finding.parts)
         assert saved <= most * (1 + 1e-9) + 1, (finding.rule, finding.improvement_pct)
         for figure in finding.evidence:
             if figure.metric.startswith("gpu_idle"):

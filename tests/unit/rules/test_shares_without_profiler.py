@@ -4,7 +4,8 @@ import pytest
 
 from gpuadvisor.domain.unprofiled import UNPROFILED_STEP
 from gpuadvisor.rules.engine import diagnose
-from gpuadvisor.rules.estimates import longer_with_profiler, saved_by_launching
+from gpuadvisor.rules.estimates import longer_with_profiler, saved_by_launching, saved_shares
+from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.registry import load_rules
 from tests.rules.building import timeline
 from tests.rules.programs import Program
@@ -35,6 +36,40 @@ def test_no_share_is_larger_than_the_run_without_the_profiler_has():
     (found,) = diagnose(evidence, [INPUT_BOUND]).findings
     waited_ns, launched_ns = 5 * 1e6, 5 * 50 * 20e3
     assert found.improvement_pct.high <= 103 * waited_ns / (waited_ns + launched_ns / 3)
+
+
+def waiting_for_workers(slower, recorded):
+    """Eight steps of 4 ms: a loader's worker has a batch each 4 ms, and launching takes 1 ms, or
+    so many times as long."""
+    program = Program()
+    for number in range(8):
+        began = program.now
+        program.loads(4000 - slower * 1000, "_MultiProcessingDataLoaderIter")
+        program.launches("kernel", runs=5, times=50, op=slower * 20)
+        program.step(number, began)
+    return timeline(program.made, recorded=recorded)
+
+
+@pytest.mark.parametrize("recorded", [{}, {UNPROFILED_STEP: "4000000"}])
+def test_what_the_host_is_slower_with_the_profiler_is_not_waited_for_a_loader(recorded):
+    """Three of the four milliseconds are waited without a profiler that makes the host twice as
+    slow, and two with it."""
+    evidence = waiting_for_workers(2, recorded)
+    truly = 3 / 4
+    (found,) = INPUT_BOUND.check(evidence)
+    low, high = (each / evidence.run_ns for each in (found.saving.low_ns, found.saving.high_ns))
+    (told,) = diagnose(evidence, [INPUT_BOUND]).findings
+    assert low <= truly <= high
+    assert told.improvement_pct.low <= 100 * truly <= told.improvement_pct.high
+
+
+def test_steps_that_took_less_without_the_profiler_waited_less():
+    """A batch that was late while the profiler began is not late in every step."""
+    least, most = (
+        saved_shares(waiting_for_workers(2, recorded).facts, Scenario({Host.LOADING: 0.0}))
+        for recorded in ({UNPROFILED_STEP: "3000000"}, {})
+    )
+    assert least[1] < most[1] - 0.05
 
 
 def preparing_and_launching(slower=2.0):
