@@ -12,6 +12,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,11 @@ class Machine:
     workers = WORKERS
     """The script's own."""
     facts = FACTS
+    cores = 20
+    uneven = 0.1
+    """Relative deviation of blocks of the loader alone from each other."""
+    timed_slower = 1.0
+    """Times what a batch takes in a run that it takes when the loader is timed alone."""
 
     def __init__(self, seed="a"):
         self.now_s = self.warmup_s = 0.0
@@ -109,10 +115,14 @@ class Machine:
             computed /= self.brings.get(name, 1.0)
         if CACHED in settings or not self.loaded_ms:
             return computed, 0.0
-        supplied = self.loaded_ms / settings.get("dataloader_workers", self.workers)
+        supplied = self.supply_ms(settings.get("dataloader_workers", self.workers))
         # Batches come unevenly: where both take as long, each waits for the other now and then.
         step = (computed**6 + supplied**6) ** (1 / 6)
         return step, step - computed
+
+    def supply_ms(self, workers):
+        """What such a number of workers takes for a batch."""
+        return self.loaded_ms / max(1, workers)
 
     def gain(self, settings):
         return self.step_ms({})[0] / self.step_ms(settings)[0]
@@ -148,10 +158,12 @@ class Machine:
         ms, waited_ms = self.step_ms(settings)
         factor = self.factor()
         ms, waited_ms = ms * factor, waited_ms * factor
+        workers = settings.get("dataloader_workers", self.workers)
+        loaders = tuple(replace(each, num_workers=workers) for each in self.facts.loaders)
         measured = measurement(
             [ms] * 8,
             windows=(StepWindow(10, ms / 100, 2560.0, waited_ms / 100),) * 8,
-            facts=self.facts,
+            facts=replace(self.facts, loaders=loaders),
             trace=Trace((1.0, 0.9, 0.8)),
             applied=tuple(AppliedKnob(name, "effective") for name in settings),
             startup_s=wall_s - STEPS_S,
@@ -195,10 +207,11 @@ class Machine:
 
         def run(block):
             workers = block.settings["dataloader_workers"]
-            batch_ms = self.loaded_ms / max(1, workers) * self._random.lognormvariate(0, 0.1)
+            batch_ms = self.supply_ms(workers) * self._random.lognormvariate(0, self.uneven)
+            batch_ms *= self.timed_slower
             if block.settings not in self.supplied:
                 self.supplied.append(block.settings)
-                self.now_s += 0.1 * workers + 2 * self.loaded_ms / 1e3
+                self.now_s += 0.1 * workers + 2 * self.supply_ms(1) / 1e3
             batches = max(workers, block.seconds * 1e3 / batch_ms)
             self.now_s += batches * batch_ms / 1e3
             return BlockTime(batch_ms, int(batches))
@@ -263,10 +276,11 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
         patch.setattr(Store, "optuna_storage", InMemoryStorage())
         patch.setattr(rehearsal, "unavailable", lambda: None)
         patch.setattr(study, "target_python", lambda command: python)
-        patch.setattr(study, "devices_for", lambda python, jobs: [h200])
 
         def tuned(machine: Any, seconds: float, **changes: Any) -> tuple[StudyResult, list[str]]:
             limit = BudgetLimit(seconds=seconds)
+            device = replace(h200, cores=machine.cores)
+            patch.setattr(study, "devices_for", lambda python, jobs: [device])
             machine.warmup_s = budget.schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)
             for module in (budget, measuring, supply_timer, screening, cold_start):

@@ -89,6 +89,10 @@ class OrderedSearch:
     discouraged: dict[str, str] = field(default_factory=dict)
     """Parameters that were not tried because a cheaper form of them did harm, and which. They might
     have worked."""
+    limited: dict[str, str] = field(default_factory=dict)
+    """Parameters that could bring little on top of what they would have been tried on, and why."""
+    tries_limited: bool = False
+    """Whether to try these, too, after all others."""
     ended: dict[str, str] = field(default_factory=dict)
     """Why a progressive parameter went no further than the last value that was tried, in words."""
     on_best: Callable[[Best], None] = lambda best: None
@@ -104,14 +108,23 @@ class OrderedSearch:
         might have worked."""
         self._promising: dict[str, int] = {}
         self._covered: dict[str, float] = {}
+        self._leaves_limited = True
         wanted = self.space.by_name if self.wanted is None else self.wanted
         self._work(deque(_Item(p, 0) for p in self.space.parameters if p.name in wanted))
         self._work(deque(self._retries()))
+        if self.tries_limited:
+            self._work_limited()
         if not self.best.settings:  # there is time for what was spared, and nothing else to do
             self._harmful.clear()
             self._slowing.clear()
             self._work(deque(_Item(self.space[name], 0) for name in self.discouraged))
+            self._work_limited()
         return self.best
+
+    def _work_limited(self) -> None:
+        """Try what could bring little; what there is no room for stays so."""
+        self._leaves_limited = False
+        self._work(deque(_Item(self.space[name], 0) for name in self.limited))
 
     def keep(self, earlier: OrderedSearch) -> None:
         """Take over what an earlier search found of parameters that this one has not."""
@@ -119,6 +132,8 @@ class OrderedSearch:
         self.left_out = [*others, *self.left_out]
         self.pointless = {**earlier.pointless, **self.pointless}
         self.discouraged = {**earlier.discouraged, **self.discouraged}
+        others = [name for name in earlier.limited if name not in (self.wanted or ())]
+        self.limited = {**{name: earlier.limited[name] for name in others}, **self.limited}
         self.ended = {**earlier.ended, **self.ended}
 
     def _work(self, queue: deque[_Item]) -> None:
@@ -146,7 +161,8 @@ class OrderedSearch:
                 continue
             if self.evaluator.affordable([*(others for _, others in batch), settings]):
                 batch.append((item, settings))
-            elif item.name not in self.left_out:
+                self.limited.pop(item.name, None)
+            elif item.name not in self.left_out and item.name not in self.limited:
                 self.left_out.append(item.name)
         queue.extendleft(reversed(later))
         return batch
@@ -155,6 +171,11 @@ class OrderedSearch:
         """Say whether the best has nothing that the parameter could cure; it may have later."""
         measurement = item.beside.measurement if item.beside else self.best.measurement
         reason = item.parameter.pointless(measurement or self.baseline)
+        if reason is None and self._leaves_limited and item.name not in self.best.settings:
+            self.limited.pop(item.name, None)
+            reason = item.parameter.limited(measurement or self.baseline)
+            if reason is not None:
+                self.limited[item.name] = reason
         cheaper = item.parameter.refines or ""
         if reason is None and cheaper in self._slowing:
             self.discouraged[item.name] = self._harmful[cheaper]

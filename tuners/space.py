@@ -45,6 +45,9 @@ class Parameter:
     """Returns which other setting of a point it needs and does not have, or None."""
     pointless: Callable[[Measurement], str | None] = lambda best: None
     """Returns why it cannot improve a point with this measurement, or None if it might."""
+    limited: Callable[[Measurement], str | None] = lambda best: None
+    """Returns why it can bring little on top of a point with this measurement, so that it comes
+    after all else, or None."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,12 @@ BLOCKS = 2
 """Blocks of each number: one alone does not show how much they differ. As many more are timed where
 these differ by more than `RESTLESS`, once, unless each is faster than fewer workers by far."""
 RESTLESS = 1.2
+NARROW, NARROW_S = 1.1, 6.0
+"""Upper end of the interval of the best number over its mean to which it is narrowed where the
+loader may be what a step waits for, whatever it computes, and the seconds that this may take. It
+is what "at most" is said of."""
+BEYOND = 2.0
+"""Times the rest of a step from which a loader is what half of a step waits for in any case."""
 BLOCK_S = 0.5
 """Least time of a block, in seconds."""
 LESS = 0.9
@@ -97,6 +103,7 @@ class _Timing:
     def run(self) -> Screening[LoaderSupply]:
         """Time the loader, and return what follows."""
         why = yield from self._count_up()
+        yield from self._narrow()
         found = self._concluded(why)
         if self.loader.num_workers and not found.settings and self._has_time():
             yield from self._time({WORKERS: 0})
@@ -122,6 +129,31 @@ class _Timing:
             if vain == VAIN:
                 return f"{count} were no faster than fewer"
         return ""
+
+    def _narrow(self) -> Steps:
+        """Time the best number until its interval is narrow, if it is about as fast as the rest of
+        a step is or may become."""
+        began_s = self.left_s()
+        while self._has_time() and self._supplies(BEYOND) and not self._supplies(AMPLE):
+            values = self._concluded("").values
+            known = [n for n, each in enumerate(values) if each.batch_ms is not None]
+            best = min(known, key=lambda n: values[n].batch_ms or 0.0, default=None)
+            if best is None or not values[best].settings[WORKERS]:
+                return
+            each = values[best]
+            is_narrow = (each.high_ms or 0.0) <= NARROW * (each.batch_ms or 0.0)
+            if is_narrow or began_s - self.left_s() >= NARROW_S:
+                return
+            before_s = self.left_s()
+            times = yield [Block(each.settings, BLOCK_S)] * BLOCKS
+            if any(one.failed for one in times):
+                return
+            self._times[best] += [one.step_ms for one in times]
+            self._values[best] = replace(
+                self._values[best],
+                batches=each.batches + sum(one.steps for one in times),
+                seconds=each.seconds + before_s - self.left_s(),
+            )
 
     def _counts(self) -> Iterator[int]:
         """Yield the numbers of workers to time: what the script has, then more and more.

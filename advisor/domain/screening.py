@@ -143,6 +143,8 @@ class ScreeningResult:
     the computing alone."""
     put_off: bool = False
     """Whether what takes long to compile was put off, as the best deserved its proof before."""
+    is_limited: bool = False
+    """Whether the rest was left for last, as the loader is the limit of a step that computes so."""
 
     def of(self, state: ScreenedAs) -> dict[str, list[Value]]:
         """Return the values of each knob that were found to be so."""

@@ -184,6 +184,8 @@ class Budget:
         self.durations = Durations(knobs)
         self._began_s = time.monotonic()
         self._searched = 0
+        self._is_untried = True
+        """Whether nothing was tried yet, or nothing since a screening."""
         self._proof_pairs = LOOKS[0]
         self._proving = 0
         self._phase = "baseline"
@@ -208,6 +210,7 @@ class Budget:
             self._proving_s += now_s - self._phase_began_s
         if name == "proof" != self._phase:
             self._proving = 0
+        self._is_untried |= name == "screening"
         self._phase, self._phase_began_s = name, now_s
 
     def record(self, trial: Trial) -> None:
@@ -215,6 +218,7 @@ class Budget:
         self.durations.record(trial)
         if trial.phase == "search":
             self._searched += 1
+            self._is_untried = False
         if trial.phase == "proof":
             self._proving += 1
 
@@ -262,8 +266,8 @@ class Budget:
         # With the longest first, each group of trials lasts as long as its first.
         needed_s = sum(lasting_s[::parallel])
         reserve_s = max(map(self._reserve_s, batch), default=0.0)
-        if self.phase == "search" and not self._searched:
-            # A study that tried nothing has kept its reserve for nothing.
+        if self.phase == "search" and self._is_untried:
+            # A study that tried nothing of it has kept its reserve for nothing.
             least_s = max(
                 (self.durations.first_look_s(settings) for settings in batch), default=0.0
             )
@@ -281,9 +285,10 @@ class Budget:
         room_s = (self.left_s or 0.0) + self._overdraft_s + jitter_s
         return room_s >= self.durations.first_look_s(settings)
 
-    def has_room_for_more(self, settings: Settings) -> bool:
-        """Say whether there is time to try something on top of proven settings, and to prove it."""
-        needed_s = self.expected_s(settings) + self.deciding_s(settings)
+    def has_room_for_more(self, settings: Settings, runs: int = 1) -> bool:
+        """Say whether there is time for so many runs of these settings, and to decide on them: as
+        on top of others that are proven."""
+        needed_s = runs * self.expected_s(settings) + self.deciding_s(settings)
         return self.left_s is None or self.left_s >= needed_s
 
     def early_s(self) -> float:

@@ -6,15 +6,17 @@ something else to try.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.measurement import Measurement
+from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.knob_space import KnobSpace
+from gpuadvisor.tuners.loader_limit import LAST, computing_worth
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space
@@ -25,6 +27,9 @@ from gpuadvisor.tuning.screening import Screening
 from gpuadvisor.tuning.supply_timer import not_promising, shown_by
 from gpuadvisor.tuning.trial_runner import Progress
 from gpuadvisor.tuning.verdicts import not_tried
+
+SCREENED_RUNS = 3
+"""Runs that it takes to screen what starts slowly, with and without a layout, and to try it."""
 
 
 @dataclass
@@ -43,6 +48,8 @@ class KnobSearch:
     progress: Progress
     enter: Callable[[str, str], None]
     """Begins a phase, of which it gets the name and a few words."""
+    screen_rest: Callable[[Screening], Screening]
+    """Screens what an earlier screening left for last."""
     best: Best = field(default_factory=lambda: Best({}, 1.0))
     """What the present round stands on."""
     left_aside: list[str] = field(default_factory=list)
@@ -72,7 +79,9 @@ class KnobSearch:
         space, last, tried = self._left(), self._last, self._tried()
         names = list(space.by_name)
         if proven is not None:
-            names = [name for name in names if name not in tried | proven.settings.keys()]
+            left = last.limited if last and self.budget.reserve is Reserve.NOTHING else {}
+            done = tried | proven.settings.keys() | left.keys()
+            names = [name for name in names if name not in done]
             space = self.chosen.space
         if not self._has_more(space, names):
             return {}
@@ -82,11 +91,18 @@ class KnobSearch:
         self.evaluator.search_again()
         if proven is None or not tried:
             self._begin()
+            self._go_on(names)
         if proven is None:
             space = self._left()
             names = list(space.by_name)
         search = OrderedSearch(
-            self.evaluator, space, self.baseline, self.best, names, on_best=self._on_best
+            self.evaluator,
+            space,
+            self.baseline,
+            self.best,
+            names,
+            on_best=self._on_best,
+            tries_limited=proven is not None and self.budget.reserve is not Reserve.NOTHING,
         )
         start, brought = self.best.settings, self.screening.brought
         alone = self.best.gain if len(start) == 1 else None
@@ -130,6 +146,31 @@ class KnobSearch:
             if trial.state is not TrialState.OUT_OF_MEMORY:
                 return
 
+    def _go_on(self, names: Sequence[str]) -> None:
+        """Go on with what a screening left for last, where the first trial shows that the loader is
+        not the limit.
+
+        The rest is screened if there is time to decide on what starts slowly, too, or the first of
+        that is tried at once.
+        """
+        run, space, best = self.best.measurement, self.chosen.space, self.best.settings
+        left = self.screening.result.of(ScreenedAs.UNRESOLVED)
+        known = run is not None and not any(each.limited(run) for each in space.parameters)
+        if not (self.screening.result.is_limited and known):
+            return
+        points = [space.combined(best, n, values[0]) for n, values in left.items() if n not in best]
+        expected_s = self.budget.expected_s
+        slow = [each for each in points if expected_s(each) > expected_s(best)]
+        first = min(slow, key=expected_s, default=best)
+        if self.budget.has_room_for_more(first, SCREENED_RUNS):
+            self.screening = self.screen_rest(self.screening)
+            self._enter(names)
+            self._begin()
+        elif slow and self.budget.has_room_for_more(first):
+            (trial,) = self.evaluator.measure([first], "search")
+            if pays(trial, self.best):
+                self._on_best(Best(first, trial.gain or 1.0, trial))
+
     def _affordable_part(self, settings: Settings) -> Settings:
         """Return settings of which a trial and a proof have room, without what starts slowly.
 
@@ -148,7 +189,8 @@ class KnobSearch:
             return True
         if self._goes_on:
             return bool(names)
-        left = [n for n in (*self._last.left_out, *self._last.discouraged) if n in names]
+        last = self._last
+        left = [n for n in (*last.left_out, *last.discouraged, *last.limited) if n in names]
         return self._affordable(space, left)
 
     def _affordable(self, space: Space, names: Sequence[str]) -> bool:
@@ -224,10 +266,34 @@ class KnobSearch:
 
     # -- what is said of it --------------------------------------------------------------------
 
-    @property
-    def pointless(self) -> Mapping[str, str]:
-        """Knobs that had nothing to cure, and why."""
-        return self._last.pointless if self._last else {}
+    def without_effect(self) -> dict[str, str]:
+        """Return the knobs that could not do anything here, with the reason."""
+        last = self._last
+        found = {**self.chosen.unavailable, **self.screening.without_effect}
+        if last is not None:
+            found |= {n: why for n, why in last.pointless.items() if n not in last.limited}
+        for trial in self.evaluator.trials:
+            useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
+            if useless and trial.phase == "search":
+                name = list(trial.settings)[-1]  # the search puts the new one last
+                found.setdefault(name, trial.reason)
+        return found
+
+    def left_for_last(self, standing: Settings) -> str:
+        """Return a sentence that says what was not tried, as the loader is the limit of a step with
+        the `standing` settings, and what that could bring; empty where nothing is known of it."""
+        why, untried = self._worth_of_computing(standing), self.untried("", "", standing)
+        names = [name for name, reason in untried.items() if why and reason == why]
+        return f"not tried: {', '.join(names)}: {why}" if names else ""
+
+    def _worth_of_computing(self, standing: Settings) -> str:
+        supply, runs = self.screening.supply, self.evaluator.trials
+        complete = [t for t in runs if t.measurement and t.state is TrialState.COMPLETE]
+        of_both = (
+            [t.measurement for t in complete if t.measurement and t.settings == settings]
+            for settings in (standing, {})
+        )
+        return computing_worth(supply, *of_both) if supply else ""
 
     def wanting(self) -> list[Settings]:
         """Return settings of each knob that was not tried, or with another value only, for want of
@@ -246,14 +312,20 @@ class KnobSearch:
                 found.append(self.chosen.space.combined(stands_on, name, value))
         return found
 
-    def untried(self, no_room: str, interrupted: str) -> dict[str, str]:
+    def untried(
+        self, no_room: str, interrupted: str, standing: Settings | None = None
+    ) -> dict[str, str]:
         """Return the knobs and values that were not tried, and why.
 
-        `no_room` says that the budget was spent, `interrupted` why the study ended early.
+        `no_room` says that the budget was spent, `interrupted` why the study ended early;
+        `standing` are the settings that it ends with.
         """
         if self._last is None:
             return {}
         trials = self.evaluator.trials
         space = self.screening.left(self._standing)
         found = not_tried(space, self._last, trials, no_room, interrupted)
+        worth = self._worth_of_computing(standing or {})
+        last = {name: worth for name, why in found.items() if worth and why == LAST}
+        found |= last
         return {**found, **not_promising(self.screening.supply, self.evaluator.trials)}

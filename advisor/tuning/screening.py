@@ -29,10 +29,12 @@ from gpuadvisor.tuners.loader_ceiling import (
     waits,
     worthless,
 )
+from gpuadvisor.tuners.loader_limit import LoaderLimit, limit_of_computing
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS
 from gpuadvisor.tuners.screening.course import least_s, screen
+from gpuadvisor.tuners.screening.knowledge import text_of
 from gpuadvisor.tuners.space import Parameter, Space
-from gpuadvisor.tuners.supply_timing import rechosen
+from gpuadvisor.tuners.supply_timing import batches_a_step, rechosen
 from gpuadvisor.tuning.arguments import applied
 from gpuadvisor.tuning.budget import Budget, schedule_for
 from gpuadvisor.tuning.durations import COMPILED_ANEW
@@ -66,7 +68,7 @@ class Screener(InOneScript):
     """Returns for how many seconds a proof of what cheap knobs bring may be put off, if it is to
     come before anything is compiled; else 0."""
     before: Screening | None = None
-    """An earlier screening, which put off what compiles."""
+    """An earlier screening, which put off what compiles, or left the rest for last."""
 
     def screening(
         self,
@@ -118,7 +120,10 @@ class Screener(InOneScript):
             note(in_words(found.loaders))
         if supply is not None and found.of_computing and found.step_ms:
             ratio = found.ratio.ratio if found.ratio else 1.0
-            supply = rechosen(supply, found.step_ms / ratio, self.baseline)
+            computing_ms = found.step_ms / ratio
+            if found.is_limited:
+                note(self._in_words(supply, found, computing_ms))
+            supply = rechosen(supply, computing_ms, self.baseline)
         if self.before is not None:
             found = replace(found, values=_joined(self.before.result.values, found.values))
         return Screening(narrowed(space, supply), found, supply)
@@ -143,7 +148,28 @@ class Screener(InOneScript):
         more_s = max(0.0, budget.screening_s(True, host_decides) - allowed_s)
         throughout = begins.start if not cached else {}
         compiled = budget.durations.record_compiled
-        return self.screen(space, allowed_s, more_s, throughout, begins.space, cached, compiled)
+        whole, supply = begins.space, begins.supply
+        return self.screen(space, allowed_s, more_s, throughout, whole, cached, compiled, supply)
+
+    def _limit(self, supply: LoaderSupply | None, computing_ms: float) -> LoaderLimit | None:
+        """Return how the loader limits a step that computes so long; None where it does not."""
+        if supply is None or self.baseline.facts.device != "cuda":
+            return None
+        return limit_of_computing(supply, computing_ms, batches_a_step(self.baseline))
+
+    def _in_words(self, supply: LoaderSupply, found: ScreeningResult, computing_ms: float) -> str:
+        """Return what is left for last, as the loader is the limit; empty where nothing is."""
+        open_ = [each.knob for each in found.values if each.state is ScreenedAs.UNRESOLVED]
+        waiting = [name for name in dict.fromkeys(open_) if name not in found.settings]
+        limit = self._limit(supply, computing_ms)
+        if limit is None or not waiting:
+            return ""
+        be = "is" if len(waiting) == 1 else "are"
+        beside = f" with {text_of(found.settings)}" if found.settings else ""
+        return (
+            f"the loader's best, {limit.supply}, is the limit now: the computing takes "
+            f"{computing_ms:.3g} ms a step{beside}, so {', '.join(waiting)} {be} left for last"
+        )
 
     def _may_cache(self, allowed_s: float) -> bool:
         """Say whether to screen on a batch that is there already: the script waits for its loaders,
@@ -158,7 +184,8 @@ class Screener(InOneScript):
         live = [
             each
             for each in space.parameters
-            if is_live(self.knobs[each.name]) and (best is None or each.pointless(best) is None)
+            if is_live(self.knobs[each.name])
+            and (best is None or (each.pointless(best) or each.limited(best)) is None)
         ]
         return replace(space, parameters=tuple(live))
 
@@ -196,6 +223,7 @@ class Screener(InOneScript):
         whole: Space | None = None,
         cached: bool = False,
         compiled: Callable[[Settings, float], None] = lambda settings, seconds: None,
+        supply: LoaderSupply | None = None,
     ) -> ScreeningResult:
         """Screen knobs that can be turned in a running script, for so many seconds at most.
 
@@ -204,11 +232,14 @@ class Screener(InOneScript):
         has the batch that it has already all the time, and what the loaders' knobs in `whole` can
         bring at most is timed, too. Where batches may grow, how far they should is timed in the
         end, beside the best settings. `compiled` hears of what was compiled, and for how long.
+        Where it is `cached`, no more is compared once the loader, which supplies so much alone, is
+        the limit, unless that was so before and a run has shown that it is not.
 
         Raises ScriptError where that script cannot be timed in blocks of steps, Interrupted where
         the study was cancelled.
         """
         throughout, factors = throughout or {}, self._factors(whole or Space())
+        again = self.before is not None and self.before.result.is_limited
         end_s = time.monotonic() + allowed_s
         costly = {p.name: self._first_s(p.name) for p in space.parameters}
         screening = screen(
@@ -225,6 +256,7 @@ class Screener(InOneScript):
             early_s=lambda gain: 0.0 if factors else self.early_s(gain),
             stands_on=self.before.result.settings if self.before else None,
             brought=_brought(self.before.result) if self.before else None,
+            limited=lambda computing_ms: not again and bool(self._limit(supply, computing_ms)),
         )
         # In the knobs' own order, in which they are turned on: layouts before what compiles.
         live = {n: _place(knob) for n, knob in self.knobs.items() if n in space}

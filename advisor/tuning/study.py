@@ -11,7 +11,7 @@ from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import StudyResult, TrialState
+from gpuadvisor.domain.study import StudyResult
 from gpuadvisor.errors import AdvisorError, Interrupted
 from gpuadvisor.storage.database import Store, open_store
 from gpuadvisor.tuners.knob_space import (
@@ -21,6 +21,7 @@ from gpuadvisor.tuners.knob_space import (
     Selection,
     select_knobs,
 )
+from gpuadvisor.tuners.loader_limit import computing_last
 from gpuadvisor.tuners.proof import is_faster, is_no_gain
 from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.space import Space
@@ -193,6 +194,8 @@ class _Study(Measuring):
                     self._start_cold(result)
                     self._look_further(search, result)
                 self._note_left_out(search.wanting())
+                if sentence := search.left_for_last(result.settings):
+                    self.progress.on_message(sentence)
             except Interrupted as interruption:
                 result = self._interrupted(str(interruption))
         return stored(self._concluded(result))
@@ -251,6 +254,8 @@ class _Study(Measuring):
         self._chosen = select_knobs(self.knobs, selection, device, baseline.facts, first, share)
         timer = self._one_script(SupplyTimer)
         self._supply = timer.supply(self._chosen.space, self._budget, self._enter)
+        space = computing_last(self._chosen.space, self._supply, self.knobs)
+        self._chosen = replace(self._chosen, space=space)
         expected.narrow(self._supply, baseline)
         expected.tell()
         if share is not None and share < HOST_DECIDES:
@@ -317,6 +322,7 @@ class _Study(Measuring):
             self.recorder,
             self.progress,
             self._enter,
+            lambda before: self._screened(None, before),
         )
 
     def _screened(self, proven: StudyResult | None, before: Screening | None = None) -> Screening:
@@ -482,10 +488,11 @@ class _Study(Measuring):
 
     def _concluded(self, result: StudyResult) -> StudyResult:
         """Return the result with its verdict, and with what stands beside the proof."""
-        useless = self._without_effect()
+        useless = self._search.without_effect() if self._search else {}
         untried: dict[str, str] = {}
         if self._search is not None:
-            untried = self._search.untried(self._no_room, result.interrupted)
+            search, why = self._search, result.interrupted
+            untried = search.untried(self._no_room, why, result.settings)
         result = replace(
             result,
             trials=tuple(self._evaluator.trials),
@@ -511,20 +518,6 @@ class _Study(Measuring):
         if deserves_plan(result, self.options.plan):
             result = self._with_plan(result)
         return replace(result, notes=tuple(self._notes))
-
-    def _without_effect(self) -> dict[str, str]:
-        """Return the knobs that could not do anything here, with the reason."""
-        if self._search is None:
-            return {}
-        search = self._search
-        found = {**search.chosen.unavailable, **search.pointless}
-        found.update(search.screening.without_effect)
-        for trial in self._evaluator.trials:
-            useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
-            if useless and trial.phase == "search":
-                name = list(trial.settings)[-1]  # the search puts the new one last
-                found.setdefault(name, trial.reason)
-        return found
 
     def _with_plan(self, result: StudyResult) -> StudyResult:
         existed = self.plan.exists()

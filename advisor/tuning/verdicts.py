@@ -144,7 +144,9 @@ def not_tried(
     for parameter in space.parameters:
         name = parameter.name
         if name not in tried:
-            if name in search.discouraged:
+            if name in search.limited:
+                found[name] = search.limited[name]
+            elif name in search.discouraged:
                 found[name] = search.discouraged[name]
             elif name not in search.pointless:
                 found[name] = _why(name, search, no_room, interrupted) or "nothing led to it"

@@ -61,6 +61,7 @@ def screen(
     early_s: Callable[[float], float] = lambda gain: 0.0,
     stands_on: Settings | None = None,
     brought: Mapping[str, float] | None = None,
+    limited: Callable[[float], bool] = lambda computing_ms: False,
 ) -> Screening[ScreeningResult]:
     """Return a screening of all values in a space of knobs that can be turned in a running script.
 
@@ -77,13 +78,15 @@ def screen(
     where it need not come early. Where it is to, and nothing waits for loaders, the costly values
     are put off, and all that is not decided by then: what is best is not thinned. Another screening
     takes them up then, which `stands_on` what was best, of which each knob `brought` this ratio.
+    `limited` says of computing that takes so many milliseconds at most whether to leave the rest
+    for last, as the loader's supply is the limit of such a step; nothing else is compared then.
     """
     costly = costly or {}
     blocks = Blocks(left_s, costly, seed, harmless, compiled)
     known = Knowledge(space, 1 + least_gain)
     comparing = Comparing(space, blocks, known, seed, told)
     course = _Course(space, costly, more_s, blocks, known, comparing, cached, waits, seed)
-    course.early_s, known.best = early_s, dict(stands_on or {})
+    course.early_s, course.limited, known.best = early_s, limited, dict(stands_on or {})
     known.brought = dict(brought or {})
     return course.run()
 
@@ -112,6 +115,8 @@ class _Course:
     """What no waiting is worth at most; None where it was not timed."""
     early_s: Callable[[float], float] = lambda gain: 0.0
     """Returns for how long a proof of what the cheap values bring may be put off; 0 for none."""
+    limited: Callable[[float], bool] = lambda computing_ms: False
+    """Says whether the loader is the limit of steps whose computing takes so long."""
 
     def run(self) -> Screening[ScreeningResult]:
         """Screen, and return what follows."""
@@ -126,7 +131,7 @@ class _Course:
             likely = [key for key in cheap if key[0] not in late]
             if not late:
                 put_off = yield from self._cheap_first(likely, costly)
-            if not put_off:
+            if not put_off and not self._is_limited():
                 yield from self._all(likely, cheap, costly, late)
             if self.known.best:
                 yield from self.comparing.compare({}, self.known.best)
@@ -137,8 +142,19 @@ class _Course:
             timed = self.waits and not self.known.ended
             last = last_ceiling(self.blocks, self.known.best, self.seed)
             self.loaders = (yield from last) if timed else None
+        is_limited = self._is_limited()
+        self.known.left = "the loader is the limit" if is_limited else ""
         result = self.known.result(values, base_ms, self.blocks.seconds)
-        return replace(result, loaders=self.loaders, put_off=put_off)
+        put_off = put_off and not is_limited
+        return replace(result, loaders=self.loaders, put_off=put_off, is_limited=is_limited)
+
+    def _is_limited(self) -> bool:
+        """Say whether to leave all else for last, as the loader is the limit of a step with the
+        best so far."""
+        base_ms = self.blocks.base_ms
+        if not self.known.of_computing or base_ms is None:
+            return False
+        return self.limited(base_ms / self.known.surely)
 
     def _compiles(self, key: Key) -> bool:
         """Say whether the best so far would have to be compiled anew with a value."""
@@ -213,7 +229,7 @@ class _Course:
         else `is_urgent`, and add to the best what pays; return what each brought in a few steps."""
         known, glances = self.known, dict[Key, float]()
         for key in values:
-            if self.space.allows(dict([key])):
+            if self.space.allows(dict([key])) and not self._is_limited():
                 ratio = yield from self.comparing.glance(key)
                 if ratio is not None:
                     glances[key] = ratio
@@ -238,11 +254,15 @@ class _Course:
     def _together(self, values: Sequence[Key], is_urgent: Callable[[], bool]) -> Steps[None]:
         """Compare values in the same pairs, and anew where the best has grown by much."""
         known, gain = self.known, 0.0
-        while known.gain >= RETRY_GROWTH * gain and not (gain and is_urgent()):
+
+        def is_enough() -> bool:
+            return self._is_limited() or is_urgent()
+
+        while known.gain >= RETRY_GROWTH * gain and not (gain and is_enough()):
             gain, factors = known.gain, self._factors(values)
             if len(factors) < LEAST_TOGETHER:
                 return
-            yield from self.comparing.together(factors, self._later_s, is_urgent)
+            yield from self.comparing.together(factors, self._later_s, is_enough)
             values = [key for key in values if known.is_due(key)]
 
     def _factors(self, values: Sequence[Key]) -> list[list[Key]]:
@@ -271,6 +291,8 @@ class _Course:
         """Add each value to the best so far, what brought most first, and keep what pays there."""
         known = self.known
         for name, value in sorted(values, key=known.worth, reverse=True):
+            if self._is_limited():
+                return
             point = self.space.combined(known.best, name, value)
             if point == known.best or not self.space.allows(point) or known.is_spared(name):
                 continue
@@ -287,7 +309,7 @@ class _Course:
         """
         known = self.known
         for key in values:
-            if not known.is_timed(key) or known.worth(key) >= CLEAR:
+            if not known.is_timed(key) or known.worth(key) >= CLEAR or self._is_limited():
                 continue
             rest = {name: value for name, value in known.best.items() if name != key[0]}
             for name in sorted(rest, key=lambda name: known.worth((name, rest[name]))):

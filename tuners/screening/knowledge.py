@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class Knowledge:
     """What the best combination brings, as a product of what each step to it brought."""
     ended: str = ""
     """Why the screening ended early, as a clause; empty where it did not."""
+    left: str = ""
+    """Why the rest was left for last, as a clause; empty where it was not."""
     of_computing: bool = False
     """Whether all of it is of the computing alone, on a batch that is there already."""
     brought: dict[str, float] = field(default_factory=dict)
@@ -164,6 +167,16 @@ class Knowledge:
         ratio = self._tried[key][-1].ratio if self._tried[key] else None
         return ratio.ratio if ratio else self.brought.get(key[0], 1.0)
 
+    @property
+    def surely(self) -> float:
+        """What the best combination brings at least, as a product of the lower ends of what each of
+        its knobs brought when it was last compared; knobs of an earlier process count with that."""
+        lows = []
+        for key in self.best.items():
+            ratio = self._tried[key][-1].ratio if self._tried[key] else None
+            lows.append(ratio.low if ratio else self.brought.get(key[0], 1.0))
+        return math.prod(lows)
+
     def is_spared(self, name: str) -> bool:
         """Say whether a cheaper form of a knob was tried and none of its values is in the best."""
         cheaper = self.space[name].refines
@@ -174,7 +187,7 @@ class Knowledge:
         """Return what became of a value, and why where that is no answer."""
         tried = self._tried[key]
         if not tried:
-            return ScreenedAs.UNRESOLVED, self.ended or "nothing led to it"
+            return ScreenedAs.UNRESOLVED, self.ended or self.left or "nothing led to it"
         if tried[-1].ended:
             return tried[-1].ended, tried[-1].why
         if self.best.get(key[0]) == key[1]:
