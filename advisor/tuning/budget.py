@@ -245,11 +245,11 @@ class Budget:
     def expected_runs(self) -> float:
         """Return about how many runs the search will make, each like the unchanged script's.
 
-        They have what a rehearsal and a proof leave of the time.
+        They have what a screening, a rehearsal and a proof leave of the time.
         """
         if self._limit.trials is not None:
             return self._limit.trials
-        later_s = self._proof_s({}) + self._rehearsal_reserve_s({})
+        later_s = self._proof_s({}) + self._rehearsal_reserve_s({}) + self.screening_s(True)
         return max(0.0, (self.left_s or 0.0) - later_s) / self.expected_s({})
 
     def affordable(self, batch: Sequence[Settings], parallel: int = 1) -> bool:
