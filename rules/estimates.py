@@ -66,15 +66,15 @@ def _timed_paces(facts: Facts) -> tuple[float, float]:
         return slow, fast
     least_ns, most_ns = times
     if loader_sets_pace(facts):  # what the host is faster, it waits longer
-        return _last_pace(lambda pace: line.takes_ns(Scenario({Host.WORKING: pace, Host.LOADING: 0.0})) <= most_ns, fast), fast
+        return _last_pace(lambda pace: _takes_ns(line, pace, loading=0.0) <= most_ns, fast), fast
     return (
         max(_last_pace(lambda pace: _takes_ns(line, pace) <= most_ns, fast), fast),
         _last_pace(lambda pace: _takes_ns(line, pace) < least_ns, fast),
     )
 
 
-def _takes_ns(line: Timeline, pace: float) -> float:
-    return line.takes_ns(Scenario({Host.WORKING: pace}))
+def _takes_ns(line: Timeline, pace: float, loading: float = 1.0) -> float:
+    return line.takes_ns(Scenario({Host.WORKING: pace, Host.LOADING: loading}))
 
 
 def is_timed(facts: Facts) -> bool:
