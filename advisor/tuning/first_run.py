@@ -20,13 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuadvisor.collectors.energy import EnergyMeter
-from gpuadvisor.collectors.interpreter import Inspection
+from gpuadvisor.collectors.interpreter import Inspection, TargetPython
 from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.request import Event, Limits, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.domain.device import Device
-from gpuadvisor.errors import AdvisorError
+from gpuadvisor.errors import AdvisorError, Interrupted
 from gpuadvisor.interruption import to_its_end
 from gpuadvisor.storage.home import database
 from gpuadvisor.storage.locks import Held, device_locked
@@ -43,6 +43,7 @@ from gpuadvisor.tuning.preparation import (
     likely_device,
     lock_name,
     plan_path,
+    target_python,
 )
 from gpuadvisor.tuning.trial_runner import BASELINE, Progress, Side, runner_for
 
@@ -156,6 +157,24 @@ class Begun:
         if self._first is not None and not self.told and (stores or self._stores):
             self.told = True
             progress.on_phase(*BASELINE)
+
+    def python(self, options: TuneOptions, progress: Progress) -> TargetPython:
+        """Wait for what the interpreter says of itself; the first run is told of before.
+
+        UsageError if it cannot run a PyTorch script, StoreError if the store cannot be used,
+        Interrupted when it is stopped meanwhile.
+        """
+        # With SQLAlchemy, while the script starts already.
+        from gpuadvisor.storage.database import (
+            open_store,
+        )  # SQLAlchemy: the script starts meanwhile
+
+        with open_store():  # where it cannot be used, there is no more to say than that
+            self.tell(progress, stores=True)
+        try:
+            return target_python(options.command, self.asked)
+        except Interrupted as interruption:
+            raise Interrupted(f"{interruption} before the unchanged script was measured") from None
 
     def on(self, device: Device) -> FirstRun | None:
         """Return the first run if it is on this device; else none is left."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from gpuadvisor.domain.study import (
     TrialState,
     Verdict,
 )
+from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tuners.proof import Proof, is_faster
 from gpuadvisor.tuners.statistics import ERROR, LEAST_UNCERTAINTY
 from gpuadvisor.tuning.plans import environment_fingerprint, write_plan
@@ -121,8 +122,10 @@ def deserves_plan(result: StudyResult, wanted: Path | None) -> bool:
     return result.verdict is Verdict.FASTER or (unverified and wanted is not None)
 
 
-def keep_plan(result: StudyResult, path: Path) -> StudyResult:
-    """Write the plan and return the result that names it; UsageError where it cannot be."""
+def planned(result: StudyResult, path: Path, note: Callable[[str], None]) -> StudyResult:
+    """Write the plan and return the result that names it; what stands in the way of it, or was in
+    its place before, is noted."""
+    existed = path.exists()
     plan = Plan(
         script=result.script,
         args=result.args,
@@ -138,5 +141,11 @@ def keep_plan(result: StudyResult, path: Path) -> StudyResult:
         study=result.study,
         verdict=result.verdict,
     )
-    write_plan(plan, path)
+    try:
+        write_plan(plan, path)
+    except AdvisorError as error:  # the study is worth more than its file
+        note(str(error))
+        return result
+    if existed:
+        note(f"the plan that was in {path} before is replaced")
     return replace(result, plan=str(path))

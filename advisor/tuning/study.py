@@ -12,8 +12,8 @@ from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import StudyResult
-from gpuadvisor.errors import AdvisorError, Interrupted
-from gpuadvisor.storage.database import Store, open_store
+from gpuadvisor.errors import Interrupted
+from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.knob_space import (
     HOST_DECIDES,
     LOADER_DECIDES,
@@ -30,11 +30,7 @@ from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Reserve
 from gpuadvisor.tuning.cold_start import cold_start, compiles
-from gpuadvisor.tuning.expectations import (
-    Expectations,
-    ProfileBaseline,
-    with_measured,
-)
+from gpuadvisor.tuning.expectations import Expectations, ProfileBaseline, with_measured
 from gpuadvisor.tuning.first_run import Begun, FirstRun
 from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
@@ -52,7 +48,7 @@ from gpuadvisor.tuning.preparation import (
 )
 from gpuadvisor.tuning.proving import Prover, format_settings
 from gpuadvisor.tuning.recorder import recorded
-from gpuadvisor.tuning.results import deserves_plan, keep_plan
+from gpuadvisor.tuning.results import deserves_plan, planned
 from gpuadvisor.tuning.screening import Screener, Screening
 from gpuadvisor.tuning.supply_timer import SupplyTimer
 from gpuadvisor.tuning.trial_runner import Progress
@@ -98,15 +94,7 @@ def tune(
     check_scratch(options.scratch)
     plan = plan_path(options.command, options.plan)
     knobs = knobs_for(options)
-    if begun is None:
-        python = target_python(options.command)
-    else:
-        with open_store():  # where it cannot be used, there is no more to say than that
-            begun.tell(progress, stores=True)
-        try:
-            python = target_python(options.command, begun.asked)
-        except Interrupted as interruption:
-            raise Interrupted(f"{interruption} before the unchanged script was measured") from None
+    python = target_python(options.command) if begun is None else begun.python(options, progress)
     options = replace(options, command=replace(options.command, python=python.executable))
     devices = devices_for(python, options.jobs)
     check_objective(options.objective, devices[0])
@@ -115,18 +103,8 @@ def tune(
         progress.on_message(f"it begins anew, on what its torch can use: {devices[0].name}")
     ours = [first.device] if first is not None else ()
     with reserved(devices, recorded(options, python, devices[0]), ours) as kept:
-        study = _Study(
-            options,
-            devices,
-            knobs,
-            kept.recorder,
-            progress,
-            cancelled,
-            plan,
-            profile_baseline,
-            first,
-        )
-        return study.run(kept.store)
+        known = options, devices, knobs, kept.recorder, progress, cancelled
+        return _Study(*known, plan, profile_baseline, first).run(kept.store)
 
 
 @dataclass
@@ -204,9 +182,8 @@ class _Study(Measuring):
         trials = self.recorder.known
         self._evaluator.remember(trials)
         known = sum(trial.phase == "search" for trial in trials)
-        self.progress.on_message(
-            f"Study {self.recorder.study} goes on: {known} trials are known already."
-        )
+        study = self.recorder.study
+        self.progress.on_message(f"Study {study} goes on: {known} trials are known already.")
 
     def _measure_baselines(self, folder: Path) -> Baselines:
         first = self.first
@@ -516,16 +493,5 @@ class _Study(Measuring):
         needed_s = time_needed(result, self._space, self._budget, self._enough_s)
         result = replace(result, needed_s=needed_s)
         if deserves_plan(result, self.options.plan):
-            result = self._with_plan(result)
+            result = planned(result, self.plan, self._note)
         return replace(result, notes=tuple(self._notes))
-
-    def _with_plan(self, result: StudyResult) -> StudyResult:
-        existed = self.plan.exists()
-        try:
-            result = keep_plan(result, self.plan)
-        except AdvisorError as error:  # the study is worth more than its file
-            self._note(str(error))
-        else:
-            if existed:
-                self._note(f"the plan that was in {self.plan} before is replaced")
-        return result
