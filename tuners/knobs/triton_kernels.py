@@ -103,11 +103,14 @@ def _install(table: Table, target: Target) -> None:
 
 
 def _lines_of(line: Line) -> str:
-    """Return how the script's own launch would be written."""
+    """Return how the script's own launch would be written; a line does not say whether that has an
+    autotuner, beside which Triton refuses such arguments."""
     kernel = line.kernel.partition("@")[0].rpartition(".")[2]
     values: Any = ", ".join(f"{name}={value}" for name, value in line.values.items())
     arguments = ", ".join(f"{name}: {text}" for name, text in line.arguments.items())
-    return f"{kernel}[grid](..., {values})  # where {arguments}"
+    return (
+        f"{kernel}[grid](..., {values})  # where {arguments}; of `triton.autotune`: its only Config"
+    )
 
 
 KNOB = TritonKernels()

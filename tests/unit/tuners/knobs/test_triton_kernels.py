@@ -103,7 +103,8 @@ def test_the_lines_that_make_it_permanent():
     line = "train.scale@5083cf39(x: float32[8], BLOCK: 32) -> BLOCK: 128, num_warps: 8"
     assert KNOB.problem(line) is None
     assert KNOB.snippet(line) == (
-        "scale[grid](..., BLOCK=128, num_warps=8)  # where x: float32[8], BLOCK: 32"
+        "scale[grid](..., BLOCK=128, num_warps=8)  # where x: float32[8], BLOCK: 32; "
+        "of `triton.autotune`: its only Config"
     )
 
 
