@@ -67,6 +67,17 @@ class KnobSearch:
         self.left_aside += new
         self._goes_on |= bool(new)
 
+    def limited_start(self) -> Settings:
+        """Try what the screening found best, where it left the rest for last as the loader is the
+        limit; return that if the run confirms it, so that nothing else can bring much."""
+        if not self.screening.result.is_limited:
+            return {}
+        self._enter(list(self._left().by_name))
+        self._begin()
+        run = self.best.measurement
+        confirmed = run and any(each.limited(run) for each in self.chosen.space.parameters)
+        return self.best.settings if confirmed else {}
+
     def find(self, proven: Best | None = None) -> Settings:
         """Search, and return what looks best; empty where nothing does, or there is no more to try.
 

@@ -142,7 +142,7 @@ class _Study(Measuring):
             self._enter,
             self._note,
             self._result,
-            lambda settings, name: self._space.without(settings, name),
+            lambda settings, name: self._chosen.space.without(settings, name),
         )
 
     # -- the phases ----------------------------------------------------------------------------
@@ -164,6 +164,8 @@ class _Study(Measuring):
                 self._search = search = self._prepared_search(store, result)
                 if search.screening.result.put_off:
                     self._look_early(search)
+                if result is None and (start := search.limited_start()):
+                    result = self._prove_first(start)
                 if result is None or not is_faster(result.speedup):
                     search.leave_aside(self._dropped)
                     result = self._prover.better(self._decide(search))
@@ -269,17 +271,22 @@ class _Study(Measuring):
         """
         baseline, promised = self._baseline, self._expected.promised_ms
         waits = baseline.data_wait_share >= LOADER_DECIDES
-        if promised is None or self._supply is None or not waits or self.options.resume:
+        much = promised is not None and baseline.mean_step_ms >= CLEAR * promised[1]
+        if self._supply is None or not (waits and much):
             return None
-        settings = self._supply.settings
-        much = baseline.mean_step_ms >= CLEAR * promised[1]
-        if not much or not self._budget.has_room_for_proof(settings):
+        result = self._prove_first(self._supply.settings)
+        self._first_proven = self._proven
+        return result
+
+    def _prove_first(self, settings: Settings) -> StudyResult | None:
+        """Prove what nothing that is left can outdo; None where there is no time for that."""
+        if self.options.resume or not self._budget.has_room_for_proof(settings):
             return None
         self._prover.leaves_it = self._budget.has_room_for_more
         result = self._prover.prove(settings)
         self._prover.leaves_it = lambda settings: False
         if is_faster(result.speedup):
-            self._proven = self._first_proven = result
+            self._proven = result
         return result
 
     def _prepared_search(self, store: Store, proven: StudyResult | None) -> KnobSearch:
@@ -433,10 +440,6 @@ class _Study(Measuring):
     # -- ending --------------------------------------------------------------------------------
 
     @property
-    def _space(self) -> Space:
-        return self._chosen.space
-
-    @property
     def _dropped(self) -> list[str]:
         """Knobs that rehearsals found a problem with."""
         return [each.knob for each in self._prover.rehearsed.dropped]
@@ -490,7 +493,7 @@ class _Study(Measuring):
             ),
         )
         self._note(beside_others(result))
-        needed_s = time_needed(result, self._space, self._budget, self._enough_s)
+        needed_s = time_needed(result, self._chosen.space, self._budget, self._enough_s)
         result = replace(result, needed_s=needed_s)
         if deserves_plan(result, self.options.plan):
             result = planned(result, self.plan, self._note)

@@ -31,6 +31,8 @@ def test_the_time_that_compiling_would_take_goes_into_the_rehearsal(simulated, t
     assert result.settings.keys() >= {"dataloader_workers", "channels_last", "bf16_autocast"}
     assert machine.compiled_s == 0
     assert machine.gain(result.settings) > 0.94 * simulated.best_gain(machine)
+    phases = [trial.phase for trial in result.trials]
+    assert phases[: phases.index("proof")].count("search") == 1  # which confirmed the limit
     (note,) = [each for each in result.notes if "is the limit now" in each]
     assert "compile" in note and note.endswith("are left for last")
     assert not [each for each in said if "compile=" in each and "want of budget" in each]
