@@ -22,8 +22,8 @@ from gpuadvisor.rules.rule import RuleResult
 
 @dataclass(frozen=True)
 class Fit:
-    """By how many percent of the run the ranges of one rule are wider than it gives them, to hold
-    as many gains of measured cures as they promise."""
+    """How much wider a rule's ranges are told than the rule gives them, so that nine in ten hold
+    what measured cures gained (split conformal prediction, `benchmarks/defects/fit.py`)."""
 
     points: float
     """Percent of the run, on either side."""

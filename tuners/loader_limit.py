@@ -56,7 +56,8 @@ class LoaderLimit:
 
     @property
     def most(self) -> float:
-        """The same by the upper end of the step's interval and the lower one of what they take."""
+        """How many times as fast a step would be at most that takes no longer than its batches do
+        alone: by the upper end of the step's interval and the lower end of the batches'."""
         return self.high_ms / ((self.supplied.low_ms or 0.0) * self.batches)
 
     @property

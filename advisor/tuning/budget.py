@@ -64,7 +64,8 @@ FINDING_SHARE = 1 / 5
 """Most of a time budget in which a script may be asked for the value of a knob: two minutes of ten
 have room for its start and some 100 configurations of Triton kernels, half a second each."""
 ALONE_FINDING_SHARE = 2 / 5
-"""The same where the study has nothing else to try."""
+"""Most of a time budget in which a script may be asked for the value of a knob where a study has no
+other to try: the time that screening others would take is free. [own]"""
 USUAL_FINDING_S = 120.0
 """Most seconds for finding a knob's value where the budget is a number of trials. [own]"""
 SCREENING_SHARE = 1 / 5
