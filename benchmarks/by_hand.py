@@ -1,11 +1,12 @@
-"""The best settings that a person finds by hand, in fresh processes, without what `tune` found.
+"""The best settings that a person finds by hand, without what `tune` found.
 
     python benchmarks/by_hand.py RUNS.jsonl [--seconds 1500] [--call-seconds 500] -- train.py ARGS
 
 By hand means: each value of each knob alone, all together that paid, and greedy, in the order of
-gain; four fresh processes each, in random order with the unchanged script. Only settings of the
-default level count, and only where the product's own comparison of losses and outputs finds nothing
-wrong; it leaves losses that part as chaos makes them to a rehearsal, which is not made here.
+gain; four runs each, in random order with the unchanged script, each in a process of its own, which
+is forked where nothing depends on that. Only settings of the default level count, and only where
+the product's own comparison of losses and outputs finds nothing wrong; it leaves losses that part
+as chaos makes them to a rehearsal, which is not made here.
 What fails is not run again. Without `--thorough` neither is what is clearly slower after one run or
 no faster after two, and loaders are left alone while nobody waits for them. Where time is short
 each value has its turn before any has its second.

@@ -2,7 +2,8 @@
 
 `by_hand.py` and `hand_compared.py` make them. A call may end at any time: what a file holds is not
 run again. Runs of several machines are compared through the unchanged script, which each machine
-runs first.
+runs first. Runs that choose something are forked from a process that has imported already, as those
+of `tune` are, where one such run of the unchanged script showed nothing else than fresh ones.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gpuadvisor.collectors.script.request import Command
+from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.collectors.script.runner import start_template
+from gpuadvisor.collectors.script.templates import NoTemplateError
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, Settings, Value
 from gpuadvisor.domain.measurement import Measurement
@@ -31,6 +34,7 @@ from gpuadvisor.storage.codec import dumps, loads
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.baselines import measured_baseline, needs_other_seed
 from gpuadvisor.tuning.budget import BudgetLimit, schedule_for
+from gpuadvisor.tuning.forking import difference
 from gpuadvisor.tuning.preparation import check_script, devices_for, reserved, target_python
 from gpuadvisor.tuning.trial_runner import Side, TrialRunner
 from gpuadvisor.tuning.validator import TrialValidator
@@ -108,6 +112,10 @@ class Runs:
         """Time of each run that is known, those that were not asked for again included."""
         self.spent: list[float] = []
         """Time of each run that was asked for, recorded ones included, without baselines."""
+        self._imports = self.state.with_suffix(".imports")
+        """Where the first run on a machine notes what it imports."""
+        if not self.for_proof:
+            self._runner.notes = str(self._imports)
         for line in self._lines()[1:]:
             known = json.loads(line)
             run = Run(loads(Trial, json.dumps(known["trial"])), known["machine"])
@@ -132,14 +140,17 @@ class Runs:
         that it goes on as it began. ScriptError where it cannot be measured.
         """
         here = self._baselines[self.machine]
+        fresh: list[RunOutcome] = []
         for number, seed in enumerate((None, None, 1)):
             if number == 2 and not needs_other_seed(_measured(here[0])):
                 break
             if len(here) <= number:
-                self._fresh(BASELINE, {}, seed)
+                fresh.append(self._fresh(BASELINE, {}, seed)[1])
             self.validator.baseline = _measured(here[0])
         traces = [_measured(run).trace for run in here]
         self.validator.comparison.calibrate(traces[:2], traces[2] if traces[2:] else None)
+        if not self.for_proof:
+            self._fork(fresh, [_measured(run) for run in here])
         return _measured(next(iter(self._baselines.values()))[0])
 
     def run(self, stage: str, settings: Settings) -> Run:
@@ -148,11 +159,46 @@ class Runs:
         TimeIsUpError where this call has no room for it.
         """
         recorded = self._recorded[stage, key(settings)]
-        run = recorded.popleft() if recorded else self._fresh(stage, settings)
+        run = recorded.popleft() if recorded else self._fresh(stage, settings)[0]
         self.spent.append(run.trial.wall_s)
         return run
 
-    def _fresh(self, stage: str, settings: Settings, seed: int | None = None) -> Run:
+    def close(self) -> None:
+        """End the process that runs are forked from."""
+        if self._runner.template is not None:
+            self._runner.template.close()
+            self._runner.template = None
+
+    def _fork(self, fresh: Sequence[RunOutcome], baselines: Sequence[Measurement]) -> None:
+        """Have later runs forked where nothing depends on it; say why where they are not.
+
+        What was found out on a machine is kept: in a later call there nothing is fresh to compare
+        a forked run with.
+        """
+        kept = self.state.with_suffix(".forks.json")
+        known = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+        why = known.get(self.machine, "" if len(fresh) > 1 else "nothing was there to compare with")
+        if not why:
+            side = Side(self.command, self.device)
+            try:
+                self._runner.template = start_template(
+                    self._runner.request(side, BASELINE), self._imports
+                )
+            except NoTemplateError as error:
+                why = str(error)
+            else:
+                for _ in range(0 if self.machine in known else 2):  # one may have been disturbed
+                    _, forked = self._runner.run(side, BASELINE)
+                    if not (why := difference(fresh[:2], baselines, forked, Objective.THROUGHPUT)):
+                        break
+        if why:
+            self.close()
+        print(f"  runs are {f'not forked: {why}' if why else 'forked'}", file=sys.stderr)
+        written(kept, {**known, self.machine: why})
+
+    def _fresh(
+        self, stage: str, settings: Settings, seed: int | None = None
+    ) -> tuple[Run, RunOutcome]:
         if time.monotonic() + self.usual_s > self.until_s:
             raise TimeIsUpError
         side = Side(self.command, self.device, settings)
@@ -167,7 +213,7 @@ class Runs:
         number = len(self._walls)
         name = stage.partition(" ")[0]
         print(f"  {number}. {name}: {shown(settings)}: {trial.state} {ms}", file=sys.stderr)
-        return Run(trial, self.machine)
+        return Run(trial, self.machine), outcome
 
     def _place(self, stage: str, run: Run) -> list[Run] | deque[Run]:
         if stage == BASELINE:
@@ -258,10 +304,9 @@ def measuring(asked: Asked, state: Path, for_proof: bool = False) -> Iterator[tu
     device = devices_for(python, 1)[0]
     with reserved([device], nullcontext()), stoppable() as stop:
         machine = machine_of(device)
-        yield (
-            Runs(state, asked.command, device, machine, until_s, for_proof, stop.requested),
-            str(python.torch),
-        )
+        runs = Runs(state, asked.command, device, machine, until_s, for_proof, stop.requested)
+        with closing(runs):
+            yield runs, str(python.torch)
 
 
 def written(path: Path, result: Any) -> None:
