@@ -297,4 +297,10 @@ def loader_bound(measurement: Measurement) -> str | None:
     if share >= NEARLY_ALL:
         return f"{waits}: loading decides its speed"
     most = math.ceil(100 / (1 - share)) / 100
-    return f"{waits}: without it a step would be at most {figures.ratio(most)} as fast"
+    idle = measurement.starved_share
+    if idle == share:
+        return f"{waits}: without it a step would be at most {figures.ratio(most)} as fast"
+    return (
+        f"{waits}, while the GPU has nothing to do in {figures.percent(idle)}: without it a step"
+        f" would be about {figures.ratio(1 / (1 - idle))} as fast, {figures.ratio(most)} at most"
+    )

@@ -115,7 +115,7 @@ def _pointless(knob: Knob, best: Measurement) -> str | None:
 
     On a CPU it might, as the workers have the cores that it saves.
     """
-    facts, waiting = best.facts, best.data_wait_share
+    facts, waiting = best.facts, best.starved_share
     workers = facts.loaders[0].num_workers if facts.loaders else 0
     if facts.device == "cuda" and workers and waiting >= LOADER_DECIDES:
         return f"the script waits for its workers in {waiting:.0%} of the time, however it computes"

@@ -112,7 +112,7 @@ def may_wait(baseline: Measurement) -> bool:
 
 def waits(baseline: Measurement) -> bool:
     """Say whether a script waits for its loaders by more than a trifle."""
-    return baseline.data_wait_share >= LEAST_WAITING
+    return baseline.starved_share >= LEAST_WAITING
 
 
 def worthless(ceiling: Ratio, space: Space, beside: Settings) -> list[Screened]:

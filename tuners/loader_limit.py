@@ -88,7 +88,7 @@ def limit_of_run(supply: LoaderSupply, run: Measurement) -> LoaderLimit | None:
     many as were timed alone, and not to be faster than these.
     """
     loaders = run.facts.loaders
-    if not loaders or run.facts.device != "cuda" or run.data_wait_share < WAITS:
+    if not loaders or run.facts.device != "cuda" or run.starved_share < WAITS:
         return None
     settings = {WORKERS: loaders[0].num_workers}
     timed = next((v for v in supply.values if v.settings == settings and _is_of_workers(v)), None)

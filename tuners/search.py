@@ -273,13 +273,13 @@ class OrderedSearch:
         """
         if trial.state is not TrialState.COMPLETE or trial.measurement is None:
             return False
-        possible = (trial.gain or 0.0) / max(1 - trial.measurement.data_wait_share, 1e-3)
+        possible = (trial.gain or 0.0) / max(1 - trial.measurement.starved_share, 1e-3)
         return possible >= self.best.gain * RETRY_GROWTH
 
     def _bared(self) -> list[_Item]:
         """Return what waited for data when it was tried in vain, and would not any more."""
         measurement = self.best.measurement
-        waits = measurement.data_wait_share if measurement else 1.0
+        waits = measurement.starved_share if measurement else 1.0
         names = [n for n, share in self._covered.items() if waits < LESS_WAITING * share]
         for name in names:
             del self._covered[name]
@@ -294,7 +294,7 @@ class OrderedSearch:
             self._tried_at[name] = floor
             self._promising[name] = item.place
             if trial.measurement and self._is_covered(trial) and not item.retry:
-                self._covered[name] = trial.measurement.data_wait_share
+                self._covered[name] = trial.measurement.starved_share
         useless = trial.state in (TrialState.NO_EFFECT, TrialState.UNSUPPORTED)
         if parameter.progressive:
             self.ended[name] = self._why_ended(trial, floor)

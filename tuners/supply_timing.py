@@ -179,8 +179,8 @@ class _Timing:
 
     @property
     def rest_ms(self) -> float:
-        """Time of a step in which the unchanged script did not wait for its loaders."""
-        return self.baseline.mean_step_ms * (1 - self.baseline.data_wait_share)
+        """Time of a step in which the unchanged script or its GPU did not wait for its loaders."""
+        return self.baseline.mean_step_ms * (1 - self.baseline.starved_share)
 
     def _has_time(self) -> bool:
         return self.left_s() > self._longest_s

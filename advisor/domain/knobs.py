@@ -111,6 +111,9 @@ class ScriptFacts:
     compute on another GPU than the one it was given; None where it did not."""
     data_wait_share: float | None = None
     """Share of the measured time spent in the loaders' `__next__`, 0 to 1."""
+    idle_while_waiting: float | None = None
+    """Share of the long waits for batches in which the GPU had nothing left to do, 0 to 1, by CUDA
+    events on the stream that is current then; None where it was not measured."""
     unseen: tuple[str, ...] = ()
     """What of the script could not be seen, as sentences: a torch that works in another way, for
     example. Fields above may be wrong for it."""

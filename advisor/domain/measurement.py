@@ -127,6 +127,15 @@ class Measurement:
         return sum(w.data_wait_s for w in self.windows) / self.seconds if self.seconds else 0.0
 
     @property
+    def starved_share(self) -> float:
+        """Share of the time in which the script waited for its loaders and its device for the
+        script: about what is saved where nothing is waited for. A GPU that goes on computing while
+        the script waits loses nothing. All of the waiting where that was not measured, as on a CPU.
+        """
+        idle = self.facts.idle_while_waiting
+        return self.data_wait_share * (1.0 if idle is None else idle)
+
+    @property
     def window_step_ms(self) -> tuple[float, ...]:
         """Mean step time of each window that counted any step."""
         return tuple(1e3 * w.seconds / w.steps for w in self.windows if w.steps)

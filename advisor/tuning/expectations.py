@@ -76,7 +76,7 @@ class Expectations:
         """Return what to record of the unchanged script's steps after its first run; None for
         nothing, as where it is known already that it waits for its workers."""
         steps = self.budget.traced_steps(first.mean_step_ms)
-        if first.data_wait_share >= LOADER_DECIDES:
+        if first.starved_share >= LOADER_DECIDES:
             return None
         return Recording(self.folder / TRACE, steps) if steps and self._can_profile(first) else None
 
@@ -85,7 +85,7 @@ class Expectations:
         timed = expected(diagnose(Evidence(measured=baseline)))
         diagnosis = self._diagnosis(baseline)
         self.found = combined(expected(diagnosis), timed)
-        rest_ms = baseline.mean_step_ms * (1 - baseline.data_wait_share)
+        rest_ms = baseline.mean_step_ms * (1 - baseline.starved_share)
         if diagnosis.busy_ms is not None and rest_ms:
             self.gpu_share = min(1.0, diagnosis.busy_ms / rest_ms)
 
@@ -113,7 +113,7 @@ class Expectations:
         file = self.folder / TRACE
         trace = file if file.is_file() else None
         if self.profile is not None and self._can_profile(baseline):
-            if trace is None and baseline.data_wait_share >= LOADER_DECIDES:
+            if trace is None and baseline.starved_share >= LOADER_DECIDES:
                 pass  # what the loader costs is known without
             elif trace is not None or self.budget.has_room_for_profile():
                 self.enter("profile", "where the unchanged script's time goes")

@@ -28,6 +28,8 @@ from gpuadvisor.tuning.trial_runner import Side, TrialRunner
 LEAST_APART = 0.05
 """Relative difference of costs below which two runs are alike: as much as two fresh processes
 differ on a quiet machine, at most. Wider where the study's own baselines differ by more."""
+TIMED = ("data_wait_share", "idle_while_waiting")
+"""Facts of a script that are times, and so never the same."""
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -148,7 +150,7 @@ def _differences(
     for each in fields(run.facts):
         values = [getattr(one.facts, each.name) for one in known]
         same = all(value == values[0] for value in values)
-        if each.name != "data_wait_share" and same and getattr(run.facts, each.name) != values[0]:
+        if each.name not in TIMED and same and getattr(run.facts, each.name) != values[0]:
             yield f"the harness saw other {each.name.replace('_', ' ')} in the script"
     yield _printed([one.output for one in fresh], forked.output)
     if not baselines:

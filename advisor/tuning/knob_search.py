@@ -256,7 +256,7 @@ class KnobSearch:
         of it did."""
         return [
             replace(each, origin=Origin.LIVE)
-            for each in self.screening.contributions(run.data_wait_share)
+            for each in self.screening.contributions(run.starved_share)
             if each.low is not None and each.low > 1
         ]
 

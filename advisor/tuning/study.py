@@ -226,7 +226,7 @@ class _Study(Measuring):
         # Arguments that the user named are wanted, whatever else --only says.
         asked = [n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)]
         only = options.only.union(asked) if options.only else options.only
-        if baseline.data_wait_share < LOADER_DECIDES and self._shares_cores(baseline):
+        if baseline.starved_share < LOADER_DECIDES and self._shares_cores(baseline):
             first = [*asked, "cpu_threads", *first]
         selection = Selection(options.level, options.objective, only, options.without)
         share = expected.gpu_share
@@ -270,7 +270,7 @@ class _Study(Measuring):
         what the proof needs is known then. None where it is not proven first.
         """
         baseline, promised = self._baseline, self._expected.promised_ms
-        waits = baseline.data_wait_share >= LOADER_DECIDES
+        waits = baseline.starved_share >= LOADER_DECIDES
         much = promised is not None and baseline.mean_step_ms >= CLEAR * promised[1]
         if self._supply is None or not (waits and much):
             return None

@@ -49,9 +49,9 @@ class SupplyTimer(InOneScript):
         `enter` begins a phase, of which it gets the name and a few words. Raises Interrupted where
         the study was cancelled.
         """
-        if WORKERS not in space or self.baseline.data_wait_share < LEAST_WAITING:
+        if WORKERS not in space or self.baseline.starved_share < LEAST_WAITING:
             return None
-        decides = self.baseline.data_wait_share >= LOADER_DECIDES
+        decides = self.baseline.starved_share >= LOADER_DECIDES
         allowed_s = min(MOST_S, budget.loader_s(decides))
         why = self.unable(self.baseline.startup_s + LEAST_S, allowed_s)
         if self.baseline.facts.loaders[0].iterable:
@@ -69,7 +69,7 @@ class SupplyTimer(InOneScript):
         end_s = time.monotonic() + allowed_s
         others: list[Settings] = []
         # Where the workers decide, their proof comes next: what else the loader has can wait.
-        decides = self.baseline.data_wait_share >= LOADER_DECIDES
+        decides = self.baseline.starved_share >= LOADER_DECIDES
         for name in () if decides else ("prefetch_factor", "pin_memory"):
             if name in space:
                 others += [{name: value} for value in space[name].values]
@@ -151,7 +151,7 @@ def shown_by(supply: LoaderSupply, baseline: Measurement, trial: Measurement) ->
         alone = next((each for each in supply.values if each.settings == {WORKERS: own}), None)
         own_ms = (alone.low_ms or 0.0) * batches_a_step(baseline) if alone else 0.0
     else:  # the script loads between its steps, and waits for all of it
-        own_ms = supply.step_ms - supply.rest_ms
+        own_ms = baseline.mean_step_ms * baseline.data_wait_share
     # By itself it may look slower than it is: what the unchanged script took, it supplied.
     own_ms = min(own_ms, baseline.mean_step_ms)
     if not supply.settings or own_ms < SHOWN * trial.mean_step_ms:

@@ -83,6 +83,47 @@ while True:
 """
 """A step takes as long whatever the batch, of which each sample takes its part of the memory."""
 
+LATE = """
+import time, torch
+from torch.utils.data import DataLoader
+
+class Late(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2**24
+    def __getitem__(self, place):
+        time.sleep(0.06)
+        return torch.zeros(4)
+
+model = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+work = torch.randn(8192, 8192, device="cuda")
+
+def compute(ms):
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    while 1e3 * (time.perf_counter() - began) < ms:
+        work @ work
+        torch.cuda.synchronize()
+
+compute(500)
+once, again = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+once.record()
+for _ in range(10):
+    work @ work
+again.record()
+torch.cuda.synchronize()
+products = round(40 / (once.elapsed_time(again) / 10))
+for batch in DataLoader(Late(), batch_size=1, num_workers=1):
+    optimizer.zero_grad()
+    model(batch.cuda()).sum().item()
+    for _ in range(products):
+        work @ work
+    model(batch.cuda()).sum().backward()
+    optimizer.step()
+"""
+"""A batch comes each 60 ms, and the script waits nearly all of that time; the GPU works for 40 ms
+of it, on what was launched before."""
+
 FILL = """
 import torch
 kept = []
@@ -125,6 +166,15 @@ def test_energy_is_between_idle_and_the_limit_of_a_gpu(trained):
 
 def test_the_facts_say_gpu(trained):
     assert trained.measurement.facts.device == "cuda"
+
+
+def test_what_the_gpu_does_while_the_script_waits_is_no_loss(tmp_path):
+    outcome = run(tmp_path, LATE)
+    assert outcome.state is TrialState.COMPLETE, outcome.output[-2000:]
+    measured = outcome.measurement
+    assert measured.mean_step_ms == pytest.approx(60, abs=6)
+    assert measured.data_wait_share > 0.85
+    assert measured.starved_share == pytest.approx(1 / 3, abs=0.12)
 
 
 def test_workers_are_forked_again_while_steps_are_timed(tmp_path):

@@ -82,9 +82,11 @@ class LoaderKnob(Knob):
 
 def not_waiting(best: Measurement) -> str | None:
     """Return that the script does not wait for its loaders, where that is so."""
-    if best.data_wait_share >= WAITING_SHARE:
+    share = best.starved_share
+    if share >= WAITING_SHARE:
         return None
-    return f"the script waits for its loaders in {best.data_wait_share:.1%} of the time only"
+    who = "the script" if best.data_wait_share < WAITING_SHARE else "the GPU"
+    return f"{who} waits for its loaders in {share:.1%} of the time only"
 
 
 def is_iterable(arguments: Mapping[str, Any]) -> bool:

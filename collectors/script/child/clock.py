@@ -137,6 +137,7 @@ class StepClock:
         self._uncounted = 0
         """Steps that went into no window."""
         self.windows: Windows | None = None
+        self._idle_while_waiting: float | None = None
         self._measured: dict[str, Any] = {}
         """What is told of the steps that were measured, where somebody else has those after."""
         if self._later is not None:
@@ -401,6 +402,7 @@ class StepClock:
     def _hand_over(self, windows: Windows, later: StepHandover) -> None:
         """Let somebody else have the steps from here on."""
         windows.flush(wait=True)
+        self._idle_while_waiting = windows.idle_while_waiting()
         self.on_measured()
         if not later.begin():
             self._finish()
@@ -436,6 +438,12 @@ class StepClock:
         self.windows.habitual = 2 * self._interrupted > self.steps
         self.windows.adopt(steps[SKIPPED_SHORT:])
         return True
+
+    def idle_while_waiting(self) -> float | None:
+        """Return what `Windows` says of the device while the script waited for batches; the device
+        has passed the last window."""
+        windows = self.windows
+        return self._idle_while_waiting if windows is None else windows.idle_while_waiting()
 
     def report(self) -> dict[str, Any]:
         """Return what the parent needs to know about the steps."""

@@ -24,6 +24,11 @@ ALONE = 26
 """Steps of a window that are timed one by one, where it has more: those of eight windows, the least
 that a usual run has, are the 200 from which on a 95th percentile says something. A mark with its
 event of the GPU costs 20 us on the host of an H100, half of all that the harness costs a step."""
+LONG_WAIT_S = 1e-3
+"""Wait for a batch from which on it is looked whether the device ran out of work meanwhile: the two
+marks of that cost 40 us, 4 % of it."""
+MOST_WAITS = 512
+"""Waits of which that is looked: a share of the time that is known to 2 % or better."""
 IN_A_ROW = 8
 """Steps in a row that are timed one by one: they take one mark more than there are of them."""
 
@@ -69,7 +74,7 @@ class Counters:
         "_iterator", "counted", "data_wait_s", "distance", "distances", "heartbeat_s",
         "interruptions", "loader_samples", "loader_samples_seen", "mark", "number", "open",
         "passes", "prefetched_batches", "root_samples", "rows", "unmarked", "usual_root",
-        "window_ends_s", "workers",
+        "waits", "watched", "window_ends_s", "workers",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -107,6 +112,11 @@ class Counters:
         """Samples of the loaders at the last call of the first root."""
         self.passes = 1
         """Backward passes up to the next that is of interest."""
+        self.waits: list[tuple[Any, Any, float]] = []
+        """Long waits for a batch: the marks before and after, and the seconds between on the
+        host."""
+        self.watched = 1
+        """Further batches that are waited for between marks."""
         self._iterator: Callable[[], Any] = nothing
 
     def step(self, mark: Any) -> Step:
@@ -162,6 +172,30 @@ class Counters:
         self._iterator = weakref.ref(iterator)
         self.workers = max(self.workers, workers)
         self.prefetched_batches = max(self.prefetched_batches, workers * prefetched)
+
+    def begin_wait(self) -> Any:
+        """Return the mark of a wait for a batch that begins, or None for none.
+
+        Marks are for a device: the host's clock knows already how long it waited. Workers that
+        start alike deliver several batches at once, so that the next late one may be far away.
+        """
+        if not self.open or self.mark is time.perf_counter or len(self.waits) >= MOST_WAITS:
+            return None
+        self.watched -= 1
+        try:
+            return self.mark()
+        except RuntimeError:  # a CUDA graph is being captured, or the device is lost
+            return None
+
+    def waited(self, mark: Any, seconds: float) -> None:
+        """Note a long wait, with the mark of its beginning if it has one."""
+        self.watched = 2 * (self.workers + 1)
+        if mark is None:
+            return
+        try:
+            self.waits.append((mark, self.mark(), seconds))
+        except RuntimeError:
+            return
 
     def ready(self) -> int | None:
         """Return the batches ready in that loader; None where that cannot be seen."""

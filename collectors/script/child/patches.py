@@ -216,6 +216,8 @@ def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[flo
     """Count samples and the time spent waiting for them, in every loader's iterator."""
     from torch.utils.data import dataloader
 
+    from gpuadvisor.collectors.script.child.counters import LONG_WAIT_S
+
     base: Any = dataloader._BaseDataLoaderIter  # AttributeError where there is none any more
     original, clock = base.__next__, time.perf_counter
     used: UsedLoader
@@ -227,9 +229,12 @@ def patch_batches(counters: Counters, facts: FactsRecorder, alive: Callable[[flo
     def following(self: Any) -> Any:
         nonlocal newest, used, batch_size, full, full_size
         began = clock()
+        mark = counters.begin_wait() if counters.watched else None
         batch = original(self)
         now = clock()
         counters.data_wait_s += now - began
+        if now - began > LONG_WAIT_S:
+            counters.waited(mark, now - began)
         if newest() is not self:
             newest, used = weakref.ref(self), facts.loader(self)
             batch_size, full = used.facts.batch_size, 0

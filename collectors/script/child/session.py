@@ -224,7 +224,8 @@ class Session:
         for shape, values in self._trace.outputs():
             channel.send("output", shape=shape)
             channel.send_list("output_values", values)
-        channel.send("facts", **self._facts.report())
+        idle = self._clock.idle_while_waiting()
+        channel.send("facts", **self._facts.report(), idle_while_waiting=idle)
         with guarded(channel, "count what Dynamo compiled"):
             for kind, counts in dynamo_counts().items():
                 for name, count in list(counts.items())[:MOST_COUNTED]:

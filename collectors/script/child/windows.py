@@ -206,6 +206,23 @@ class Windows:
         self._open.clear()
         return self._told
 
+    def idle_while_waiting(self) -> float | None:
+        """Return the share of the long waits for batches in which the device had nothing left to
+        do, 0 to 1; None where that was not seen. The device has passed them then.
+
+        A mark is passed once all before it is done, so what lies between two marks without any
+        work between is the time that the device was idle.
+        """
+        waits = self._counters.waits
+        waited_s = sum(seconds for _, _, seconds in waits)
+        if not waited_s:
+            return None
+        try:
+            idle_s = [min(self._timer.between_s(one, two), took) for one, two, took in waits]
+        except (RuntimeError, ValueError):  # the script went on to another device
+            return None
+        return sum(idle_s) / waited_s
+
     def enough(self, schedule: Schedule, burst_steps: int) -> bool:
         """Say whether the measurement can end: long enough, and steady.
 

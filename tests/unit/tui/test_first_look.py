@@ -78,6 +78,15 @@ def test_the_bound_is_what_is_left_without_waiting(wait, words):
     assert words in loader_bound(loading(wait))
 
 
+def test_what_the_gpu_does_meanwhile_is_told_apart():
+    run = loading(0.5)
+    run = replace(run, facts=replace(run.facts, idle_while_waiting=0.4))
+    assert loader_bound(run) == (
+        "50.0 % of that is waiting for the DataLoader (4 workers), while the GPU has nothing to do"
+        " in 20.0 %: without it a step would be about 1.25x as fast, 2.00x at most"
+    )
+
+
 def test_without_a_loader_nothing_is_said_of_one():
     assert loader_bound(measurement([100.0])) is None
 

@@ -18,14 +18,22 @@ LOADED_MS = 100.0
 """Time in which one process makes a batch."""
 
 
-def baseline(rest_ms, wait_ms, workers=0, batches=1):
+def baseline(rest_ms, wait_ms, workers=0, batches=1, idle=None):
     step_s = (rest_ms + wait_ms) / 1e3
     loader = LoaderFacts(32, workers, False, False, None)
     return measurement(
         (rest_ms + wait_ms,),
         windows=(StepWindow(1, step_s, 32.0 * batches, wait_ms / 1e3),),
-        facts=ScriptFacts(loaders=(loader,)),
+        facts=ScriptFacts(loaders=(loader,), idle_while_waiting=idle),
     )
+
+
+def test_workers_promise_no_more_than_the_gpu_leaves_of_the_waiting():
+    """As ResNet-50 trains: the CPU waits for the loss, and then for batches as the GPU goes on."""
+    measured = baseline(rest_ms=73, wait_ms=130, workers=4, idle=82 / 130)
+    found = supplied(waiting, measured, choices=(1, 2, 4, 8))
+    assert found.rest_ms == pytest.approx(121)
+    assert min(each.step_ms for each in found.values) == pytest.approx(121)
 
 
 def waiting(settings):

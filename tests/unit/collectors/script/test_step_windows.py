@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpuadvisor.collectors.script.child.channel import Channel
-from gpuadvisor.collectors.script.child.counters import Counters
+from gpuadvisor.collectors.script.child.counters import LONG_WAIT_S, Counters
 from gpuadvisor.collectors.script.child.trace import samples_in
 from gpuadvisor.collectors.script.child.windows import CudaTimer, Windows
 
@@ -155,6 +155,63 @@ def test_a_window_sums_up_the_steps_that_count(told, habitual: bool, steps: int)
     assert (window["steps"], window["seconds"]) == (steps, float(steps))
     assert (window["loader_samples"], window["root_samples"]) == (16 * steps, 8 * steps)
     assert window["data_wait_s"] == 0.25 * steps
+
+
+class Device(EverySecond):
+    """A device that has work for a while; marks are passed once it is done, as events are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = self.busy_until_s = 0.0
+
+    def mark(self) -> float:
+        return max(self.now_s, self.busy_until_s)
+
+
+def waited(counters: Counters, device: Device, seconds: float) -> None:
+    """Wait for a batch as `patch_batches` does."""
+    mark = counters.begin_wait() if counters.watched else None
+    device.now_s += seconds
+    if seconds > LONG_WAIT_S:
+        counters.waited(mark, seconds)
+
+
+def test_a_wait_costs_what_the_device_is_idle_of_it(told):
+    counters, device = Counters(), Device()
+    counting = Windows(device, told[0], counters, window_s=60.0)
+    waited(counters, device, 5.0)  # before anything is counted
+    counting.start()
+    assert counting.idle_while_waiting() is None
+    for seconds, work_s in ((2.0, 0.5), (1.0, 4.0), (1e-6, 0.0), (3.0, 0.0)):
+        device.busy_until_s = device.now_s + work_s
+        waited(counters, device, seconds)
+        device.now_s = max(device.now_s, device.busy_until_s)  # the script reads a loss
+    assert counting.idle_while_waiting() == pytest.approx((1.5 + 0.0 + 3.0) / 6.0)
+
+
+def test_short_waits_are_soon_left_alone_until_one_is_long(told):
+    counters, device = Counters(), Device()
+    counters.workers = 4
+    Windows(device, told[0], counters, window_s=60.0).start()
+    seen = []
+    for seconds in (1.0, *[1e-6] * 20, 1.0, 1.0):
+        seen.append(counters.watched > 0)
+        waited(counters, device, seconds)
+    assert seen == [True] * 11 + [False] * 11 + [True]
+    assert len(counters.waits) == 2  # of the second long one the beginning was not marked
+
+
+def test_what_cannot_be_marked_is_not_known_and_disturbs_nobody(told):
+    class Captured(Device):
+        def mark(self) -> float:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    counters, device = Counters(), Device()
+    counting = Windows(device, told[0], counters, window_s=60.0)
+    counting.start()
+    counters.mark = Captured().mark
+    waited(counters, device, 1.0)
+    assert counting.idle_while_waiting() is None
 
 
 def test_the_next_window_begins_with_the_last_step(told):
