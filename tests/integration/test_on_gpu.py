@@ -115,10 +115,11 @@ torch.cuda.synchronize()
 products = round(40 / (once.elapsed_time(again) / 10))
 for batch in DataLoader(Late(), batch_size=1, num_workers=1):
     optimizer.zero_grad()
-    model(batch.cuda()).sum().item()
+    loss = model(batch.cuda()).sum()
+    loss.item()
     for _ in range(products):
         work @ work
-    model(batch.cuda()).sum().backward()
+    loss.backward()
     optimizer.step()
 """
 """A batch comes each 60 ms, and the script waits nearly all of that time; the GPU works for 40 ms
