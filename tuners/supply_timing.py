@@ -8,7 +8,7 @@ an order of trials: how fast a step is, only a trial tells.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import LoaderFacts, Settings
@@ -49,8 +49,8 @@ ENOUGH = 0.8
 """Share of the rest of a step in which batches are supplied so that it is enough once half of the
 time is spent: faster than the script takes them now."""
 NEAR = 1.05
-"""How much longer than the shortest promised step another may be and count as the same: then fewer
-workers are better."""
+"""How much longer than the shortest promised step another may be and count as the same, also where
+blocks hardly differ: then fewer workers are better."""
 MOST_TRIED = 2
 """Numbers of workers that are left to trials: the one that promises most, and the next best."""
 
@@ -58,6 +58,22 @@ MOST = 32
 """Most workers that are timed, unless the script has more."""
 
 Steps = Generator[Sequence[Block], Sequence[BlockTime], None]
+
+
+@dataclass(frozen=True)
+class Promised:
+    """The step that a number of workers promises, in milliseconds, with the ends of its 99 %
+    interval by what blocks of the loader differed."""
+
+    ms: float
+    low_ms: float
+    high_ms: float
+
+    def is_behind(self, most: Promised) -> bool:
+        """Say whether this step is surely longer than that of another number: by more than
+        `NEAR`, and than chance would have it in both."""
+        chance = math.hypot(math.log(self.ms / self.low_ms), math.log(most.high_ms / most.ms))
+        return math.log(self.ms / most.ms) > max(math.log(NEAR), chance)
 
 
 def time_supply(
@@ -103,6 +119,7 @@ class _Timing:
     def run(self) -> Screening[LoaderSupply]:
         """Time the loader, and return what follows."""
         why = yield from self._count_up()
+        yield from self._settle()
         yield from self._narrow()
         found = self._concluded(why)
         if self.loader.num_workers and not found.settings and self._has_time():
@@ -130,6 +147,23 @@ class _Timing:
                 return f"{count} were no faster than fewer"
         return ""
 
+    def _settle(self) -> Steps:
+        """Time the first choice and the fastest number for longer while the first looks behind by
+        as much as more workers may bring, and not surely: few blocks that differ would hide it."""
+        began_s = self.left_s()
+        while self._has_time() and began_s - self.left_s() < NARROW_S:
+            found = self._concluded("")
+            step_ms = {n: each.step_ms for n, each in enumerate(found.values) if each.step_ms}
+            counts = [each.settings[WORKERS] for each in found.values]
+            if not found.workers:
+                return
+            first, most = counts.index(found.workers[0]), min(step_ms, key=step_ms.__getitem__)
+            if step_ms[first] < APART * step_ms[most]:
+                return
+            for place in (first, most):
+                if not (yield from self._more(place)):
+                    return
+
     def _narrow(self) -> Steps:
         """Time the best number until its interval is narrow, if it is about as fast as the rest of
         a step is or may become."""
@@ -144,16 +178,22 @@ class _Timing:
             is_narrow = (each.high_ms or 0.0) <= NARROW * (each.batch_ms or 0.0)
             if is_narrow or began_s - self.left_s() >= NARROW_S:
                 return
-            before_s = self.left_s()
-            times = yield [Block(each.settings, BLOCK_S)] * BLOCKS
-            if any(one.failed for one in times):
+            if not (yield from self._more(best)):
                 return
-            self._times[best] += [one.step_ms for one in times]
-            self._values[best] = replace(
-                self._values[best],
-                batches=each.batches + sum(one.steps for one in times),
-                seconds=each.seconds + before_s - self.left_s(),
-            )
+
+    def _more(self, place: int) -> Generator[Sequence[Block], Sequence[BlockTime], bool]:
+        """Time further blocks of one value; return whether they could be timed."""
+        each, before_s = self._values[place], self.left_s()
+        times = yield [Block(each.settings, BLOCK_S)] * BLOCKS
+        if any(one.failed for one in times):
+            return False
+        self._times[place] += [one.step_ms for one in times]
+        self._values[place] = replace(
+            each,
+            batches=each.batches + sum(one.steps for one in times),
+            seconds=each.seconds + before_s - self.left_s(),
+        )
+        return True
 
     def _counts(self) -> Iterator[int]:
         """Yield the numbers of workers to time: what the script has, then more and more.
@@ -245,20 +285,27 @@ class _Timing:
         too slow alone, others have to be faster than these, and else than it is with its waiting.
         """
         own = self.loader.num_workers
-        step_ms = {
-            int(each.settings[WORKERS]): each.step_ms
+        promised = {
+            int(each.settings[WORKERS]): self._promised(each, rest_ms)
             for each in supply.values
             if list(each.settings) == [WORKERS] and each.step_ms is not None
         }
-        order = in_order({count: ms for count, ms in step_ms.items() if count != own})
+        order = in_order({count: step for count, step in promised.items() if count != own})
         found = replace(supply, workers=order[:MOST_TRIED])
-        own_ms = step_ms.get(own, 0.0)
+        own_ms = promised[own].ms if own in promised else 0.0
         unchanged_ms = self.baseline.mean_step_ms - self.rest_ms + rest_ms
         if order and order[0] and own_ms > NEAR * rest_ms:
             unchanged_ms = own_ms
-        if order and step_ms[order[0]] * (1 + MIN_GAIN) < unchanged_ms:
+        if order and promised[order[0]].ms * (1 + MIN_GAIN) < unchanged_ms:
             found = replace(found, settings={WORKERS: order[0]})
         return found
+
+    def _promised(self, supplied: Supplied, rest_ms: float) -> Promised:
+        ends = (supplied.batch_ms, supplied.low_ms, supplied.high_ms)
+        steps = (
+            _promised_ms(supplied.settings, (end or 0.0) * self.batches, rest_ms) for end in ends
+        )
+        return Promised(*steps)
 
 
 def rechosen(supply: LoaderSupply, rest_ms: float, baseline: Measurement) -> LoaderSupply:
@@ -282,14 +329,14 @@ def batches_a_step(baseline: Measurement) -> float:
     return max(1.0, samples / size) if samples and size else 1.0
 
 
-def in_order(step_ms: dict[int, float]) -> tuple[int, ...]:
+def in_order(steps: Mapping[int, Promised]) -> tuple[int, ...]:
     """Return numbers of workers in the order in which to try them, from the step each promises.
 
-    The fewest come first of those whose step is as good as the shortest.
+    The fewest come first of those that are not surely behind the one that promises most: each
+    worker is a process with memory of its own, and more of them than cores make runs differ.
     """
-    least = min(step_ms.values(), default=0.0)
-    return tuple(sorted(step_ms, key=lambda count: (_rank(step_ms[count], least), count)))
-
-
-def _rank(step_ms: float, least: float) -> float:
-    return 0.0 if step_ms <= NEAR * least else step_ms
+    if not steps:
+        return ()
+    most = min(steps.values(), key=lambda step: step.ms)
+    behind = {count: step.ms if step.is_behind(most) else 0.0 for count, step in steps.items()}
+    return tuple(sorted(steps, key=lambda count: (behind[count], count)))

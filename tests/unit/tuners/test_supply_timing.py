@@ -10,7 +10,7 @@ import pytest
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.screening import BlockTime
-from gpuadvisor.tuners.supply_timing import BLOCKS, in_order, time_supply
+from gpuadvisor.tuners.supply_timing import BLOCKS, Promised, in_order, time_supply
 from tests import simulation
 from tests.simulation import measurement
 
@@ -194,6 +194,24 @@ def test_intervals_hold_where_blocks_differ():
     assert missed <= 0.02 * total
 
 
+@pytest.mark.parametrize(("model", "best"), [(computing, 2), (waiting, 16)])
+def test_the_fewest_are_chosen_that_are_not_surely_behind(model, best):
+    """Two cores supply no more with eight workers than with two, but one of them looks fastest."""
+    generator = random.Random(5)
+    chosen = []
+    for _ in range(100):
+        noise = simulation.gaussian(generator, 0.15, 0.0)
+        chosen.append(supplied(model, baseline(5, 100), noise=noise).workers[0])
+    assert chosen.count(best) >= 95
+
+
 def test_order():
-    assert in_order({1: 100.0, 2: 51.0, 4: 50.0, 8: 60.0}) == (2, 4, 8, 1)
+    def sure(ms):
+        return Promised(ms, ms, ms)
+
+    steps = {1: sure(100.0), 2: sure(51.0), 4: sure(50.0), 8: sure(60.0)}
+    assert in_order(steps) == (2, 4, 8, 1)
     assert in_order({}) == ()
+    unsure = {1: Promised(70.0, 45.0, 110.0), 2: Promised(51.0, 48.0, 54.0), 4: sure(50.0)}
+    assert in_order(unsure) == (1, 2, 4)
+    assert in_order({**unsure, 1: Promised(70.0, 55.0, 90.0)}) == (2, 4, 1)
