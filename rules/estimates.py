@@ -61,8 +61,7 @@ def paces(facts: Facts) -> tuple[float, float]:
 def _timed_paces(facts: Facts) -> tuple[float, float]:
     slow, fast = _usual_paces(facts)
     line, times = facts.timeline, _without_profiler_ns(facts)
-    allocating_ns = idle_ns(facts, Cause.ALLOCATING)
-    if line is None or times is None or allocating_ns > LEAST_ALLOCATING * line.takes_ns():
+    if line is None or times is None or _allocates(line, facts):
         return slow, fast
     least_ns, most_ns = times
     if loader_sets_pace(facts):  # what the host is faster, it waits longer
@@ -73,6 +72,10 @@ def _timed_paces(facts: Facts) -> tuple[float, float]:
     )
 
 
+def _allocates(line: Timeline, facts: Facts) -> bool:
+    return idle_ns(facts, Cause.ALLOCATING) > LEAST_ALLOCATING * line.takes_ns()
+
+
 def _takes_ns(line: Timeline, pace: float, loading: float = 1.0) -> float:
     return line.takes_ns(Scenario({Host.WORKING: pace, Host.LOADING: loading}))
 
@@ -80,6 +83,20 @@ def _takes_ns(line: Timeline, pace: float, loading: float = 1.0) -> float:
 def is_timed(facts: Facts) -> bool:
     """Return whether steps that were timed without the profiler tell the host's pace."""
     return facts.unprofiled_steps is not None and not why_not_timed(facts)
+
+
+def bounded(facts: Facts) -> str:
+    """Return a sentence that says that what a run without waiting for batches saves is bounded by
+    steps that were timed without the profiler; empty where it is not."""
+    line = facts.timeline
+    if line is None or not is_timed(facts):
+        return ""
+    if not loader_sets_pace(facts) and _allocates(line, facts):
+        return ""
+    return (
+        " Without the profiler its steps are taken to last no longer than those that were timed"
+        " before it was switched on."
+    )
 
 
 def why_not_timed(facts: Facts) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.rules.estimates import late_ns, paces, parts, saved_shares
+from gpuadvisor.rules.estimates import bounded, late_ns, paces, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_idle import MOSTLY, doing
 from gpuadvisor.rules.facts.loading import FEWEST, Loading
@@ -103,7 +103,8 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
             if loading.in_process
             else "nine tenths of what is saved at the slower pace, or with four times as many"
             " workers, and without half of the longest wait, as batches come in bursts."
-        ),
+        )
+        + bounded(facts),
     )
 
 
@@ -154,7 +155,8 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
             "what 4 processes that prepare batches would save."
             if is_told
             else "nothing, as it is not known what the CPU does then."
-        ),
+        )
+        + (bounded(facts) if shares else ""),
         knobs=(),
         program_advice=""
         if not facts.host_recorded

@@ -61,6 +61,7 @@ def test_what_the_host_is_slower_with_the_profiler_is_not_waited_for_a_loader(re
     (told,) = diagnose(evidence, [INPUT_BOUND]).findings
     assert low <= truly <= high
     assert told.improvement_pct.low <= 100 * truly <= told.improvement_pct.high
+    assert ("no longer than those that were timed before" in told.method) is bool(recorded)
 
 
 def test_steps_that_took_less_without_the_profiler_waited_less():
