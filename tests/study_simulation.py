@@ -34,6 +34,7 @@ from gpuadvisor.tuners.loader_ceiling import CACHED
 from gpuadvisor.tuning import (
     budget,
     cold_start,
+    first_run,
     measuring,
     rehearsal,
     screening,
@@ -275,12 +276,12 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
         patch.setenv("GPUADVISOR_HOME", str(folder / "store"))
         patch.setattr(Store, "optuna_storage", InMemoryStorage())
         patch.setattr(rehearsal, "unavailable", lambda: None)
-        patch.setattr(study, "target_python", lambda command: python)
+        patch.setattr(first_run, "target_python", lambda command: python)
 
         def tuned(machine: Any, seconds: float, **changes: Any) -> tuple[StudyResult, list[str]]:
             limit = BudgetLimit(seconds=seconds)
             device = replace(h200, cores=machine.cores)
-            patch.setattr(study, "devices_for", lambda python, jobs: [device])
+            patch.setattr(first_run, "devices_for", lambda python, jobs: [device])
             machine.warmup_s = budget.schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)
             for module in (budget, measuring, supply_timer, screening, cold_start):

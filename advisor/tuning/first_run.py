@@ -1,7 +1,8 @@
 """The unchanged script's first run, begun while a study still gets everything else ready.
 
-What a study needs before it can compare anything takes seconds on a cold disk: what the script's
-interpreter has, the store, the rules. The script's own start takes longer, and needs nothing of it.
+What a study or a verification needs before it can compare anything takes seconds on a cold disk:
+what the script's interpreter has, the store, the rules. The script's own start takes longer, and
+needs nothing of it.
 So it starts at once, after what is quickly looked at and what may not be late: whether somebody
 else measures on the device, what is in the folders in which the script may write. After its first
 step its process waits until nothing else is done any more (`RunRequest.ready`): no step that counts
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuadvisor.collectors.energy import EnergyMeter
@@ -31,7 +32,7 @@ from gpuadvisor.interruption import to_its_end
 from gpuadvisor.storage.home import database
 from gpuadvisor.storage.locks import Held, device_locked
 from gpuadvisor.storage.sqlite_file import check_usable
-from gpuadvisor.tuning.budget import Budget, schedule_for
+from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
 from gpuadvisor.tuning.leftovers import look
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.preparation import (
@@ -39,6 +40,7 @@ from gpuadvisor.tuning.preparation import (
     check_objective,
     check_scratch,
     check_script,
+    devices_for,
     gpu_contention,
     likely_device,
     lock_name,
@@ -57,8 +59,9 @@ anything else, such as a shell, could make something of a script of Python."""
 class FirstRun:
     """The unchanged script's first run, which goes on in a thread of its own."""
 
-    def __init__(self, request: RunRequest, warnings: tuple[str, ...]) -> None:
-        """Begin the run; what its process is to note comes into the folder of `request`'s notes."""
+    def __init__(self, request: RunRequest, warnings: tuple[str, ...], watches: bool) -> None:
+        """Begin the run. With `watches` it looks at what it opens, as those do that are to name the
+        files that were changed since."""
         self.device = request.device
         self.warnings = warnings
         """What was seen before it that may spoil its figures."""
@@ -67,18 +70,19 @@ class FirstRun:
         command, specification = request.command, request.specification
         self.before = None if request.scratch else look(command)
         """What was in the script's folders before it; None where a run leaves nothing behind."""
-        self.notes = Path(str(specification.notes))
-        """Where it notes what it imports."""
+        self.notes = None if specification.notes is None else Path(specification.notes)
+        """Where it notes what it imports; None where it does not."""
         self._lock = threading.Lock()
         self._events: list[Event] = []
         """What was heard of it before somebody asked."""
         self._told: Callable[[Event], None] = self._events.append
         self._ready, self._unwanted = threading.Event(), threading.Event()
-        self._asked = request
+        between = (self.began, self.began) if watches else None
+        specification = replace(specification, reads_between=between)
+        self._asked = request = replace(request, specification=specification)
         cancelled = request.cancelled or (lambda: False)
         request = replace(
             request,
-            specification=replace(specification, reads_between=(self.began, self.began)),
             on_event=self._take,
             cancelled=lambda: self._unwanted.is_set() or cancelled(),
             ready=self._ready,
@@ -129,7 +133,7 @@ class Begun:
         self.told = False
         """Whether it was told that the first run has begun."""
 
-    def begin(self, options: TuneOptions, cancelled: Callable[[], bool]) -> None:
+    def begin(self, options: TuneOptions, cancelled: Callable[[], bool], kind: Kind) -> None:
         """Begin the first run on the device that the study will probably choose.
 
         It is not begun where something may forbid it that is not known yet: the study says so.
@@ -145,9 +149,10 @@ class Begun:
                 held.enter_context(device_locked(lock_name(device)))
             except (AdvisorError, Held):
                 return
-            notes = held.enter_context(run_folder()) / NOTES
+            notes = str(held.enter_context(run_folder()) / NOTES) if kind.forks else None
             warnings = tuple(filter(None, [gpu_contention(device)]))
-            first = FirstRun(_request(options, self.asked, device, notes, cancelled), warnings)
+            request = _request(options, self.asked, device, notes, cancelled, kind.measures_as)
+            first = FirstRun(request, warnings, kind.watches)
             held.callback(first.end)
             self._first, self._held = first, held.pop_all()
 
@@ -189,6 +194,60 @@ class Begun:
         self.asked.end()
 
 
+@dataclass(frozen=True)
+class Ready:
+    """What a study runs on, once the interpreter has answered."""
+
+    python: TargetPython
+    devices: list[Device]
+    first: FirstRun | None = None
+    """The unchanged script's first run, if it has begun on the first device."""
+
+    @property
+    def ours(self) -> tuple[Device, ...]:
+        """Devices that are locked already."""
+        return () if self.first is None else (self.first.device,)
+
+
+def ready(begun: Begun | None, options: TuneOptions, progress: Progress) -> Ready:
+    """Return what a study runs on, and what of it has `begun` there, if something has.
+
+    Errors as of `Begun.python`; UsageError where the device cannot show what is to be improved.
+    """
+    python = target_python(options.command) if begun is None else begun.python(options, progress)
+    devices = devices_for(python, options.jobs)
+    check_objective(options.objective, devices[0])
+    first = begun.on(devices[0]) if begun is not None else None
+    if begun is not None and begun.told and first is None:
+        progress.on_message(f"it begins anew, on what its torch can use: {devices[0].name}")
+    return Ready(python, devices, first)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the first run has to be like, to be the one that is asked for."""
+
+    measures_as: BudgetLimit | None = None
+    """Budget whose runs measure for as long; None for the study's own."""
+    forks: bool = True
+    """Whether others may be forked, for which it notes what it imports."""
+    watches: bool = True
+    """Whether it looks at what it opens, which costs something in each step."""
+
+
+@contextmanager
+def begun_as(options: TuneOptions, cancelled: Callable[[], bool], kind: Kind) -> Iterator[Begun]:
+    """Begin with what takes longest, where all is checked that is known without the interpreter's
+    answer. When the block ends, nothing of it is left."""
+    # Before the run: what begins a session of its own beside a run is taken for a part of it.
+    found = Begun(ask_python(options.command))
+    try:
+        found.begin(options, cancelled, kind)
+        yield found
+    finally:
+        found.end()
+
+
 @contextmanager
 def begun(options: TuneOptions, cancelled: Callable[[], bool]) -> Iterator[Begun]:
     """Begin a study with what takes longest. When the block ends, nothing of it is left.
@@ -199,36 +258,34 @@ def begun(options: TuneOptions, cancelled: Callable[[], bool]) -> Iterator[Begun
     check_scratch(options.scratch)
     plan_path(options.command, options.plan)
     knobs_for(options)
-    # Before the run: what begins a session of its own beside a run is taken for a part of it.
-    found = Begun(ask_python(options.command))
-    try:
-        found.begin(options, cancelled)
+    with begun_as(options, cancelled, Kind()) as found:
         yield found
-    finally:
-        found.end()
 
 
 def _request(
     options: TuneOptions,
     asked: Inspection,
     device: Device,
-    notes: Path,
+    notes: str | None,
     cancelled: Callable[[], bool],
+    measures_as: BudgetLimit | None,
 ) -> RunRequest:
     """Return the request that a study will make first."""
     options = replace(options, command=replace(options.command, python=asked.path))
     knobs = knobs_for(options)
     budget = Budget(options.budget, knobs)
-    runner = runner_for(options, knobs, budget, cancelled, schedule_for(options.budget))
-    runner.notes = str(notes)
+    schedule = schedule_for(measures_as or options.budget)
+    runner = runner_for(options, knobs, budget, cancelled, schedule)
+    runner.notes = notes
     return runner.request(Side(options.command, device), "baseline")
 
 
 def _essence(request: RunRequest) -> RunRequest:
     """Return what makes one run of a script another one than another request's."""
+    watches = request.specification.reads_between is not None  # which files matters in no other
     return replace(
         request,
-        specification=replace(request.specification, reads_between=None),
+        specification=replace(request.specification, reads_between=(0, 0) if watches else None),
         limits=Limits(),  # the budget leaves less room for it by now
         on_event=None,
         cancelled=None,

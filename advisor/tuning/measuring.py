@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -18,7 +18,8 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import tolerance_of
 from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
-from gpuadvisor.tuning.leftovers import Look, left_since, look
+from gpuadvisor.tuning.first_run import FirstRun
+from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.preparation import gpu_contention
 from gpuadvisor.tuning.recorder import StudyRecorder
@@ -39,6 +40,8 @@ class Measuring:
     recorder: StudyRecorder
     progress: Progress
     cancelled: Callable[[], bool]
+    first: FirstRun | None = field(default=None, kw_only=True)
+    """The unchanged script's first run, if it has begun."""
 
     def __post_init__(self) -> None:
         self._began_s = time.monotonic()
@@ -54,6 +57,8 @@ class Measuring:
             self.cancelled,
             schedule_for(self.measures_as or self.options.budget),
         )
+        if self.first is not None:
+            self._evaluator.runner.begun = self.first.outcome
 
     @property
     def _wall_s(self) -> float:
@@ -90,8 +95,13 @@ class Measuring:
             self.progress.on_message(sentence)
 
     def _enter_baseline(self) -> None:
-        self._enter(*BASELINE)
-        for warning in filter(None, map(gpu_contention, self.devices)):
+        """Enter it, where the first run has not begun, and say what may spoil its figures."""
+        if self.first is not None:
+            warnings = self.first.warnings
+        else:
+            self._enter(*BASELINE)
+            warnings = tuple(filter(None, map(gpu_contention, self.devices)))
+        for warning in warnings:
             self._note(warning)
 
     def _check_measured(self, why: str) -> None:
@@ -99,12 +109,11 @@ class Measuring:
         if self._evaluator.validator.baseline is None:
             raise Interrupted(f"{why} before the unchanged script was measured")
 
-    def _storing(
-        self, plan: Path, before: Look | None = None
-    ) -> Callable[[StudyResult], StudyResult]:
+    def _storing(self, plan: Path) -> Callable[[StudyResult], StudyResult]:
         """Return what stores a result and returns it, with what runs leave behind from now on, or
-        since one looked `before`."""
-        command = self.options.command
+        have since the first one began."""
+        command, first = self.options.command, self.first
+        before = first.before if first is not None else None
         before = None if self.options.scratch else before or look(command)
 
         def stored(result: StudyResult) -> StudyResult:

@@ -31,20 +31,17 @@ from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_ba
 from gpuadvisor.tuning.budget import Reserve
 from gpuadvisor.tuning.cold_start import cold_start, compiles
 from gpuadvisor.tuning.expectations import Expectations, ProfileBaseline, with_measured
-from gpuadvisor.tuning.first_run import Begun, FirstRun
+from gpuadvisor.tuning.first_run import Begun, ready
 from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.measuring import Measuring
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.preparation import (
-    check_objective,
     check_scratch,
     check_script,
-    devices_for,
     plan_path,
     reserved,
-    target_python,
 )
 from gpuadvisor.tuning.proving import Prover, format_settings
 from gpuadvisor.tuning.recorder import recorded
@@ -94,17 +91,12 @@ def tune(
     check_scratch(options.scratch)
     plan = plan_path(options.command, options.plan)
     knobs = knobs_for(options)
-    python = target_python(options.command) if begun is None else begun.python(options, progress)
+    here = ready(begun, options, progress)
+    python, devices = here.python, here.devices
     options = replace(options, command=replace(options.command, python=python.executable))
-    devices = devices_for(python, options.jobs)
-    check_objective(options.objective, devices[0])
-    first = begun.on(devices[0]) if begun is not None else None
-    if begun is not None and begun.told and first is None:
-        progress.on_message(f"it begins anew, on what its torch can use: {devices[0].name}")
-    ours = [first.device] if first is not None else ()
-    with reserved(devices, recorded(options, python, devices[0]), ours) as kept:
+    with reserved(devices, recorded(options, python, devices[0]), here.ours) as kept:
         known = options, devices, knobs, kept.recorder, progress, cancelled
-        return _Study(*known, plan, profile_baseline, first).run(kept.store)
+        return _Study(*known, plan, profile_baseline, first=here.first).run(kept.store)
 
 
 @dataclass
@@ -114,13 +106,9 @@ class _Study(Measuring):
     plan: Path
     """Place where the plan is written if there is a gain."""
     profile_baseline: ProfileBaseline | None
-    first: FirstRun | None = None
-    """The unchanged script's first run, if it has begun."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.first is not None:
-            self._evaluator.runner.begun = self.first.outcome
         self._enough_s: float | None = None
         """Budget that would have room for what was left out."""
         self._no_room = "the budget had no room for it"
@@ -150,9 +138,8 @@ class _Study(Measuring):
     def run(self, store: Store) -> StudyResult:
         if self.options.resume:
             self._resume()
-        first = self.first
-        stored = self._storing(self.plan, first.before if first is not None else None)
-        notes = first.notes if first is not None else None
+        stored = self._storing(self.plan)
+        notes = self.first.notes if self.first is not None else None
         self._forker = Forker(self._evaluator.runner, self.options, notes)
         with self._forker, run_folder() as folder:
             try:
@@ -188,12 +175,7 @@ class _Study(Measuring):
         self.progress.on_message(f"Study {study} goes on: {known} trials are known already.")
 
     def _measure_baselines(self, folder: Path) -> Baselines:
-        first = self.first
-        if first is None:
-            self._enter_baseline()
-        else:
-            for warning in first.warnings:
-                self._note(warning)
+        self._enter_baseline()
         options, device = self.options, self.devices[0]
         self._expected = Expectations(
             options.command,
@@ -209,7 +191,7 @@ class _Study(Measuring):
             self._evaluator,
             options,
             recording=self._expected.recording,
-            began=first.began if first is not None else None,
+            began=self.first.began if self.first is not None else None,
         )
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)

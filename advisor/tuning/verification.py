@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
@@ -18,8 +17,7 @@ from gpuadvisor.domain.study import (
     Trial,
 )
 from gpuadvisor.domain.verification import Outcome, Verification
-from gpuadvisor.errors import Interrupted, ScriptError, UsageError
-from gpuadvisor.tuners.base import Knob
+from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import (
     Known,
@@ -31,7 +29,7 @@ from gpuadvisor.tuners.proof import (
 )
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import spread_of
-from gpuadvisor.tuning.application import check_settings, plan_warnings
+from gpuadvisor.tuning.application import plan_warnings
 from gpuadvisor.tuning.baselines import (
     baseline_warnings,
     baselines_of,
@@ -39,11 +37,10 @@ from gpuadvisor.tuning.baselines import (
     measure_first,
     needs_other_seed,
 )
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.first_run import Begun, ready
 from gpuadvisor.tuning.forking import computed
 from gpuadvisor.tuning.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.measuring import Measuring
-from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
 from gpuadvisor.tuning.plan_judgement import (
     BROKEN,
     failed_equivalence,
@@ -55,71 +52,37 @@ from gpuadvisor.tuning.plan_judgement import (
     to_tell,
     verdict_of,
 )
-from gpuadvisor.tuning.plans import read_plan
-from gpuadvisor.tuning.preparation import (
-    check_objective,
-    check_scratch,
-    check_script,
-    devices_for,
-    reserved,
-    target_python,
-)
+from gpuadvisor.tuning.preparation import reserved
 from gpuadvisor.tuning.recorder import recorded
 from gpuadvisor.tuning.results import proven
 from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.verify_options import FIRST_LOOK, VerifyOptions, as_study, plan_for
 
-FIRST_LOOK = BudgetLimit(seconds=60)
-"""Budget whose runs measure for as long as those of a verification: its first look is to come
-within a minute where a start takes a few seconds. Longer runs differ hardly less."""
 LOSSES_ONLY = "results were compared by the losses or outputs of the measured steps only"
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """What to verify, and for how long."""
-
-    command: Command
-    plan: Path
-    budget: BudgetLimit = field(default_factory=lambda: BudgetLimit.parse(DEFAULT_BUDGET))
-    seed: int = 0
-    tolerance: float | None = None
-    """Relative difference of results that is allowed; None for that of the plan's level."""
-    samples_per_step: float | None = None
-    timeout_s: float = 600.0
-    """Longest wait for the first step of the unchanged script."""
-    scratch: bool = False
-    """Run the script in private views of the file system: no run leaves anything behind."""
-    study: str | None = None
-    """Name under which it is stored; None for a new one."""
-    rehearse: bool = False
-    """Rehearse anew, whatever earlier rehearsals showed."""
 
 
 def verify(
     options: VerifyOptions,
     progress: Progress,
     cancelled: Callable[[], bool] = lambda: False,
+    begun: Begun | None = None,
 ) -> Verification:
     """Measure a script with and without a plan, and say whether the plan still holds.
 
     Shortened lives of both are compared first, then their costs. What was measured is stored as a
-    study.
+    study. `begun` is what of it has begun already.
 
     Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
     measured, Interrupted when it was stopped before that.
     """
-    check_scratch(options.scratch)
     knobs = load_knobs()
-    plan = _plan_for(options, knobs)
-    check_settings(options.plan, plan.settings, knobs)
-    if not plan.settings:
-        raise UsageError(f"{options.plan} sets nothing under [knobs]: there is nothing to verify")
-    python = target_python(options.command)
-    asked = _as_study(replace(options.command, python=python.executable), options, plan)
-    devices = devices_for(python, 1)
-    check_objective(plan.objective, devices[0])
+    plan = plan_for(options, knobs)
+    asked = as_study(options, plan)
+    here = ready(begun, asked, progress)
+    python, devices = here.python, here.devices
+    asked = replace(asked, command=replace(asked.command, python=python.executable))
     path = str(options.plan.absolute())
-    with reserved(devices, recorded(asked, python, devices[0], path)) as kept:
+    with reserved(devices, recorded(asked, python, devices[0], path), here.ours) as kept:
         return _Verifying(
             asked,
             devices,
@@ -131,39 +94,8 @@ def verify(
             path,
             kept.environment,
             options.rehearse,
+            first=here.first,
         ).run()
-
-
-def _plan_for(options: VerifyOptions, knobs: Mapping[str, Knob]) -> Plan:
-    """Return the plan; UsageError that names what is wrong with it, the script, or both."""
-    plan, problems = None, []
-    try:
-        plan = read_plan(options.plan, knobs)
-    except UsageError as error:
-        problems.append(str(error))
-    try:
-        check_script(options.command)
-    except UsageError as error:
-        problems.append(str(error))
-    if plan is None or problems:
-        raise UsageError("; ".join([*(each.rstrip(".") for each in problems[:-1]), problems[-1]]))
-    return plan
-
-
-def _as_study(command: Command, options: VerifyOptions, plan: Plan) -> TuneOptions:
-    """Return the options of a study that measures as the one did which made the plan."""
-    return TuneOptions(
-        command=command,
-        level=plan.level,
-        objective=plan.objective,
-        budget=options.budget,
-        seed=options.seed,
-        tolerance=options.tolerance,
-        samples_per_step=options.samples_per_step,
-        timeout_s=options.timeout_s,
-        scratch=options.scratch,
-        study=options.study,
-    )
 
 
 @dataclass
@@ -187,7 +119,7 @@ class _Verifying(Measuring):
         self._known: Known | None = None
         """Runs of the study that rehearsed the plan before; None where the unchanged script does
         not compute any more what it did there."""
-        self._first: Trial | None = None
+        self._made: Trial | None = None
         """The unchanged script's run that the proof begins with, if it is made already."""
         self._evaluator.distance = to_tell(self.plan.speedup) or self._evaluator.distance
 
@@ -215,13 +147,13 @@ class _Verifying(Measuring):
     def _measure_baseline(self) -> Measurement:
         """Measure the unchanged script, once where an earlier study says how far runs differ."""
         self._enter_baseline()
-        first = None
+        first, began = None, self.first.began if self.first is not None else None
         if self._earlier is not None:
             first = measure_first(self._evaluator, self.options)
             if self._is_as_before(self._evaluator.trials[-1], self._earlier):
                 return self._baseline
             self._earlier = None
-        baselines = measure_baselines(self._evaluator, self.options, first)
+        baselines = measure_baselines(self._evaluator, self.options, first, began=began)
         for sentence in baseline_warnings(baselines, self.devices):
             self._note(sentence)
         return baselines.runs[0]
@@ -261,7 +193,7 @@ class _Verifying(Measuring):
         )
         self._evaluator.expect_spread(spread_of(*(list(filter(None, side)) for side in costs)))
         # In turns, runs are compared with each other only.
-        self._first = None if self._evaluator.turns(self.plan.settings) else first
+        self._made = None if self._evaluator.turns(self.plan.settings) else first
         return True
 
     def _rehearse(self) -> Rehearsal | None:
@@ -285,13 +217,13 @@ class _Verifying(Measuring):
         evaluator, settings, promised = self._evaluator, self.plan.settings, self.plan.speedup
 
         def run(side: Settings) -> Trial:
-            if not side and self._first is not None:
-                first, self._first = self._first, None
-                return first
+            if not side and self._made is not None:
+                made, self._made = self._made, None
+                return made
             return evaluator.measure([side], "proof", turned=settings)[0]
 
         seed = f"{self.options.seed} {sorted(settings.items())}"
-        if self._first is not None:  # the first run is the unchanged script's, and is made
+        if self._made is not None:  # the first run is the unchanged script's, and is made
             seed = next(each for n in count() if next(orders(each := f"{seed} {n}")))
         proof = prove(
             run,

@@ -18,7 +18,7 @@ from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan, Speedup, Verdict
 from gpuadvisor.storage import locks
 from gpuadvisor.storage.database import open_store
-from gpuadvisor.tuning import study
+from gpuadvisor.tuning import first_run
 from gpuadvisor.tuning.plans import write_plan
 from tests.integration import program
 
@@ -56,7 +56,7 @@ def ask(home, capsys):
 def no_probe(monkeypatch):
     """Believe that this Python has torch, which takes seconds to ask."""
     python = TargetPython(sys.executable, "3.12.3", torch="2.7.1")
-    monkeypatch.setattr(study, "target_python", lambda command, asked: python)
+    monkeypatch.setattr(first_run, "target_python", lambda command, asked: python)
 
 
 USAGE = [

@@ -9,7 +9,7 @@ import pytest
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.study import Speedup, TrialState
 from gpuadvisor.storage.database import open_store
-from gpuadvisor.tuning import evaluator, trial_runner, verification
+from gpuadvisor.tuning import evaluator, first_run, trial_runner
 from gpuadvisor.tuning.plans import write_plan
 from tests.unit.tuning import test_verification
 from tests.unit.tuning.test_gate_in_turns import Player
@@ -41,7 +41,7 @@ class Processes(Player):
 def processes(script, tmp_path, monkeypatch):
     made = Processes(script, tmp_path)
     monkeypatch.setattr(trial_runner, "run_script", made.run)
-    monkeypatch.setattr(verification, "devices_for", lambda python, jobs: [CPU])
+    monkeypatch.setattr(first_run, "devices_for", lambda python, jobs: [CPU])
     monkeypatch.setattr(evaluator, "unavailable", lambda: None)
     promise(1.2)
     script.gain = 1.2

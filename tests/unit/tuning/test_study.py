@@ -26,7 +26,7 @@ from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import evaluator, rehearsal, study, trial_runner, verification
+from gpuadvisor.tuning import evaluator, first_run, rehearsal, study, trial_runner, verification
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans import read_plan
@@ -118,8 +118,10 @@ def script(tmp_path, monkeypatch, in_memory):
     monkeypatch.setattr(rehearsal, "run_life", made.live)
     monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
     python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
-    monkeypatch.setattr(study, "target_python", lambda command: python)
-    monkeypatch.setattr(study, "devices_for", lambda python, jobs: [gpu(n) for n in range(jobs)])
+    monkeypatch.setattr(first_run, "target_python", lambda command: python)
+    monkeypatch.setattr(
+        first_run, "devices_for", lambda python, jobs: [gpu(n) for n in range(jobs)]
+    )
     return made
 
 
@@ -372,7 +374,7 @@ class TestInterruption:
     def test_another_gpu_is_another_study(self, script, monkeypatch):
         tune(self.after(script, 3))
         other = replace(gpu(0), name="A100")
-        monkeypatch.setattr(study, "devices_for", lambda python, jobs: [other])
+        monkeypatch.setattr(first_run, "devices_for", lambda python, jobs: [other])
         with pytest.raises(UsageError, match="was measured on H100, and this is A100"):
             tune(resume=True)
 
@@ -616,10 +618,8 @@ class TestRehearsal:
         assert result.verdict is Verdict.FASTER
         assert result.rehearsal.settings == result.settings == {"tf32": True}
 
-    def test_a_verification_of_the_plan_uses_it(self, script, monkeypatch):
+    def test_a_verification_of_the_plan_uses_it(self, script):
         result = tune()
-        for name in ("target_python", "devices_for"):
-            monkeypatch.setattr(verification, name, getattr(study, name))
         script.lives.clear()
         asked = verification.VerifyOptions(Command("python", "train.py"), Path(result.plan))
         found = verification.verify(asked, Silent())

@@ -22,7 +22,7 @@ from gpuadvisor.errors import Interrupted, UsageError
 from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_wording import settings_tried
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import budget, measuring, proving, rehearsal, study, trial_runner
+from gpuadvisor.tuning import budget, first_run, measuring, proving, rehearsal, study, trial_runner
 from gpuadvisor.tuning.budget import OVERDRAFT, BudgetLimit
 from gpuadvisor.tuning.durations import LIFE_TRIALS
 from gpuadvisor.tuning.options import TuneOptions
@@ -156,8 +156,8 @@ def tune(tmp_path, monkeypatch, in_memory):
     monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
     python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
     h100 = Device("cuda", 0, "H100", f"GPU-{os.getpid()}-0", 80 << 30, (9, 0), cores=16)
-    monkeypatch.setattr(study, "target_python", lambda command: python)
-    monkeypatch.setattr(study, "devices_for", lambda python, jobs: [h100])
+    monkeypatch.setattr(first_run, "target_python", lambda command: python)
+    monkeypatch.setattr(first_run, "devices_for", lambda python, jobs: [h100])
     return tuned
 
 

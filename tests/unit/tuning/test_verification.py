@@ -10,6 +10,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,7 +36,7 @@ from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.proof import prove_point
-from gpuadvisor.tuning import forking, rehearsal, study, trial_runner, verification
+from gpuadvisor.tuning import first_run, forking, rehearsal, study, trial_runner
 from gpuadvisor.tuning.budget import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plan_judgement import judge, least_ratio
@@ -256,8 +257,10 @@ def simulated(folder, monkeypatch):
     monkeypatch.setattr(rehearsal, "run_life", made.live)
     monkeypatch.setattr(rehearsal, "unavailable", lambda: made.no_rehearsal)
     made.python = TargetPython("/usr/bin/python3", "3.12.3", torch="2.7.1")
-    monkeypatch.setattr(verification, "target_python", lambda command: made.python)
-    monkeypatch.setattr(verification, "devices_for", lambda python, jobs: [GPU])
+    asked = SimpleNamespace(path="simulated", end=lambda: None)  # no run begins with it
+    monkeypatch.setattr(first_run, "ask_python", lambda command: asked)
+    monkeypatch.setattr(first_run, "target_python", lambda command, asked=None: made.python)
+    monkeypatch.setattr(first_run, "devices_for", lambda python, jobs: [GPU])
     write_plan(plan(), folder / "p.toml")
     return made
 
@@ -464,15 +467,43 @@ class TestEarlierRehearsals:
         assert (script.lives, status, found["outcome"]) == (0, 1, "results_differ")
 
 
-def test_a_plan_that_tune_made_takes_six_starts(script, capsys, monkeypatch):
-    monkeypatch.setattr(study, "target_python", lambda command: script.python)
-    monkeypatch.setattr(study, "devices_for", lambda python, jobs: [GPU])
+def tuned(monkeypatch):
     monkeypatch.setattr(forking, "start_template", lambda *_: pytest.fail("it would not pay"))
     options = TuneOptions(
         Command("python", "train.py"), budget=BudgetLimit(trials=1), only=frozenset({"tf32"})
     )
     made = study.tune(options, Silent())
     assert made.verdict is Verdict.FASTER
+    return made
+
+
+@pytest.mark.parametrize("words", [(), ("--rehearse",)])
+def test_the_run_that_begins_while_all_is_got_ready_is_the_first(
+    script, capsys, monkeypatch, words
+):
+    made, early = tuned(monkeypatch), []
+
+    def run(*asked):
+        early.append(script.runs)
+        return script.run(*asked)
+
+    def starts():
+        runs = script.runs
+        assert document(capsys, "--plan", made.plan, *words)[1]["outcome"] == "holds"
+        return script.runs - runs
+
+    usual = starts()
+    asked = SimpleNamespace(path=script.python.executable, end=lambda: None)
+    monkeypatch.setattr(first_run, "ask_python", lambda command: asked)
+    monkeypatch.setattr(first_run, "likely_device", lambda asked: GPU)
+    monkeypatch.setattr(first_run, "run_script", run)
+    runs = script.runs
+    assert starts() == usual
+    assert early == [runs]
+
+
+def test_a_plan_that_tune_made_takes_six_starts(script, capsys, monkeypatch):
+    made = tuned(monkeypatch)
     for gain, outcome in ((1.5, "holds"), (1.0, "gain_gone")):
         runs, lives, script.gain = script.runs, script.lives, gain
         found = document(capsys, "--plan", made.plan)[1]
