@@ -23,6 +23,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.rehearsal_wording import compared, not_rehearsed, rehearsal_advice
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.memory_growth import memory_growth
 from gpuadvisor.tuners.proof import is_no_gain
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 
@@ -402,6 +403,8 @@ def notes(result: StudyResult) -> tuple[str, ...]:
     What stands among the predictions is not said again.
     """
     own = [f"The study ended early: {result.interrupted}"] if result.interrupted else []
+    if more := _more_memory(result):
+        own.append(more)
     if result.best is not None and figures.steps_differ(
         figures.quantities(result.baseline), figures.quantities(result.best)
     ):
@@ -420,6 +423,32 @@ def notes(result: StudyResult) -> tuple[str, ...]:
         own.append(f"Runs left files in the script's folder: {_files(result.left)}.")
     predicted = tuple(each.summary for each in result.expectations)
     return (*own, *(note for note in result.notes if not note.startswith(predicted)))
+
+
+def _more_memory(result: StudyResult) -> str:
+    """Return how much more memory a gain takes, and which settings take it; empty where the proof
+    does not show that it does."""
+    found = memory_growth(result.trials, result.settings) if is_gain(result) else None
+    if found is None:
+        return ""
+    of = "of the GPU" if result.baseline.facts.device == "cuda" else "in the script's process"
+    more, *both = (
+        figures.memory(each)
+        for each in (found.head_bytes - found.base_bytes, found.head_bytes, found.base_bytes)
+    )
+    said = f"The settings take {more} more memory {of} at the peak ({both[0]} instead of {both[1]})"
+    if result.settings.keys() == found.knobs.keys() and len(found.knobs) == 1:
+        return f"{said}, for {figures.settings(result.settings)}."
+    each = ", ".join(
+        f"{figures.settings({knob: result.settings[knob]})} {figures.memory(more_bytes)}"
+        for knob, more_bytes in found.knobs.items()
+    )
+    where = (
+        f"runs with one setting more took so much more: {each}"
+        if each
+        else ("which of the settings takes it was not measured")
+    )
+    return f"{said}; {where}."
 
 
 def _files(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState, Verdict
 from gpuadvisor.reports import study_wording as wording
-from gpuadvisor.reports.study_document import print_summary
+from gpuadvisor.reports.study_document import print_summary, study_markdown
 from tests.studies import (
     FROZEN,
     inconclusive_study,
@@ -73,6 +73,29 @@ def test_it_fits_the_terminal_but_for_what_may_be_copied(width):
     result = study(baseline=measurement(energy_j=None), plan="plan.toml", args=())
     lines = printed(result, width=width).splitlines()
     assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_memory_that_a_gain_takes_is_told_in_one_sentence(device):
+    facts = ScriptFacts(device=device)
+    plain, taking = (measurement(peak_memory_bytes=mib << 20, facts=facts) for mib in (400, 800))
+    settings = {"channels_last": True, "host_memory": "all"}
+    sides = [({}, plain), (settings, taking)] * 3
+    runs = [Trial(n, s, "proof", TrialState.COMPLETE, "", m) for n, (s, m) in enumerate(sides)]
+    runs.append(Trial(6, {"channels_last": True}, "ablation", TrialState.COMPLETE, "", plain))
+    of = "of the GPU" if device == "cuda" else "in the script's process"
+    said = (
+        f"The settings take 400 MiB more memory {of} at the peak (800 MiB instead of 400 MiB);"
+        " runs with one setting more took so much more: host_memory=all 400 MiB."
+    )
+    result = study(baseline=plain, settings=settings, trials=tuple(runs))
+    assert said in printed(result, width=500)
+    assert said.replace("_", "\\_") in study_markdown(result)
+    only = replace(result, settings={"host_memory": "all"}, trials=tuple(
+        replace(run, settings={"host_memory": "all"} if run.settings else {}) for run in runs[:6]
+    ))  # fmt: skip
+    assert "(800 MiB instead of 400 MiB), for host_memory=all." in printed(only, width=500)
+    assert "more memory" not in printed(replace(result, verdict=Verdict.INCONCLUSIVE), width=500)
 
 
 def test_a_module_is_run_as_one():
