@@ -296,6 +296,8 @@ def loader_bound(measurement: Measurement) -> str | None:
     waits = f"{figures.percent(share)} of that is waiting for the DataLoader ({workers})"
     if share >= NEARLY_ALL:
         return f"{waits}: loading decides its speed"
+    if not share:
+        return f"none of that is waiting for the DataLoader ({workers})"
     most = math.ceil(100 / (1 - share)) / 100
     idle = measurement.starved_share
     if idle == share:

@@ -55,6 +55,7 @@ CASES = [
     ),
     Case("manual_sgd.py", "backward", *given(8), WITHOUT_OPTIMIZER),
     Case("few.py", "backward", *given(8), WITHOUT_OPTIMIZER),
+    Case("recurrent.py", "backward", *given(4), {"roots": ("Cell",), **WITHOUT_OPTIMIZER}),
     Case("accumulation.py", "optimizer", *loaded(16), {"optimizers": ("AdamW",)}),
     Case("lbfgs.py", "optimizer", None, "root_input", {"optimizers": ("LBFGS",)}, slow=True),
     Case("scaler.py", "optimizer", *given(8), {"scales_itself": True, "autocasts_itself": True}),

@@ -13,7 +13,7 @@ from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.clock import StepClock
 from gpuadvisor.collectors.script.child.counters import Counters, nothing
 from gpuadvisor.collectors.script.child.script_facts import FactsRecorder
-from gpuadvisor.collectors.script.child.trace import TraceRecorder, rows_in
+from gpuadvisor.collectors.script.child.trace import TraceRecorder, new_rows_in
 
 IDLE_OPTIMIZER_BACKWARDS = 128
 """Backward passes without a step of the optimizer that exists, after which the update must be
@@ -168,7 +168,7 @@ class StepMarkers:
                 facts.root_input(args, kwargs)
                 with guarded(self._trace.report, "look at the module that the script calls"):
                     self._note_call(module, grad)
-            counters.root_took(rows_in(self._torch, args, kwargs))
+            counters.root_took(new_rows_in(self._torch, args, kwargs))
         if not facts.trains:
             self.forward_done(result)
         elif facts.knows_shapes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.registry import Around, Registry
-from gpuadvisor.collectors.script.child.trace import rows_in
+from gpuadvisor.collectors.script.child.trace import new_rows_in
 
 SETTLED_CALLS = 6
 """Calls of the first root after which no new roots are looked for: a GAN has shown its two by
@@ -241,7 +241,7 @@ class Standing:
         if counters.usual_root is self._module and self._is_grad_enabled():
             loaded = counters.loader_samples
             if loaded == counters.loader_samples_seen:  # else those count: a shape takes 5 us
-                counters.rows = rows_in(self._torch, args, kwargs)
+                counters.rows = new_rows_in(self._torch, args, kwargs)
             counters.loader_samples_seen = loaded
             counters.root_samples += counters.rows
         else:

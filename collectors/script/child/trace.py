@@ -173,6 +173,21 @@ def rows_in(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         return 0
 
 
+def new_rows_in(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return the samples that come into the model with a call; 0 where the call goes on with those
+    of a call before it, as it has the state of a recurrent cell beside its first tensor."""
+    try:
+        for each in (*args[1:], *kwargs.values()):
+            states = each if type(each) is tuple else (each,)
+            if any(isinstance(one, torch.Tensor) and one.grad_fn is not None for one in states):
+                first = args[0] if args else None
+                if isinstance(first, torch.Tensor) and first.grad_fn is None:
+                    return 0
+    except Exception:  # objects of the script's, whose attributes may do anything
+        return 0
+    return rows_in(torch, args, kwargs)
+
+
 def tensors_in(torch: Any, value: Any, depth: int = 3) -> Iterator[Any]:
     """Yield the tensors in nested tuples, lists, dictionaries and plain objects."""
     if isinstance(value, torch.Tensor):

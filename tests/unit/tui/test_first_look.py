@@ -68,7 +68,7 @@ def loading(wait, workers=4):
     [
         (0.15, "15.0 % of that is waiting for the DataLoader (4 workers): without it a step would "
          "be at most 1.18x as fast"),
-        (0.0, "at most 1.00x as fast"),
+        (0.0, "none of that is waiting for the DataLoader (4 workers)"),
         (0.5, "at most 2.00x as fast"),
         (0.99, "loading decides its speed"),
         (1.2, "loading decides its speed"),
