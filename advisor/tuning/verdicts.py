@@ -189,17 +189,19 @@ def _spared(tried: Sequence[Value]) -> str:
 
 
 def beside_others(result: StudyResult) -> str:
-    """Return what the proof of a gain does not show, as most runs of proofs were disturbed; nothing
-    if they were not.
+    """Return what the proof of a gain does not show, as most runs of proofs were disturbed, or why
+    those of one that shows nothing may have differed; nothing if that is not known.
 
     Two threads of a script that wait for each other on busy cores take 20 times what one takes, and
     no longer than that on a quiet machine.
     """
     runs = [trial for trial in result.trials if trial.phase == "proof"]
     disturbed = [trial.disturbance for trial in runs if trial.disturbance]
-    if not is_faster(result.speedup) or 2 * len(disturbed) <= len(runs):
+    if not disturbed or result.speedup is None:
         return ""
-    return (
-        f"in {len(disturbed)} of {len(runs)} runs of proofs {disturbed[0]}: what is gained where "
-        "nothing else runs was not shown"
-    )
+    seen = f"in {len(disturbed)} of {len(runs)} runs of proofs {disturbed[0]}"
+    if result.verdict is Verdict.INCONCLUSIVE:
+        return f"{seen}: where nothing else runs they may differ less"
+    if is_faster(result.speedup) and 2 * len(disturbed) > len(runs):
+        return f"{seen}: what is gained where nothing else runs was not shown"
+    return ""

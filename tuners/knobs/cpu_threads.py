@@ -44,8 +44,10 @@ class CpuThreads(FlagKnob):
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if not not_on_gpu(device, facts):
             return "the script computes on the GPU"
-        one = "this process may use one core only" if device.cores == 1 else None
-        return no_root(device, facts) or one
+        if device.cores == 1:
+            return "this process may use one core only"
+        # Beside a GPU only a module tells where a script computes.
+        return no_root(device, facts) if device.is_gpu else None
 
     def read(self) -> Any:
         import torch

@@ -212,6 +212,7 @@ def test_choices(name, device, script, choices):
         ("batch_memory", gpu(), facts(loaders=()), "no batches"),
         ("cpu_threads", gpu(), facts(), "on the GPU"),
         ("cpu_threads", cpu(1), facts(device="cpu"), "one core"),
+        ("cpu_threads", gpu(), facts(device="cpu", roots=()), "no torch module"),
         ("tf32", gpu((7, 5)), facts(), "8.0"),
         ("bf16_autocast", gpu((7, 5)), facts(), "8.0"),
         ("bf16_autocast", gpu(), facts(autocasts_itself=True), "itself"),
@@ -254,6 +255,11 @@ def test_bfloat16_on_a_cpu_needs_its_instructions(flags, available, tmp_path, mo
     monkeypatch.setattr(bf16_autocast, "CPU_INFO", info)
     reason = KNOBS["bf16_autocast"].unavailable(cpu(), facts(device="cpu"))
     assert (reason is None) == available
+
+
+def test_threads_of_a_cpu_need_no_module():
+    """Layers may be called by another name than theirs, and functions without any."""
+    assert KNOBS["cpu_threads"].unavailable(cpu(), facts(device="cpu", roots=())) is None
 
 
 def test_threads_leave_out_what_torch_takes_by_itself(tmp_path, monkeypatch):

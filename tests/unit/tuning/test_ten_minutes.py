@@ -430,6 +430,20 @@ def test_a_gain_that_was_proven_beside_others_is_told_with_them(tune, others):
     assert not told or re.match(r"in (\d+) of \1 runs of proofs others used 1.7 of 2", told[0])
 
 
+def test_runs_that_show_nothing_beside_others_are_told_with_them(tune):
+    class Shared(Computing):
+        between = 0.3
+
+        def run(self, *arguments, **more):
+            others = "others used 1.7 of 2 CPU cores" if len(self.spent) > 2 else ""
+            return replace(super().run(*arguments, **more), disturbance=others)
+
+    result, _ = tune(Shared("a"), 600.0)
+    assert result.verdict is Verdict.INCONCLUSIVE and result.speedup is not None
+    told = [note for note in result.notes if "they may differ less" in note]
+    assert re.match(r"in \d+ of \d+ runs of proofs others used 1.7 of 2 CPU cores: ", *told)
+
+
 def test_what_does_harm_is_not_kept_because_it_was_proven_first(tune):
     machine = Computing()
     machine.harmful = {"bf16_autocast"}
