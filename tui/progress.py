@@ -195,6 +195,9 @@ class ConsoleProgress:
                 measured.append(figures.memory(trial.measurement.peak_memory_bytes))
             elif self._objective is Objective.ENERGY:
                 measured.append(figures.energy(trial.measurement.energy_j_per_step))
+            elif self._objective is Objective.THROUGHPUT and figures.steps_vary(trial.measurement):
+                run = trial.measurement
+                measured.append(figures.throughput(run.throughput, run.throughput_unit))
             line.append("".join(f"{figure:>10}  " for figure in measured))
             # A proof compares the runs of its pairs, and none with the script's first runs.
             if trial.gain and trial.settings and trial.phase != "proof":

@@ -303,8 +303,22 @@ def steps_differ(before: Quantities, after: Quantities) -> bool:
     """
     if before.samples_per_step is None or after.samples_per_step is None:
         return False
+    return not _as_many(before.samples_per_step, after.samples_per_step)
+
+
+def steps_vary(measurement: Measurement) -> bool:
+    """Say whether steps of one run hold different numbers of samples, as episodes do.
+
+    Its time of a step says nothing beside that of another run then; that of a sample does.
+    """
+    mean = measurement.samples_per_step
+    held = [window.samples / window.steps for window in measurement.windows if window.steps]
+    return mean is not None and not all(_as_many(mean, each) for each in held)
+
+
+def _as_many(before: float, after: float) -> bool:
     # The last batch of an epoch may be short in one run and beyond its end in the other.
-    return not isclose(before.samples_per_step, after.samples_per_step, rel_tol=0.1)
+    return isclose(before, after, rel_tol=0.1)
 
 
 def _row(

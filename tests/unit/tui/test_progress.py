@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tui.progress import ConsoleProgress
@@ -188,3 +189,13 @@ def test_what_is_to_be_improved_is_shown(shown, objective, figure):
     progress = ConsoleProgress(Console(file=shown, width=100, highlight=False), objective)
     progress.on_trial_end(ended(1, {"tf32": True}))
     assert f"10.0 ms  {figure:>10}" in shown.getvalue()
+
+
+@pytest.mark.parametrize(("held", "words"), [((32, 32), ""), ((32, 90), "610 samples/s")])
+def test_steps_of_other_sizes_are_told_by_their_samples(progress, shown, held, words):
+    """Episodes get longer as they are learnt: a step's time says nothing then."""
+    windows = tuple(StepWindow(10, 1.0, 10.0 * samples, 0.0) for samples in held)
+    trial = replace(ended(1, {}), measurement=measurement([10.0], windows=windows))
+    progress.on_trial_end(trial)
+    assert ("samples/s" in shown.getvalue()) is bool(words)
+    assert words in shown.getvalue()
