@@ -252,7 +252,12 @@ OPERATORS = fact("operators")
 """Operators of the framework."""
 SHAPES = table("operators.shapes")
 STEPS = _of_profile(
-    lambda facts: None if facts.steps is not None else "no steps were recorded", WITH_STEPS
+    lambda facts: (
+        None
+        if facts.steps is not None
+        else facts.profile.header.not_measured.get("ranges", "no steps were recorded")
+    ),
+    WITH_STEPS,
 )
 MEMORY = fact("memory")
 """Allocations and releases, with totals."""

@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find exposed copies of pageable memory that are too large to be staged at once."""
     facts = evidence.known_facts
     copies, run = large_pageable(facts.work, facts.timeline), evidence.run_ns
-    if not run or copies.exposed_ns < NOTICEABLE * span_ns(facts):
+    if not run or not copies.count or copies.exposed_ns < NOTICEABLE * span_ns(facts):
         return
     steps = len(facts.steps.steps) if facts.steps is not None else 0
     comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)

@@ -72,6 +72,10 @@ def judged(
     whole = Facts(profile, ceilings or {}, fitness)
     if not whole.has_timeline or not whole.busy:
         return whole
+    if (apart := _clocks_apart(whole)) is not None:
+        told = f"{fitness.note}. {apart}" if fitness.note else apart
+        known = replace(fitness, note=told, no_idle=apart)
+        return Facts(WithoutHost(profile), ceilings or {}, known)
     if not fitness.excerpt:
         whole = _without_loading(whole) or whole
         loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
@@ -112,6 +116,25 @@ def judged(
     )
     note = replace(whole.fitness, note=f"{before}{why}", no_idle=why)
     return Facts(whole.profile, ceilings or {}, note)
+
+
+def _clocks_apart(whole: Facts) -> str | None:
+    """Return that the clocks of the host and of the devices are not the same, in a sentence without
+    a full stop; None where nothing shows that.
+
+    Nothing can run before the call that launches it has begun. In 17 recordings of six kinds of
+    GPUs with 100,000 launches nothing does, by less than 3 us.
+    """
+    known = np.flatnonzero(whole.launched.known & (whole.work.end_ns > whole.work.begin_ns))
+    early_ns = whole.launched.begin_ns[known] - whole.work.begin_ns[known]
+    early = early_ns > 0
+    if not len(known) or early.mean() <= 1 - FILLED:
+        return None
+    return (
+        f"{_percent(early.mean())} of the GPU's work begins before the call that launched it, by up"
+        f" to {_ms(early_ns.max())}: {_APART}, so that what the CPU did while the GPU worked or was"
+        " idle is not known"
+    )
 
 
 def _without_loading(whole: Facts) -> Facts | None:
@@ -344,6 +367,34 @@ def _percent(share: float) -> str:
 
 ON_DEVICE = ("kernels", "copies")
 ON_HOST = ("calls", "operators", "synchronizations", "ranges")
+
+
+_APART = "the clocks of the CPU and the GPU differ in this recording"
+
+
+class WithoutHost:
+    """A `Profile` of which only what ran on the devices can be used, as its clocks differ."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    @property
+    def header(self) -> Header:
+        header = self._profile.header
+        return replace(
+            header, not_measured={**dict.fromkeys(ON_HOST, _APART), **header.not_measured}
+        )
+
+    def rows(self, table: str) -> int:
+        """Return how many rows a table has; of those of the host none."""
+        return 0 if table in ON_HOST else self._profile.rows(table)
+
+    def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
+        """Return columns, of the host's tables without rows."""
+        columns = self._profile.columns(table, names)
+        if table not in ON_HOST:
+            return columns
+        return {name: column[:0] for name, column in columns.items()}
 
 
 class Part:

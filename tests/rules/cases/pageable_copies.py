@@ -1,5 +1,7 @@
 """Large copies of pageable and pinned memory."""
 
+from gpuadvisor.domain.profile import CallKind, Range
+from tests.profiles import Made
 from tests.rules.building import T4, timeline
 from tests.rules.programs import Program
 
@@ -37,6 +39,15 @@ def once():
     return timeline(program.made)
 
 
+def nothing_ran():
+    """Steps whose launches have no work in the recording."""
+    made = Made()
+    for number in range(5):
+        made.range(f"ProfilerStep#{number}", (1000 * number, 900), Range.STEP)
+        made.call("cudaLaunchKernel", (1000 * number, 5), CallKind.LAUNCH)
+    return timeline(made)
+
+
 FIRES = {
     "to an H100": lambda: batches(64 << 20),
     "to a T4": lambda: batches(64 << 20, device=T4),
@@ -52,4 +63,5 @@ SILENT = {
     "below the threshold": lambda: batches(400 << 10),
     "small ones, which do not wait": lambda: batches(64 << 10),
     "one before all work, and no loop": once,
+    "launches of which no work was recorded": nothing_ran,
 }

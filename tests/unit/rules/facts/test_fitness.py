@@ -222,6 +222,28 @@ def test_launches_at_the_end_whose_kernels_were_still_to_come_are_not_lost():
     assert lost_launches(judged(made.profile())).endswith("which lost some")
 
 
+def apart(by_us, late=(0, 1, 2, 3, 4)):
+    """Steps whose work is recorded so much earlier than it ran, by a clock of its own."""
+    made = training()
+    for number, row in enumerate(made.rows["kernels"]):
+        row["begin_ns"] -= by_us * US if number // 18 in late else 0
+    return judged(made.profile())
+
+
+@pytest.mark.parametrize("by_us", [100, 2_000_000])
+def test_where_the_clocks_differ_nothing_is_said_of_what_the_host_did(by_us):
+    facts = apart(by_us)
+    assert "begins before the call that launched it" in facts.fitness.note
+    assert "clocks of the CPU and the GPU differ" in facts.fitness.no_idle
+    assert facts.steps is None and facts.window.run_ns == apart(0).busy[0].span_ns
+    shown, silent = findings(facts)
+    assert not shown and {"launch_bound", "host_bound"} <= silent
+
+
+def test_a_clock_that_is_a_little_behind_is_none_that_differs():
+    assert apart(5).fitness.no_idle is None
+
+
 PAGEABLE = {
     "bytes": 8 << 20, "direction": Direction.HOST_TO_DEVICE,
     "source": Memory.PAGEABLE, "destination": Memory.DEVICE,
