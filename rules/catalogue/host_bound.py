@@ -99,8 +99,9 @@ def _saved_without(facts: Facts, times: Intervals) -> tuple[float, float]:
     player = facts.faster_kernels
     if player is None:
         return 0.0, 0.0
-    tried = [player.saved_without(times, pace) for pace in paces(facts)]
-    least, most = min(tried), max(tried)
+    at = paces(facts)
+    least = min(player.saved_without(times, pace) for pace in at)
+    most = max(player.saved_without(times, pace, waiting=True) for pace in at)
     stalls = facts.stalls
     if len(stalls.rows):  # what copies and then works is one thing, and goes as a whole
         gone = either(times, stalls.times)

@@ -427,17 +427,16 @@ class FasterKernels:
             faster = self._without(faster, times, host_share)
         return max(1.0 - faster.takes_ns(change) / before, 0.0) if before > 0 else 0.0
 
-    def saved_without(self, times: Intervals, pace: float) -> float:
-        """Return which share of the run is saved without some times of the host, besides what goes
-        with the waits for the device."""
-        waiting = Scenario({Host.WORKING: pace})
+    def saved_without(self, times: Intervals, pace: float, waiting: bool = False) -> float:
+        """Return which share of the run is saved without some times of the host: besides what goes
+        with the waits for the device, or while these stay (`waiting`), which is no less."""
+        as_it_was = Scenario({Host.WORKING: pace})
         ahead = Scenario({Host.WORKING: pace, Host.SYNCHRONIZING: 0.0})
         given, after = self._timeline, self._without(self._timeline, times, 1.0)
-        saved_ns = min(
-            given.takes_ns(waiting) - after.takes_ns(waiting),
-            given.takes_ns(ahead) - after.takes_ns(ahead),
-        )
-        return max(saved_ns / given.takes_ns(waiting), 0.0) if len(given.rows) else 0.0
+        saved_ns = given.takes_ns(as_it_was) - after.takes_ns(as_it_was)
+        if not waiting:
+            saved_ns = min(saved_ns, given.takes_ns(ahead) - after.takes_ns(ahead))
+        return max(saved_ns / given.takes_ns(as_it_was), 0.0) if len(given.rows) else 0.0
 
     def saved_without_copies(self, rows: IntArray, times: Intervals, pace: float) -> float:
         """Return which share of the run is saved without some work of the device, some times of the

@@ -19,7 +19,21 @@ def pauses(us, runs=200, *, cpu=False, marked=True):
     return timeline(program.made)
 
 
+def fetches():
+    """Steps that fetch their loss, and then do something else for less long than the GPU works:
+    either of the two gone, the GPU would be busy."""
+    program = Program()
+    for number in range(5):
+        began = program.now
+        program.launches("kernel", runs=5000)
+        program.item()
+        program.works(4000)
+        program.step(number, began)
+    return timeline(program.made)
+
+
 FIRES = {
+    "after a fetch, which hides it from the run without fetches": fetches,
     "Python": lambda: pauses(1000),
     "an operator of the CPU": lambda: pauses(1000, cpu=True),
     "not much longer than the GPU": lambda: pauses(300),
