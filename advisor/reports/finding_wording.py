@@ -109,10 +109,14 @@ def worth(finding: Finding, diagnosis: Diagnosis, of_kernel: bool = False) -> st
     if too_wide(span) and not of_kernel:
         more = f"{shown}; how much more" if (shown := amount(span)) else "how much"
         return f"{more} cannot be told from this recording"
-    words = f"{percents(span, finding.method.startswith(UPPER_BOUND))} of {whole}"
-    words += _of_all_captured(finding)
+    shares = percents(span, finding.method.startswith(UPPER_BOUND))
+    words = f"{shares} of {whole}{_of_all_captured(finding)}"
     if finding.saving_ms:
-        words += f", about {figures.milliseconds(finding.saving_ms)}"
+        most_ms = finding.saving_ms * span.high / span.middle
+        # Of what is only bounded, the middle is no guess at the truth.
+        about = not shares.startswith("at most")
+        words += f", about {figures.milliseconds(finding.saving_ms)}" if about else ""
+        words += "" if about else f", {figures.milliseconds(most_ms)}"
         whole_ms = 100 * finding.saving_ms / span.middle if of_kernel else diagnosis.run_ms
         if whole_ms:
             words += f" of {figures.milliseconds(whole_ms)}"

@@ -217,11 +217,9 @@ def _in_script(measured: Measurement) -> Iterator[RuleResult]:
 def _on_cpu(evidence: Evidence) -> Iterator[RuleResult]:
     steps = evidence.facts.steps if evidence.facts is not None else None
     if steps is not None and steps.data_wait_share >= NOTICEABLE:
-        total = sum(step.duration_ns for step in steps.steps)
-        where = " from a DataLoader"
-        yield _waited(
-            steps.data_wait_share, where, total, "where loading needs the cores that compute"
-        )
+        share, run = steps.data_wait_share, evidence.run_ns
+        seldom = "where loading needs the cores that compute"
+        yield _waited(share, " from a DataLoader", run, seldom)
 
 
 def _waited(share: float, where: str, total_ns: float, seldom: str) -> RuleResult:

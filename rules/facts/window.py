@@ -102,15 +102,16 @@ def window(
 ) -> Window:
     """Return the run's window: from the first step, or the first work where that is earlier.
 
-    The wait for the batch that this work is about belongs to the run as well: a trace that begins
-    with it has as many waits as batches. It ends with the devices' last work, or with the last step
-    where that is later. Of a part of a recording the begin is told.
+    The wait for the batch that a device's work is about belongs to the run as well: a trace that
+    begins with it has as many waits as batches. It ends with the devices' last work, or with the
+    last step where that is later. Of a part of a recording the begin is told.
     """
     each_step = steps.steps if steps is not None else ()
     begins = [each.begin_ns for each in busy] + [step.begin_ns for step in each_step[:1]]
     begin = min(begins, default=0)
-    waited = [times.begin_ns[times.end_ns <= begin] for times in loader_waits]
-    begin = max((int(each[-1]) for each in waited if len(each)), default=begin)
+    if busy:
+        waited = [times.begin_ns[times.end_ns <= begin] for times in loader_waits]
+        begin = max((int(each[-1]) for each in waited if len(each)), default=begin)
     if not_before_ns is not None:
         begin = min([not_before_ns, *(each.begin_ns for each in busy)])
     ends = [each.begin_ns + each.span_ns for each in busy]

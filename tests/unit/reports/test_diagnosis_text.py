@@ -181,6 +181,12 @@ def test_of_hardware_counters_each_improvement_is_the_kernels():
     assert "1 thing to fix." in text
 
 
+def test_the_time_of_what_is_only_bounded_is_the_bound():
+    found = replace(KERNEL, improvement_pct=Span(0.0, 20.0), saving_ms=0.4, method="At most all.")
+    text = said(of(counted(), replace(DIAGNOSIS, findings=(found,), run_ms=None)))
+    assert "worth     at most 20 % of this kernel's time, 800 µs of 4.00 ms" in text
+
+
 @pytest.mark.parametrize(
     ("captured", "words"),
     [

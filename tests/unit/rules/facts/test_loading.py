@@ -4,6 +4,7 @@ import pytest
 
 from gpuadvisor.domain.profile import Range
 from gpuadvisor.rules.facts.loading import READY_NS, loading
+from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 
 
@@ -23,3 +24,13 @@ def test_only_the_longest_wait_is_taken_for_a_start(waits_us, late_us):
     found = loading(made.profile())
     late = sum(1000 * wait > READY_NS for wait in waits_us)
     assert found.late_ns == pytest.approx(1000 * late_us - late * READY_NS)
+
+
+def test_without_a_gpu_the_wait_before_the_first_step_is_none_of_the_run():
+    made = Made()
+    for number in range(3):
+        made.range("enumerate(DataLoader)#_Iter.__next__", (1000 * number, 400), Range.LOADER)
+        made.range("Optimizer.step#SGD.step", (1000 * number + 900, 100))
+    facts = Facts(made.profile())
+    steps = facts.steps.steps
+    assert facts.window.run_ns == sum(step.duration_ns for step in steps) == 2_000_000
