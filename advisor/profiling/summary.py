@@ -162,7 +162,8 @@ def look_lines(look: dict[str, Any]) -> Iterator[str]:
     """Yield a first look as lines of text."""
     if steps := look.get("steps"):
         median = duration(round(1e6 * steps["median_ms"]))
-        yield f"{steps['count']} steps, {median} each (median)"
+        is_one = steps["count"] == 1
+        yield f"1 step of {median}" if is_one else f"{steps['count']} steps, {median} each (median)"
     for device in look.get("devices", ()):
         idle = {cause: ms for cause, ms in device["idle_ms"].items() if ms}
         total = sum(idle.values()) or 1.0

@@ -159,7 +159,11 @@ def _failure(
     """Return the state and reason of a run that ended badly; None for a good end."""
     exception = recorder.exception(bool(status))
     if exception is not None and exception["type"] != "KeyboardInterrupt":
-        text = f"{exception['type']}: {_headline(exception['message'])}".rstrip(": ")
+        said = _headline(exception["message"])
+        if exception["file"]:  # a SyntaxError says its place itself
+            at = f" ({Path(exception['file']).name}, line {exception['line']})"
+            said = said.removesuffix(at)
+        text = f"{exception['type']}: {said}".rstrip(": ")
         if OUT_OF_MEMORY.search(exception["type"] + exception["message"]):
             return TrialState.OUT_OF_MEMORY, text
         found = ASSERTION.search(output) if "device-side assert" in text else None

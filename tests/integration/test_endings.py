@@ -154,6 +154,7 @@ def test_the_reason_is_told(run, text, state, reason, place):
     assert outcome.state == TrialState(state), outcome.output
     assert reason in outcome.reason
     assert outcome.place == place
+    assert not place or place not in outcome.reason  # callers add it
     assert outcome.measurement is None
 
 
