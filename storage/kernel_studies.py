@@ -9,7 +9,6 @@ known of it for the same problem and GPU.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -26,6 +25,7 @@ from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage import codec, kernel_caches
 from gpuadvisor.storage.home import home, readable_home
 from gpuadvisor.storage.locks import locked
+from gpuadvisor.whole_files import draft_of
 
 FORMAT = 1
 """Version of the files of results."""
@@ -192,12 +192,9 @@ def _read(path: Path) -> KernelResult:
 
 def _write(path: Path, text: str) -> None:
     """Write beside the final place and rename, so that no reader sees half of it."""
-    draft = path.with_name(f".{path.name[:50]}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, "utf-8")
-        draft.replace(path)
+        with draft_of(path) as draft:
+            draft.write_text(text, "utf-8")
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        draft.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -63,9 +63,9 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     file = _acquire(path, wait=wait)
     _ours.add(file)
     try:
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        with suppress(OSError):  # on a full disk it is held without a name
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), str(os.getpid()).encode("ascii"))
         yield
     finally:
         path.unlink(missing_ok=True)  # before the lock is freed: nobody else's file then

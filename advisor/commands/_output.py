@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuadvisor.errors import UsageError
+from gpuadvisor.whole_files import draft_of
 
 if TYPE_CHECKING:
     import argparse
@@ -57,7 +58,8 @@ def write(path: Path, text: str, said_on: TextIO, option: str = "") -> None:
     that chooses another one.
     """
     try:
-        path.write_bytes(text.encode("utf-8", "replace"))
+        with draft_of(path) as draft:
+            draft.write_bytes(text.encode("utf-8", "replace"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         other = "choose another file" + (f" with {option}" if option else "")

@@ -16,6 +16,7 @@ from gpuadvisor.daemon.configured_values import Seconds, Wrong
 from gpuadvisor.daemon.store import store_folder
 from gpuadvisor.domain.telemetry import HOST
 from gpuadvisor.errors import MissingError, UsageError
+from gpuadvisor.whole_files import draft_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -363,12 +364,9 @@ def _parquet_modules() -> tuple[Any, Any]:
 @contextmanager
 def _complete(path: Path) -> Iterator[Path]:
     """Yield a file beside `path` that takes its place once it is complete."""
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        yield partial
-        partial.replace(path)
+        with draft_of(path) as draft:
+            yield draft
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{path} cannot be written ({reason}): choose another place.") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from gpuadvisor.rules.facts.idle import IdleGap, idle_gaps
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import Intervals, ends, one, union
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.whole_files import draft_of
 
 BATCH_ROWS = 1 << 15
 """Rows that are text at the same time: about 10 MB."""
@@ -76,18 +76,14 @@ def export(facts: Facts, path: Path, findings: Sequence[Finding] = ()) -> int:
 @contextmanager
 def _writing(path: Path) -> Iterator[TextIO]:
     """Give a text file that takes the place of `path` once it is complete."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        try:
-            with (
-                gzip.open(unfinished, "wt", GZIP_LEVEL, encoding="ascii")
-                if path.name.endswith(".gz")
-                else unfinished.open("w", encoding="ascii")
-            ) as file:
-                yield file
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with (
+            draft_of(path) as draft,
+            gzip.open(draft, "wt", GZIP_LEVEL, encoding="ascii")
+            if path.name.endswith(".gz")
+            else draft.open("w", encoding="ascii") as file,
+        ):
+            yield file
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"cannot write {path}: {reason}; choose another file with -o") from error

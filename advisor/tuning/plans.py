@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import tomllib
@@ -19,6 +18,7 @@ from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level, Settin
 from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import MOST_SHOWN, brief, printable
+from gpuadvisor.whole_files import draft_of
 
 FORMAT = 2
 """Version of the file's layout; a reader refuses those that are newer than itself."""
@@ -48,7 +48,8 @@ def write_plan(plan: Plan, path: Path) -> None:
     # Bytes of a file name that are no text are replaced: better a plan with a `?` than none.
     content = text.encode("utf-8", "replace")
     try:
-        _replace(path, content)
+        with draft_of(path) as draft:
+            draft.write_bytes(content)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
@@ -138,15 +139,6 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
 def _is_not_finite(value: Any) -> bool:
     """Say whether a value is NaN or infinity, which no figure of a plan can be."""
     return isinstance(value, float) and not isfinite(value)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name[:50]}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # Reading. ---------------------------------------------------------------------------------------

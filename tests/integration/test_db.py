@@ -178,7 +178,7 @@ def test_an_export_has_what_the_table_has(home, name, here):
     expected = gpuadvisor.telemetry(*moments())
     assert list(table.columns) == list(expected.columns)
     assert table.power_w.tolist()[:10:2] == expected.power_w.tolist()[:10:2]
-    assert [p.name for p in home.iterdir() if p.name.endswith("partial")] == []
+    assert [p.name for p in home.iterdir() if p.name.startswith(".")] == []
     again = here(home, "db", "export", "-o", name, *span())
     assert again.status == 2
     assert "is there already" in again.err

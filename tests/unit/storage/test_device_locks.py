@@ -17,6 +17,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.locks import PREFIX, Held, device_locked
 from gpuadvisor.tuning.preparation import reserved
+from tests.disks import full_disk
 
 HOLD = """
 import os, sys
@@ -187,3 +188,8 @@ def test_where_sockets_do_not_reach_the_file_of_a_shared_home_does(device, tmp_p
         with pytest.raises(Held) as refused, device_locked(device):
             pass
         assert refused.value.process == str(other.pid)
+
+
+def test_on_a_full_disk_it_is_held_all_the_same(device):
+    with full_disk(), device_locked(device), pytest.raises(Held), device_locked(device):
+        pass
