@@ -68,6 +68,8 @@ def lines(profile: StoredProfile, *, is_new: bool) -> list[str]:
     state = "" if is_new else "  (the same file is stored already: nothing was added)"
     devices = [device.name for device in header.devices] or ["no GPU"]
     counts = [f"{profile.rows(table):,} {table}" for table in COUNTED]
+    if marked := steps(profile):  # a diagnosis may know others, by an optimizer or ranges
+        counts.append("1 step" if marked == 1 else f"{marked:,} steps")
     rank = "" if record.rank is None else f"{record.rank}"
     if rank and record.world_size:
         rank += f" of {record.world_size}"
@@ -77,7 +79,7 @@ def lines(profile: StoredProfile, *, is_new: bool) -> list[str]:
                              for each in dict.fromkeys(devices))),
         ("rank", rank),
         ("duration", duration(record.duration_ns) if record.duration_ns else ""),
-        ("events", ", ".join([*counts, f"{steps(profile):,} steps"])),
+        ("events", ", ".join(counts)),
         ("not measured", _not_measured(header)),
         *(("warning", warning) for warning in header.warnings),
     ]  # fmt: skip
