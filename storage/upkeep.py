@@ -12,7 +12,13 @@ from pathlib import Path
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import DATABASE, readable_folder
 from gpuadvisor.storage.locks import user_name
-from gpuadvisor.storage.sqlite_file import connect, explained, open_read_only, sentence
+from gpuadvisor.storage.sqlite_file import (
+    check_version,
+    connect,
+    explained,
+    open_read_only,
+    sentence,
+)
 from gpuadvisor.storage.telemetry.files import PROCESSES, day_paths, has_processes
 from gpuadvisor.storage.telemetry.jobs import JOBS
 from gpuadvisor.storage.telemetry.schema import INDEX, is_prepared
@@ -50,7 +56,7 @@ def files(home: Path) -> list[Path]:
 
 
 def inspect(path: Path) -> Inspection:
-    """Read a whole file and check that it is sound; it may be in use."""
+    """Read a whole file and check that it is sound and of this version; it may be in use."""
     size = _size(path)
     is_private = path.name in (DATABASE, JOBS) or has_processes(path)
     if is_private and not os.access(path, os.R_OK):
@@ -86,7 +92,12 @@ def _checked(path: Path) -> tuple[int, str | None]:
     if connection is None:
         return 0, None
     with closing(connection):
-        if path.name != DATABASE:
+        if path.name == DATABASE:
+            from gpuadvisor.storage.models import SCHEMA_VERSION  # SQLAlchemy takes 0.2 s
+
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            check_version(path, version, SCHEMA_VERSION)
+        else:
             is_prepared(connection, path)
         found = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
         found += [f"row {row[1]} of {row[0]} refers to nothing"

@@ -229,6 +229,15 @@ def test_check_reads_every_file_and_finds_damage(home, here):
     assert "samples-20231114.db is damaged" in problem
 
 
+def test_a_file_of_a_newer_version_cannot_be_used(home, here):
+    path = home / "store" / "gpuadvisor.db"
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    done = here(home, "db", "check")
+    assert done.status == 5
+    assert "gpuadvisor.db was written by a newer gpuadvisor" in done.out
+
+
 def test_check_of_nothing(tmp_path, here):
     done = here(tmp_path, "db", "check")
     assert (done.status, "nothing stored yet" in done.out) == (0, True)
