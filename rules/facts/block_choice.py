@@ -244,17 +244,22 @@ def _judged(problem: Problem, block: Sides) -> _Candidate | None:
 
 
 def _coalescing(problem: Problem, block: Sides) -> tuple[float, int]:
-    """Return the share of the bytes moved that a warp asked for, and the lines that it touches,
-    where rows begin at the begin of a line.
+    """Return the share of the bytes moved that a warp asked for, and the lines that it touches at
+    most, where the problem begins at the begin of a line and its rows follow one another.
     """
-    threads, wide = math.prod(block), block[0]
-    if wide == problem.shape[0]:  # whole rows follow one another in memory
-        wide = threads
-    together = min(wide, WARP_THREADS, threads)
-    rows = max(1, min(WARP_THREADS, threads) // together)
+    threads, wide, row = min(math.prod(block), WARP_THREADS), block[0], problem.shape[0]
+    rows = max(1, threads // wide)
+    if wide >= row and rows > 1:  # whole rows, which are one piece
+        rows, together, steps = 1, rows * row, [rows * row]
+    else:
+        together = min(wide, row, threads)
+        steps = [min(wide, threads), *([row] if len(problem.shape) > 1 else [])]
     asked = together * problem.element_bytes
-    sectors = -(-asked // SECTOR_BYTES)
-    return asked / (sectors * SECTOR_BYTES), rows * -(-asked // LINE_BYTES)
+    # Each piece begins at a multiple of this, as rows need not fill lines.
+    step = math.gcd(LINE_BYTES, *(each * problem.element_bytes for each in steps))
+    sectors = [-(-(at % SECTOR_BYTES + asked) // SECTOR_BYTES) for at in range(0, LINE_BYTES, step)]
+    moved = SECTOR_BYTES * sum(sectors) / len(sectors)
+    return asked / moved, rows * -(-(LINE_BYTES - step + asked) // LINE_BYTES)
 
 
 def _waves(problem: Problem, of: _Candidate) -> float | None:

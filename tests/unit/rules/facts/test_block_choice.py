@@ -1,6 +1,7 @@
 """Suggested blocks: what they are, why, and what cannot be."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -27,6 +28,38 @@ from gpuadvisor.rules.facts.block_choice import Resources
 def test_textbook_problems_get_textbook_blocks(shape, given, block):
     found = gpuadvisor.suggest_block({"registers_per_thread": 32}, shape, gpu="H100 SXM", **given)
     assert found.block == block
+
+
+def counted(shape, block, size):
+    """The share of the bytes moved that all warps ask for, and the lines of a warp at most; each
+    warp's addresses one by one."""
+    asked = moved = most = 0
+    rows, row = (*shape, 1)[1], shape[0]
+    wide, high = (*block, 1)[:2]
+    for top, left in product(range(0, rows, high), range(0, row, wide)):
+        for first in range(0, wide * high, 32):
+            places = (divmod(each, wide) for each in range(first, min(first + 32, wide * high)))
+            at = [
+                ((top + y) * row + left + x) * size
+                for y, x in places
+                if top + y < rows and left + x < row
+            ]
+            bytes_ = {each + byte for each in at for byte in range(size)}
+            asked += len(bytes_)
+            moved += 32 * len({each // 32 for each in bytes_})
+            most = max(most, len({each // 128 for each in bytes_}))
+    return asked / moved, most
+
+
+@pytest.mark.parametrize(
+    "shape, size",
+    [((3, 640), 4), ((5, 640), 8), ((1, 640), 4), ((1001, 40), 4), ((640, 40), 4), ((7,), 4)],
+)
+def test_what_a_warp_moves_is_what_its_addresses_say(shape, size):
+    found = gpuadvisor.suggest_block(None, shape[::-1], gpu="A100", element_bytes=size)
+    share, lines = counted(shape, found.block, size)
+    assert found.coalesced == pytest.approx(share, abs=0.02)
+    assert f"touches {lines} line" in " ".join(found.reasons)
 
 
 def test_the_grid_covers_the_shape_in_cudas_order():
