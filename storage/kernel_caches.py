@@ -178,7 +178,7 @@ def _evaluation(names: Sequence[str], entry: Mapping[str, Any], objective: str) 
         time = entry["time"]
     times = tuple(each for each in entry.get("times") or () if isinstance(each, int | float))
     costs = [float(entry.get(f"{name}_time") or 0.0) for name in ("compile", "verification")]
-    if isinstance(time, int | float) and math.isfinite(time) and time < NO_TIME:
+    if isinstance(time, int | float) and _is_time(time):
         return Evaluation(
             point,
             TrialState(entry.get("state", TrialState.COMPLETE)),
@@ -197,6 +197,11 @@ def _evaluation(names: Sequence[str], entry: Mapping[str, Any], objective: str) 
         )
     state = entry.get("state") or _STATES.get(str(time), TrialState.CRASHED)
     return Evaluation(point, TrialState(state), entry.get("reason", str(time)), compile_ms=costs[0])
+
+
+def _is_time(value: float) -> bool:
+    """Tell a time from what tuners write where they measured none."""
+    return math.isfinite(value) and 0 < value < NO_TIME
 
 
 def _head(record: Record) -> str:
@@ -260,6 +265,9 @@ def _t4(document: Mapping[str, Any], path: Path) -> Record:
         unit_ms = _MS.get(str(measured[0].get("unit")).lower(), 1.0) if measured else 1.0
         times = result.get("times") or {}
         state = _T4_STATES.get(result["invalidity"], TrialState.CRASHED)
+        time_ms = unit_ms * float(measured[0]["value"]) if measured else 0.0
+        if state is TrialState.COMPLETE and measured and not _is_time(time_ms):
+            state = TrialState.CRASHED
         is_correct = state is TrialState.COMPLETE and bool(measured)
         found.append(
             Evaluation(
@@ -269,7 +277,7 @@ def _t4(document: Mapping[str, Any], path: Path) -> Record:
                 times_ms=tuple(unit_ms * each for each in times.get("runtimes") or ())
                 if is_correct
                 else (),
-                recorded_ms=unit_ms * float(measured[0]["value"]) if is_correct else None,
+                recorded_ms=time_ms if is_correct else None,
                 compile_ms=float(times.get("compilation") or times.get("compilation_time") or 0),
             )
         )

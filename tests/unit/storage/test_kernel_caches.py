@@ -108,6 +108,18 @@ def test_of_a_file_with_another_objective_the_time_is_read(tmp_path):
         read(path)
 
 
+@pytest.mark.parametrize("time", ["-1.0", "0", "NaN", "1e20"])
+def test_what_is_no_time_is_a_failure(tmp_path, time):
+    cache, t4_file = tmp_path / "cache.json", tmp_path / "t4.json"
+    fields = '"tune_params_keys": ["x"], "tune_params": {"x": [1]}'
+    cache.write_text(f'{{{fields}, "cache": {{"1": {{"x": 1, "time": {time}}}}}}}')
+    text = json.dumps(t4(Record("add", "H200", {}, {}, EVALUATIONS[:1])))
+    t4_file.write_text(text.replace('"value": 1.25', f'"value": {time}'))
+    for path in (cache, t4_file):
+        (found,) = read(path).evaluations
+        assert (found.state, found.time_ms) == (TrialState.CRASHED, None)
+
+
 def test_t4_is_written_and_read(tmp_path):
     path = tmp_path / "t4.json"
     path.write_text(json.dumps(t4(Record("add", "H200", {}, {}, EVALUATIONS))))
