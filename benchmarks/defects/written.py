@@ -3,10 +3,11 @@
     python benchmarks/defects/written.py FOLDER results.jsonl [--device cpu] [--part 0/4]
 
 FOLDER has plain scripts, and `answers.jsonl`, which is written before any of them is diagnosed. A
-line of it: `{"name": "loader", "program": "loader.py", "cured": "loader_cured.py", "arguments": [],
-"accepts": ["input_bound"]}`. A healthy program has no `cured`. Both scripts are timed in turns, in
-fresh processes, by the steps that `gpuadvisor tune` counts; the diagnosis is that of `record.py`,
-and `fit.py` counts what was right.
+line of it: `{"name": "loader", "program": "loader.py", "arguments": [], "accepts": ["input_bound"],
+"cure": [["DataLoader(data)", "DataLoader(data, num_workers=4)"]]}`. The cured form has the second
+text of each pair where the program has the first; a healthy program has no `cure`. Both forms are
+timed in turns, in fresh processes, by the steps that `gpuadvisor tune` counts; the diagnosis is
+that of `record.py`, and `fit.py` counts what was right.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,15 @@ TURNS = 3
 SCHEDULE = Schedule(warmup_s=0.5, measure_s=1.5)
 
 
+def cured(program: str, cure: Iterable[tuple[str, str]]) -> str:
+    """Return the program with each pair's second text where its first stood, which it has once."""
+    for old, new in cure:
+        if program.count(old) != 1:
+            raise ValueError(f"stands {program.count(old)} times in the program, not once: {old}")
+        program = program.replace(old, new)
+    return program
+
+
 class Written:
     """A script and its cured form."""
 
@@ -41,31 +53,34 @@ class Written:
         self._folder, self._answer, self._device = folder, answer, device
 
     def described(self) -> dict[str, Any]:
-        healthy = "cured" not in self._answer
+        healthy = "cure" not in self._answer
         return {
             "family": "written", "defect": HEALTHY if healthy else self.name, "seed": 0,
             "part": HELD_OUT, "accepts": list(self._answer.get("accepts", ())),
         }  # fmt: skip
 
     def words(self) -> list[str]:
-        return self._words("program")
+        return self._words(self._folder / self._answer["program"])
 
     def gain(self, gpu: Gpu) -> tuple[Gain | None, dict[str, Any], dict[str, Any]]:
         where = {"gpu": "" if self._device.kind == "cpu" else self._device.name}
-        if "cured" not in self._answer:
+        if "cure" not in self._answer:
             return None, where, {}
+        program = self._folder / self._answer["program"]
         times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(TURNS):
-            for form, found in zip(("program", "cured"), times, strict=True):
-                found.append(self._step_ms(form))
+        with tempfile.TemporaryDirectory(prefix="cured-") as folder:
+            form = Path(folder, program.name)
+            form.write_text(cured(program.read_text("utf-8"), self._answer["cure"]), "utf-8")
+            for _ in range(TURNS):
+                for script, found in zip((program, form), times, strict=True):
+                    found.append(self._step_ms(script))
         return Gain.of(*times), where, {}
 
-    def _words(self, form: str) -> list[str]:
-        script = str((self._folder / self._answer[form]).absolute())
-        return [script, *self._answer.get("arguments", ())]
+    def _words(self, script: Path) -> list[str]:
+        return [str(script.absolute()), *self._answer.get("arguments", ())]
 
-    def _step_ms(self, form: str) -> float:
-        script, *words = self._words(form)
+    def _step_ms(self, path: Path) -> float:
+        script, *words = self._words(path)
         command = Command(sys.executable, script, tuple(words))
         outcome = run_script(RunRequest(command, Specification(schedule=SCHEDULE), self._device))
         if outcome.measurement is None:

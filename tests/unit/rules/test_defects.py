@@ -22,19 +22,6 @@ from gpuadvisor.rules.registry import load_rules
 
 FOLDER = Path(__file__).parents[3] / "benchmarks" / "defects"
 TRACE = Path(__file__).parents[2] / "data" / "profiles" / "h100_small_cnn_train.json.gz"
-MODULES = {path.stem for path in FOLDER.glob("*.py")}
-
-
-@pytest.fixture(scope="module")
-def made():
-    """What imports a module of the generator by its name, as its scripts do."""
-    from importlib import import_module
-
-    sys.path.insert(0, str(FOLDER))
-    yield import_module
-    sys.path.remove(str(FOLDER))
-    for name in MODULES & sys.modules.keys():
-        del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

@@ -10,33 +10,61 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[3] / "benchmarks" / "defects" / "written"
-ANSWERS = [json.loads(line) for line in (FOLDER / "answers.jsonl").read_text("utf-8").splitlines()]
-PAIRS = [each for each in ANSWERS if "cured" in each]
-HEALTHY = [each for each in ANSWERS if "cured" not in each]
+DEFECTS = Path(__file__).parents[3] / "benchmarks" / "defects"
+FOLDER = DEFECTS / "written"
+
+
+def answers_of(folder):
+    return [json.loads(line) for line in (folder / "answers.jsonl").read_text("utf-8").splitlines()]
+
+
+ANSWERS = answers_of(FOLDER)
+PAIRS = [each for each in ANSWERS if "cure" in each]
+HEALTHY = [each for each in ANSWERS if "cure" not in each]
 BETWEEN_FORMS = 0.01
 """Relative; bfloat16 keeps 8 bits, and a fused kernel rounds elsewhere than the unfused ones."""
 
 
-def test_the_answers_name_every_script_once_and_the_line_that_is_wrong():
-    named = [each[form] for each in ANSWERS for form in ("program", "cured") if form in each]
-    assert sorted(named) == sorted(path.name for path in FOLDER.glob("*.py"))
-    assert (len(PAIRS), len(HEALTHY)) == (20, 6)
-    for each in PAIRS:
-        program = (FOLDER / each["program"]).read_text("utf-8").splitlines()
-        assert program[each["line"] - 1].strip() == each["code"], each["name"]
-        assert program != (FOLDER / each["cured"]).read_text("utf-8").splitlines()
-        assert each["expected_gain"] in ("large", "medium", "small")
-        assert each["wrong"]
+@pytest.fixture(scope="module")
+def cured(made):
+    """What makes the cured form of an answer's program, as `written.py` does."""
+    form = made("written").cured
+    return lambda folder, answer: form(
+        (folder / answer["program"]).read_text("utf-8"), answer["cure"]
+    )
 
 
-def results(script, folder):
+@pytest.mark.parametrize(("folder", "pairs"), [("written", 20), ("written2", 18)])
+def test_answers_name_every_script_once_what_is_wrong_and_its_cure(folder, pairs, cured):
+    folder = DEFECTS / folder
+    answers = answers_of(folder)
+    assert sorted(each["program"] for each in answers) == sorted(
+        p.name for p in folder.glob("*.py")
+    )
+    assert (sum("cure" in each for each in answers), len(answers)) == (pairs, pairs + 6)
+    for each in answers:
+        if "cure" in each:
+            program = (folder / each["program"]).read_text("utf-8").splitlines()
+            assert program[each["line"] - 1].strip() == each["code"], each["name"]
+            compile(cured(folder, each), each["name"], "exec")
+            assert each["expected_gain"] in ("large", "medium", "small")
+            assert each["wrong"]
+
+
+def test_a_cure_of_what_stands_nowhere_or_twice_is_an_error(cured):
+    with pytest.raises(ValueError, match="stands 0 times"):
+        cured(FOLDER, PAIRS[0] | {"cure": [["no such line", ""]]})
+
+
+def results(program, folder):
     """The numbers that two tiny steps of a script end with, on the CPU."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
+    script = folder / "program.py"
+    script.write_text(program, "utf-8")
     tiny = {"TINY": "1", "STEPS": "2", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
-        [sys.executable, FOLDER / script],
+        [sys.executable, script],
         env={**os.environ, **tiny},
         cwd=folder,
         capture_output=True,
@@ -51,14 +79,18 @@ def results(script, folder):
     return found
 
 
+def written(answer):
+    return (FOLDER / answer["program"]).read_text("utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", PAIRS, ids=lambda each: each["name"])
-def test_both_forms_compute_the_same(answer, tmp_path):
-    cured = results(answer["cured"], tmp_path)
-    assert results(answer["program"], tmp_path) == pytest.approx(cured, rel=BETWEEN_FORMS)
+def test_both_forms_compute_the_same(answer, tmp_path, cured):
+    expected = pytest.approx(results(cured(FOLDER, answer), tmp_path), rel=BETWEEN_FORMS)
+    assert results(written(answer), tmp_path) == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", HEALTHY, ids=lambda each: each["name"])
 def test_a_healthy_program_runs(answer, tmp_path):
-    results(answer["program"], tmp_path)
+    results(written(answer), tmp_path)
