@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.rates import at_most
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.proof import is_faster, is_no_gain, prove_point
 from tests import simulation
@@ -70,12 +71,8 @@ class Rates:
 
     @property
     def at_most(self) -> float:
-        """Upper end of the one-sided 95 % interval of the rate of claims (Clopper-Pearson)."""
-        from scipy.special import betaincinv
-
-        if self.faster == self.studies:
-            return 1.0
-        return float(betaincinv(self.faster + 1, self.studies - self.faster, 0.95))
+        """Upper end of the one-sided 95 % interval of the rate of claims."""
+        return at_most(self.faster, self.studies)
 
 
 def neighbour(

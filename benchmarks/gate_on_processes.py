@@ -48,7 +48,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.gate_decision import interval
+from benchmarks.rates import interval
 
 SCRIPTS = {"cpu": "gated_script.py", "light": "gated_light_script.py", "cuda": "gated_script.py"}
 """What is gated on each device; `light` is the CPU, and numpy, which starts sooner than torch."""

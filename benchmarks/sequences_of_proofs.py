@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pytest
 from false_claims import NOISES, Make
+from rates import at_most
 
 from gpuadvisor.domain.study import StudyResult
 from gpuadvisor.errors import ScriptError
@@ -161,13 +162,6 @@ def run(until: float, worker: int) -> Found:
                 if time.time() >= until:
                     break
     return found
-
-
-def at_most(failures: int, studies: int) -> float:
-    """Return the upper end of the one-sided 95 % interval of a rate (Clopper-Pearson)."""
-    from scipy.special import betaincinv
-
-    return float(betaincinv(failures + 1, studies - failures, 0.95)) if failures < studies else 1.0
 
 
 def main() -> None:

@@ -1,13 +1,11 @@
 """What a gate decides from pairs of runs, and how often it is wrong."""
 
-import importlib.util
 import math
 import random
 import re
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -26,21 +24,16 @@ from gpuadvisor.tuners.gate.metric import Evidence
 from gpuadvisor.tuners.gate.metrics import load_metrics
 from gpuadvisor.tuners.gate.metrics.step_time import time_of
 from gpuadvisor.tuners.proof import MAX_REPEATED
+from tests.benchmark_files import loaded
 from tests.simulation import measurement
 
-FILE = Path(__file__).parents[3] / "benchmarks" / "gate_decision.py"
 KNOWN = [Run(1.0), Run(1.001)]
 FIRST = (True, False, False, True)
 
 
 @pytest.fixture(scope="module")
 def rates():
-    sys.path.insert(0, str(FILE.parents[1]))
-    spec = importlib.util.spec_from_file_location("gate_decision", FILE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gate_decision"] = module
-    spec.loader.exec_module(module)
-    yield module
+    yield loaded("gate_decision")
     del sys.modules["gate_decision"]
 
 
