@@ -18,47 +18,38 @@ HEADINGS = ("## What is seen", "## What it costs", "## What to do", "## Sources"
 
 
 def cases(name):
-    return import_module(f"tests.rules.cases.{name}") if (CASES / f"{name}.py").is_file() else None
+    return import_module(f"tests.rules.cases.{name}")
 
 
 def each_case(kind):
     return [
         pytest.param(name, case, id=f"{name}: {case}")
         for name in RULES
-        if (module := cases(name)) is not None
-        for case in getattr(module, kind)
+        if (CASES / f"{name}.py").is_file()
+        for case in getattr(cases(name), kind)
     ]
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_rule_has_a_page(name):
-    page = RULES[name].page
-    assert page.startswith(f"# {name}: ")
-    assert [heading for heading in HEADINGS if heading not in page] == []
+def test_every_rule_has_a_page():
+    pages = {name: rule.page for name, rule in RULES.items()}
+    assert [name for name, page in pages.items() if not page.startswith(f"# {name}: ")] == []
+    missing = [
+        (name, each) for name, page in pages.items() for each in HEADINGS if each not in page
+    ]
+    assert missing == []
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_rule_has_cases_of_both_kinds(name):
-    module = cases(name)
-    assert module is not None, f"tests/rules/cases/{name}.py is missing"
-    assert module.FIRES
-    assert module.SILENT
+def test_every_rule_has_cases_of_both_kinds_in_a_file_of_its_name():
+    assert {path.stem for path in CASES.glob("*.py")} == set(RULES)
+    assert [name for name in RULES if not (cases(name).FIRES and cases(name).SILENT)] == []
 
 
-def test_all_cases_belong_to_a_rule():
-    assert {path.stem for path in CASES.glob("*.py")} <= set(RULES)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_a_rule_names_knobs_that_exist(name):
-    assert set(RULES[name].rule.knobs) <= load_knobs().keys()
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_a_rule_hides_rules_and_categories_that_exist(name):
-    known = set(RULES) | {str(category) for category in Category}
-    assert set(RULES[name].rule.hides) <= known
-    assert name not in RULES[name].rule.hides
+def test_rules_name_knobs_rules_and_categories_that_exist():
+    rules = {name: each.rule for name, each in RULES.items()}
+    hideable = set(RULES) | {str(category) for category in Category}
+    assert {knob for rule in rules.values() for knob in rule.knobs} <= load_knobs().keys()
+    assert {each for rule in rules.values() for each in rule.hides} <= hideable
+    assert [name for name, rule in rules.items() if name in rule.hides] == []
 
 
 @pytest.mark.parametrize(("name", "case"), each_case("FIRES"))
