@@ -23,20 +23,19 @@ PATIENCE_S = 500.0
 """Ends what hangs; a study of eleven processes takes a minute on a fast, idle machine."""
 
 
+PYTHONS = Path(gettempdir()) / "gpuadvisor-tests" / "pythons"
+"""What is known of interpreters, to all stores: each would import torch to ask again."""
 ASK_PYTHON = ("diagnose", "gate", "profile", "tune", "verify")
 """Commands that ask the interpreter of a script what it has."""
 
 
 def environment(home: Path, command: str = "", **variables: str) -> dict[str, str]:
-    """Return the environment of a command.
-
-    What is known of interpreters is known to all stores: each would import torch to ask again.
-    """
-    known, own = Path(gettempdir()) / "gpuadvisor-tests" / "pythons", home / "store" / "pythons"
+    """Return the environment of a command."""
+    own = home / "store" / "pythons"
     if command in ASK_PYTHON and not own.exists():
-        for folder in (known, own.parent):
+        for folder in (PYTHONS, own.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own.symlink_to(known)
+        own.symlink_to(PYTHONS)
     return {
         **os.environ,
         "GPUADVISOR_HOME": str(home / "store"),

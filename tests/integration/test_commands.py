@@ -18,7 +18,7 @@ from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan, Speedup, Verdict
 from gpuadvisor.storage import locks
 from gpuadvisor.storage.database import open_store
-from gpuadvisor.tuning import first_run
+from gpuadvisor.tuning import first_run, preparation
 from gpuadvisor.tuning.plans import write_plan
 from tests.integration import program
 
@@ -54,9 +54,11 @@ def ask(home, capsys):
 
 @pytest.fixture
 def no_probe(monkeypatch):
-    """Believe that this Python has torch, which takes seconds to ask."""
+    """Believe that this Python has torch and no GPU; it takes seconds to ask it anew."""
     python = TargetPython(sys.executable, "3.12.3", torch="2.7.1")
     monkeypatch.setattr(first_run, "target_python", lambda command, asked: python)
+    program.PYTHONS.mkdir(mode=0o700, parents=True, exist_ok=True)
+    monkeypatch.setattr(preparation, "_known_pythons", lambda: program.PYTHONS)
 
 
 USAGE = [
