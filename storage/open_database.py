@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sqlalchemy import URL, Connection, NullPool, create_engine, event
+from sqlalchemy.dialects.sqlite import dialect
 from sqlalchemy.orm import Session
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -95,17 +96,24 @@ class OpenDatabase:
             # Asked again: another process may have done it while this one waited for the lock.
             if not self._is_new(connection):
                 return
-            for table in Base.metadata.sorted_tables:
-                statement = str(CreateTable(table).compile(self._engine)).rstrip()
-                connection.exec_driver_sql(statement + strict())
-                for index in table.indexes:
-                    connection.execute(CreateIndex(index))
+            for statement in _tables(strict()):
+                connection.exec_driver_sql(statement)
             connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _is_new(self, connection: Connection) -> bool:
         version = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
         check_version(self.path, version, SCHEMA_VERSION)
         return version == 0
+
+
+@cache
+def _tables(option: str) -> tuple[str, ...]:
+    """Return the statements that create all tables, with this option each, and their indexes."""
+    found = []
+    for table in Base.metadata.sorted_tables:
+        found.append(str(CreateTable(table).compile(dialect=dialect())).rstrip() + option)
+        found += [str(CreateIndex(index).compile(dialect=dialect())) for index in table.indexes]
+    return tuple(found)
 
 
 def _begin(connection: Connection) -> None:

@@ -236,7 +236,7 @@ class Machine:
             self.now_s += limit_s
             return Life(TrialState.HUNG, wall_s=limit_s)
         self.now_s += self.life_s
-        calls = tuple(Call(n, 256, 256, True, ((1.0,),)) for n in range(40))
+        calls = tuple(Call(n, 8, 8, True, ((1.0,),)) for n in range(40))
         return Life(
             TrialState.COMPLETE,
             wall_s=self.life_s,

@@ -108,9 +108,8 @@ class Neighbourhood:
         chosen: list[dict[str, Value]] = []
         while free and len(chosen) < count:
             asked = self._study.ask(self._distributions)
-            nearest = min(
-                free, key=lambda n: sum(n.get(k) != asked.params.get(k) for k in self._values)
-            )
+            wanted = asked.params  # a deep copy each time
+            nearest = min(free, key=lambda n: sum(n.get(k) != wanted.get(k) for k in self._values))
             # The trial is told under what is really run, by `record`.
             self._study.tell(asked, state=optuna.trial.TrialState.FAIL)
             free.remove(nearest)

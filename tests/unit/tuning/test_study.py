@@ -96,7 +96,7 @@ class Script:
         names = [each.knob for each in request.specification.applications]
         self.lives.append(names)
         losses = (1.5 if set(names) & self.harmful else 1.0,) * 8
-        calls = tuple(Call(n, 64, 64, True, ((1.0,),)) for n in range(40))
+        calls = tuple(Call(n, 8, 8, True, ((1.0,),)) for n in range(40))
         applied = tuple(AppliedKnob(name, "effective") for name in names)
         return Life(
             TrialState.COMPLETE,
