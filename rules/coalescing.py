@@ -11,13 +11,11 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, narrow_slowdown, saved
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import notice_at_most, of_each, result_of, reuses_tiles, short
-from gpuadvisor.rules.rule import Check, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Check, RuleResult, percent
 
 LEAST_EXCESS = 0.10
 """Least share of all sectors: an access that is only shifted by a few bytes touches a fifth more,
 and finds most of it in the cache. [own]"""
-LEAST_SAVED = 0.02
-"""Least share of the kernel's time that is saved."""
 LEAST_BUSY = 0.5
 """Load of the busiest of memory and caches below which the kernel mostly waits for something else:
 then no more is saved than that unit is relieved of. [own]"""
@@ -80,7 +78,7 @@ def uncoalesced(operation: str, what: str, advice: str) -> Check:
         if loads.memory < LEAST_BUSY:
             spared = loads.memory - after.memory
             shares = Shares(shares.low, max(min(shares.high, spared), shares.low))
-        if shares.middle < LEAST_SAVED:
+        if shares.middle < NOTICEABLE:
             return None
         return result_of(
             kernel,
@@ -95,7 +93,7 @@ def uncoalesced(operation: str, what: str, advice: str) -> Check:
             shares,
             "The time of the bytes that are needed at the bandwidth that copies reach, or of the"
             " busiest unit with that much less to move.",
-            None if shares.low >= LEAST_SAVED else notice_at_most(shares),
+            None if shares.low >= NOTICEABLE else notice_at_most(shares),
         )
 
     return of_each(look)

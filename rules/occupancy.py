@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuadvisor.domain.finding import Figure
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
+from gpuadvisor.rules.facts.kernel_loads import Loads, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import is_library, of_each, result_of, short
+from gpuadvisor.rules.kernels import is_library, of_each, result_of, short, up_to
 from gpuadvisor.rules.rule import Check, RuleResult, percent
 
 MOST_OCCUPANCY = 0.70
@@ -24,9 +24,6 @@ LESS_OF_ONE = 0.25
 else to run when a block ends. One of 256 threads reached 60 % on an H100. [own]"""
 MOST_TENSOR = 0.05
 """Share of the tensor cores from which on a kernel is built to run with few warps. [own]"""
-LEAST_SHARE = 0.4
-"""Least share of the most that more warps could save: throughput follows them less and less.
-[own]"""
 
 HIDES = ("achieved_occupancy", "dependent_loads", "memory_below_roof", "compute_below_roof")
 
@@ -66,9 +63,9 @@ def limited(limiter: str, because: Callable[[KernelMetrics], str], advice: str, 
                 Figure(fact, value, "bytes" if fact == "shared_bytes" else ""),
             ),
             advice,
-            Shares(LEAST_SHARE * high, high),
+            up_to(high),
             f"At most what {reached:.0%} occupancy gives if throughput follows the warps, until"
-            " the busiest unit is full; at least two fifths of it.",
+            " the busiest unit is full; at least half of it.",
         )
 
     return of_each(look)

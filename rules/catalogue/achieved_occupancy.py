@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
+from gpuadvisor.rules.facts.kernel_loads import Loads, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
 from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
@@ -15,9 +15,6 @@ MOST_ACHIEVED = 0.75
 """Largest share of the theoretical occupancy, without what the last round of blocks leaves empty:
 below, a quarter of the warps is missing. Nsight Compute speaks from 10 points on, which short
 healthy kernels miss too. [own]"""
-LEAST_SHARE = 0.3
-"""Least share of the most that the missing warps could save: throughput follows warps less and
-less. [own]"""
 
 RULE = Rule(
     Category.OCCUPANCY,
@@ -39,7 +36,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     high = min(1 - filled, spare)
     if high <= 0:
         return None
-    shares = Shares(LEAST_SHARE * high, high)
+    shares = up_to(high)
     return result_of(
         kernel,
         f"{short(kernel)} keeps {achieved:.0%} of the warps running that an SM can hold, though"
@@ -52,6 +49,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         "Give warps and blocks work of about the same length, and blocks enough of it that"
         " starting them does not count.",
         shares,
-        "At most what the missing warps would add until a unit is full; at least three tenths.",
+        "At most what the missing warps would add until a unit is full; at least half of it.",
         unless_library(kernel, shares),
     )

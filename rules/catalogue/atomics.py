@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
 from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
@@ -29,10 +29,6 @@ LEAST_OF_CACHE = 0.3
 """Conflicting atomics on shared memory of all cycles of the L1 cache. [own]"""
 LEAST_SHARED = 0.4
 """Load of the L1 cache below which atomics on shared memory do not limit. [own]"""
-LEAST_SHARE = 0.7
-"""Least share of what is saved without atomics at all that combining them first saves at least: a
-dot product with an atomic for each element became 28 times as fast on a GTX 1660 with one a block.
-[own]"""
 
 ON_GLOBAL = "The atomics of {} on global memory wait for each other"
 GLOBAL = (knows("atomics"),)
@@ -61,7 +57,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     high = 1 - max((1 - SPREAD) * max(loads.dram, loads.compute), loads.fixed)
     if high <= 0:
         return None
-    shares = Shares(LEAST_SHARE * high, high)
+    shares = up_to(high)
     said, figures = found
     return result_of(
         kernel,
@@ -70,7 +66,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         "Combine values before they are added: in registers of a warp (`__reduce_add_sync`), then"
         " in shared memory of a block, and add once a block; or keep several copies.",
         shares,
-        "At most all but what the SMs and the memory need otherwise; at least seven tenths of it.",
+        "At most all but what the SMs and the memory need otherwise; at least half of it.",
         unless_library(kernel, shares),
     )
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, result_of, short, unless_library
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 LEAST_CONFLICTS = 0.10
 """Least share of shared memory's cycles that conflicts cost: Nsight Compute's threshold."""
@@ -40,7 +40,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     shares = saved(loads, replace(loads, l1=loads.l1 * (1 - of_cache)))
     if loads.l1 < LEAST_BUSY:
         shares = Shares(shares.low, max(min(shares.high, of_cache * loads.l1), shares.low))
-    if shares.middle < LEAST_NOTICED:
+    if shares.middle < NOTICEABLE:
         return None
     turns = shared / max(shared - conflicts, 1.0)
     return result_of(

@@ -12,6 +12,7 @@ from gpuadvisor.rules.kernels import (
     reuses_tiles,
     short,
     unless_library,
+    up_to,
 )
 from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
@@ -24,8 +25,6 @@ MOST_DRAM = 0.30
 ARITHMETIC = (0.005, 0.5)
 """Multiplications with additions, of the most that the SMs can do: fewer are no matrix product, and
 more can hardly be fed. [own]"""
-LEAST_SHARE = 0.5
-"""Least share of the most that is saved where the sizes of a product are not known. [own]"""
 REACHED = (0.5, 0.9)
 """Shares of the L1 cache's peak that good products reach, small ones (cuBLAS, 1024 x 1024 on an
 A10G: 54 %) and large ones. [own]"""
@@ -94,7 +93,7 @@ def _without_reuse(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
             percent("sm_busy", compute, ARITHMETIC[1]),
         ),
         ADVICE,
-        Shares(LEAST_SHARE * high, high),
+        up_to(high),
         "At most until the multiprocessors do as much as those of large good products; at least"
         " half of that, for how far its sizes allow reuse was not counted.",
     )

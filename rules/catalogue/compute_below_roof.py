@@ -16,8 +16,6 @@ threshold."""
 AHEAD = 0.8
 """Share of the SMs' load that memory and caches have at most: where both have about as much to do,
 neither is what limits. [own]"""
-LEAST_SHARE = 0.2
-"""Least share of the most that is saved; what keeps the SMs waiting is not known here. [own]"""
 
 RULE = Rule(Category.COMPUTE, needs=(knows("compute", "memory", "idle_multiprocessors"),))
 
@@ -36,7 +34,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     high = room(kernel, loads)
     if not high:
         return None
-    shares = Shares(LEAST_SHARE * high, high)
+    shares = Shares(0.0, high)
     return result_of(
         kernel,
         f"{short(kernel)} waits more than it computes: its multiprocessors, which are busier than"

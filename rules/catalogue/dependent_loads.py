@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
+from gpuadvisor.rules.facts.kernel_loads import Loads, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_WAITING = 0.5
@@ -13,9 +13,6 @@ LEAST_WAITING = 0.5
 half makes it the first cause. [own]"""
 MOST_BUSY = 0.5
 """Load of the busiest unit: above, it is (also) the amount of work that takes the time. [own]"""
-LEAST_SHARE = 0.3
-"""Least share of the most that is saved that one gets: a chain of loads cannot be cut at
-will. [own]"""
 
 RULE = Rule(
     Category.LATENCY,
@@ -30,7 +27,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     waiting, high = kernel.load_waits, room(kernel, loads)
     if waiting is None or waiting < LEAST_WAITING or high is None or high <= 1 - MOST_BUSY:
         return None
-    shares = Shares(LEAST_SHARE * high, high)
+    shares = up_to(high)
     return result_of(
         kernel,
         f"Warps of {short(kernel)} wait for a load {waiting:.0%} of their time, and no unit of the"
@@ -42,6 +39,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         "Have more loads on their way at once: load several elements a thread before using any,"
         " unroll the loop, prefetch into shared memory; replace chains of pointers by arrays.",
         shares,
-        "At most until the busiest unit is full; at least three tenths of it.",
+        "At most until the busiest unit is full; at least half of it.",
         unless_library(kernel, shares),
     )

@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, notice_at_most, of_each, result_of, short
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.kernels import LEAST_REACHED, knows, notice_at_most, of_each, result_of, short
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 WARP = 32
 MOST_ACTIVE = 24.0
@@ -18,9 +18,6 @@ MOST_WORKING = 18.0
 loops' ends alone keep a few of them idle in healthy kernels. [own]"""
 LEAST_COMPUTE = 0.4
 """Load of the SMs below which instructions matter less and less. [own]"""
-LEAST_SHARE = 0.6
-"""Least share of what full warps save that one gets: threads seldom sort perfectly.
-[own]"""
 
 RULE = Rule(
     Category.DIVERGENCE,
@@ -45,8 +42,8 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     shares = saved(replace(loads, compute=1.0), after)
     weight = min(loads.compute / LEAST_COMPUTE, 1.0)
     leads = loads.compute >= min(loads.memory, LEAST_COMPUTE)
-    shares = shares.times(LEAST_SHARE * weight if leads else 0.0, weight)
-    if shares.middle < LEAST_NOTICED:
+    shares = shares.times(LEAST_REACHED * weight if leads else 0.0, weight)
+    if shares.middle < NOTICEABLE:
         return None
     return result_of(
         kernel,
@@ -59,8 +56,8 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         "Give the threads of a warp the same path: sort or group the work by its kind, or replace"
         " branches by arithmetic.",
         shares,
-        "At most the time of the same work in full warps, until memory limits; at least three"
-        " fifths of that, but where instructions are neither much of what the SMs can do nor more"
+        "At most the time of the same work in full warps, until memory limits; at least half"
+        " of that, but where instructions are neither much of what the SMs can do nor more"
         " than what memory and caches have to do.",
         None if leads else notice_at_most(shares),
     )

@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, result_of, short
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 LEAST_BUSY = 0.15
 """Share of the units for 64 bits: Nsight Compute's threshold."""
@@ -73,7 +73,7 @@ def _back(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         saved(loads, replace(loads, compute=min(each, 1.0))) for each in (issue, issue / CONVERTED)
     )
     shares = Shares(min(least.low, most.low), most.high)
-    if shares.middle < LEAST_NOTICED:
+    if shares.middle < NOTICEABLE:
         return None
     return result_of(
         kernel,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_IDLE = 0.15
 """Least share of the SMs' time without any warp: starting and ending a kernel takes a few percent,
 and a grid of one full wave lost 6 % on an H100. [own]"""
-LEAST_SHARE = 0.5
-"""Least share of the idle time that dealing out the work better saves. [own]"""
 MOST = 0.5
 """Share from which on something is most of it: all else together is less."""
 MARGIN = 0.05
@@ -31,7 +29,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if min(idle - loads.fixed, 1 - loads.busiest) < LEAST_IDLE:
         return None
     high = min(1 - (1 - MARGIN) * (1 - idle), 1 - (1 - SPREAD) * loads.busiest)
-    shares = Shares(LEAST_SHARE * high, high)
+    shares = up_to(high)
     why, cure = _cause(kernel, idle)
     return result_of(
         kernel,

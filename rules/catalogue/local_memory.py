@@ -8,8 +8,8 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.coalescing import L2_OVER_DRAM
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, saved, scaled
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, result_of, short, unless_library
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 LEAST_LOCAL = 0.10
 """Least share of all sectors in the L1 cache: a few spilled registers cost nothing that can be
@@ -39,7 +39,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     shares = saved(loads, _after(kernel, loads, of_first, beyond))
     if loads.memory < LEAST_BUSY:
         shares = Shares(shares.low, max(min(shares.high, of_first), shares.low))
-    if shares.middle < LEAST_NOTICED:
+    if shares.middle < NOTICEABLE:
         return None
     return result_of(
         kernel,

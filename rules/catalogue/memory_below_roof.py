@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import is_library, knows, notice_at_most, of_each, result_of, short
+from gpuadvisor.rules.kernels import (
+    LEAST_REACHED,
+    is_library,
+    knows,
+    notice_at_most,
+    of_each,
+    result_of,
+    short,
+)
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.30
@@ -21,11 +29,6 @@ than that: where several have about as much to do, none of them is what limits. 
 MOST_IDLE = 0.15
 """Largest share of the SMs' time without any warp, from which on the grid limits, not memory.
 [own]"""
-LEAST_SHARE = 0.5
-"""Least share of what is saved at the usual bandwidth: more loads on their way help until other
-limits come. [own]"""
-MOST_SHARE = 1.15
-"""Factor on what is saved at the usual bandwidth: good copies reach more than that. [own]"""
 
 RULE = Rule(
     Category.DRAM_BANDWIDTH,
@@ -49,7 +52,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     usual = 1 - min(loads.dram + loads.fixed, 1.0)
     if usual <= 0:
         return None
-    shares = Shares(LEAST_SHARE * usual, min(MOST_SHARE * usual, 1.0))
+    shares = Shares(LEAST_REACHED * usual, min((1 + SPREAD) * usual, 1.0))
     return result_of(
         kernel,
         f"{short(kernel)} is limited by memory, but uses {busy:.0%} of its bandwidth"

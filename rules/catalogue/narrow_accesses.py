@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 MOST_SECTORS = 2.2
@@ -20,8 +20,6 @@ LEAST_WAITING = 0.5
 """Least share of the warps' time that they wait for a load. [own]"""
 MOST_BUSY = 0.6
 """Load of the busiest of memory and caches: above, it is the bytes that take the time. [own]"""
-LEAST_SHARE = 0.6
-"""Least share of the most that is saved: 4 bytes a thread do not reach what 16 do. [own]"""
 
 RULE = Rule(
     Category.DRAM_BANDWIDTH,
@@ -43,7 +41,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     high = 1 - max((1 - SPREAD) * loads.dram, loads.fixed)
     if high <= 0:
         return None
-    shares = Shares(LEAST_SHARE * high, high)
+    shares = up_to(high)
     told = f"{SECTOR_BYTES * sectors / threads:.1f}".removesuffix(".0")
     size = f"{told} byte{'' if told == '1' else 's'}"
     return result_of(
@@ -58,8 +56,8 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         "Load and store 4 to 16 bytes a thread at once (`uchar4`, `uint4`; in Triton more elements"
         " a program), and several of them before using any.",
         shares,
-        "At most the time of the same bytes at the bandwidth that copies reach; at least three"
-        " fifths of it.",
+        "At most the time of the same bytes at the bandwidth that copies reach; at least half of"
+        " it.",
         unless_library(kernel, shares),
     )
 

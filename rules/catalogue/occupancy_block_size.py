@@ -9,19 +9,16 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_loads import Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_NOTICED, knows, of_each, result_of, short
+from gpuadvisor.rules.kernels import LEAST_REACHED, knows, of_each, result_of, short
 from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
 from gpuadvisor.rules.requirements import either
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
 WARP = 32
 MOST_USED = 0.80
 """Largest share of the places for threads in a block's warps: below, a fifth of each instruction is
 for nothing. [own]"""
-LEAST_SHARE = 0.5
-"""Least share of what full warps save that one gets: what waits for memory does not get
-shorter. [own]"""
 
 RULE = Rule(
     Category.OCCUPANCY,
@@ -52,8 +49,8 @@ def _broken_warps(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if used >= MOST_USED:
         return None
     after = replace(loads, compute=loads.compute * used, l1=loads.l1 * used)
-    shares = saved(loads, after).times(LEAST_SHARE, loads.busiest)
-    if shares.middle < LEAST_NOTICED:
+    shares = saved(loads, after).times(LEAST_REACHED, loads.busiest)
+    if shares.middle < NOTICEABLE:
         return None
     return result_of(
         kernel,

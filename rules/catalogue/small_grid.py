@@ -12,6 +12,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_loads import FIXED_S, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import (
+    LEAST_REACHED,
     counts,
     has_few_threads,
     most_of_each,
@@ -22,9 +23,6 @@ from gpuadvisor.rules.kernels import (
 )
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
-SHARE_OF_IDLE = 0.8
-"""Share of the idle SMs' time that is saved at least when the work is cut into more blocks.
-[own]"""
 UNCUT_S = 4 * FIXED_S
 """Seconds of a launch that need not get shorter with more blocks: beside starting and ending a
 chain of a few loads, a reduction within a block, and a second step that joins the parts of a
@@ -77,7 +75,7 @@ def _counted(
         return None
     few = has_few_threads(kernel)
     cut = 0.0 if few or not seconds else max(1 - UNCUT_S / seconds, 0.0)
-    low, seen = min(SHARE_OF_IDLE * idle * cut, high), _seen(kernel, kernels)
+    low, seen = min(LEAST_REACHED * idle * cut, high), _seen(kernel, kernels)
     first = of_few_threads(kernel.all_threads or 0) if few else OF_SERIAL if seen < low else ""
     return result_of(
         kernel,
@@ -86,7 +84,7 @@ def _counted(
         (Figure("blocks", blocks, "", sm_count), Figure("multiprocessors", sm_count)),
         f"{first} {ADVICE}" if first else ADVICE,
         Shares(min(low, seen), high),
-        "At most until the grid fills the GPU or a unit is full; at least four fifths of the time"
+        "At most until the grid fills the GPU or a unit is full; at least half of the time"
         " that the multiprocessors without a block have, of what a launch takes beyond 20 us, and"
         " no more than other launches of it with more blocks are faster by.",
         Severity.WARNING if few else None,

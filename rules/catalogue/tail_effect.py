@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import Loads
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
 from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_LOST = 0.08
 """Share of the time: what healthy kernels lose between their first and last block is less. [own]"""
-LEAST_SHARE = 0.5
-"""Least share of what is lost that a better fit saves: blocks do not all take the same
-time. [own]"""
 
 RULE = Rule(
     Category.TAIL,
@@ -38,7 +35,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     high = min(unfilled, seen, 1 - loads.busiest)
     if high < LEAST_LOST:
         return None
-    shares = Shares(LEAST_SHARE * high, high)
+    shares = up_to(high)
     return result_of(
         kernel,
         f"{short(kernel)} has {blocks:,} blocks{_left_over(kernel, blocks, sm_count, waves)}",
