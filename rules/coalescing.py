@@ -8,17 +8,14 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, narrow_slowdown, saved
+from gpuadvisor.rules.facts.kernel_loads import Loads, bytes_load, narrow_slowdown, saved
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import notice_at_most, of_each, result_of, reuses_tiles, short
-from gpuadvisor.rules.rule import NOTICEABLE, Check, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, NOTICEABLE, Check, RuleResult, percent
 
 LEAST_EXCESS = 0.10
-"""Least share of all sectors: an access that is only shifted by a few bytes touches a fifth more,
-and finds most of it in the cache. [own]"""
-LEAST_BUSY = 0.5
-"""Load of the busiest of memory and caches below which the kernel mostly waits for something else:
-then no more is saved than that unit is relieved of. [own]"""
+"""Least share of all sectors that are moved for nothing, or for local memory: an access that is
+only shifted by a few bytes touches a fifth more, and finds most of it in the cache. [own]"""
 LEAST_WAITING = 0.25
 """Least share of the warps' time that they wait for loads or for stores, where only that tells them
 apart: 33 % and 44 % in a naive transposition on an H100. [own]"""
@@ -75,9 +72,6 @@ def uncoalesced(operation: str, what: str, advice: str) -> Check:
         if after is None:
             return None
         shares = saved(loads, after, narrow_slowdown(kernel))
-        if loads.memory < LEAST_BUSY:
-            spared = loads.memory - after.memory
-            shares = Shares(shares.low, max(min(shares.high, spared), shares.low))
         if shares.middle < NOTICEABLE:
             return None
         return result_of(
@@ -110,7 +104,7 @@ def by_requests(operation: str, what: str, advice: str) -> Check:
         for kernel, loads in evidence.kernel_loads:
             share = kernel.counters.time_ns / evidence.captured_ns if evidence.captured_ns else 0.0
             told = kernel.ideal_sectors is not None or kernel.sector_efficiency(operation)
-            waits = loads is not None and loads.memory < LEAST_BUSY
+            waits = loads is not None and loads.memory < MOST
             sectors = kernel.sectors_per_request(operation)
             if sectors is None or told or waits or share < LEAST_SHARE or not scattered(sectors):
                 continue

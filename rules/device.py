@@ -72,6 +72,11 @@ def _per_clock(name: str, capability: tuple[int, int] | None) -> dict[str, int]:
     return operations_per_clock(name, capability)
 
 
+SLOW = 16
+"""FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for
+the sake of completeness (T4, A10, L4, RTX), 2 on V100, A100 and H100. There programs of physics
+compute in them on purpose; PyTorch's do so where an input was made of doubles."""
+
 MIB, GIB = 1 << 20, 1 << 30
 
 

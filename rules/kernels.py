@@ -29,6 +29,19 @@ PRODUCT = re.compile(r"(?<!sp)gemm(?!v)|mat_?mul|bmm(?![a-z])", re.IGNORECASE)
 SPARSE = re.compile(r"sparse|csr|coo_|ell_", re.IGNORECASE)
 """Parts of the names of products of two matrices, and of those of which one is sparse, where few
 values are used again."""
+MOST_BUSY = 0.60
+"""Share of a unit from which on a kernel does not wait for lack of warps or of loads on their way:
+Nsight Compute's threshold of "latency bound"."""
+AT_ROOF = 0.80
+"""Share of a unit from which on a kernel is at its roof: Nsight Compute's threshold."""
+LEAST_CONFLICTS = 0.10
+"""Least share of cycles that conflicts in shared memory cost: Nsight Compute's threshold."""
+MOST_TENSOR = 0.01
+"""Share of the tensor cores up to which they are idle: on Hopper products of 16-bit floats outside
+of them show as a few thousandths."""
+LEAST_IDLE = 0.15
+"""Least share of the SMs' time without any warp, from which on the grid is what limits: starting
+and ending a kernel takes a few percent, and a grid of one full wave lost 6 % on an H100. [own]"""
 LEAST_REACHED = 0.5
 """Share that a cure saves at least of the most that it may save, where nothing tells how much of it
 is within reach: of 18 cures on A10G, H100 and H200 of rules that say so, one saved 0.58 of it and

@@ -7,23 +7,22 @@ from collections.abc import Callable
 from gpuadvisor.domain.finding import Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import is_library, of_each, result_of, short, up_to
-from gpuadvisor.rules.rule import Check, RuleResult, percent
+from gpuadvisor.rules.kernels import (
+    MOST_BUSY,
+    MOST_TENSOR,
+    is_library,
+    of_each,
+    result_of,
+    short,
+    up_to,
+)
+from gpuadvisor.rules.rule import MOST, Check, RuleResult, percent
 
 MOST_OCCUPANCY = 0.70
 """Theoretical occupancy above which more warps seldom help; Nsight Compute speaks below 80 %, and
 33 to 67 % is what good matrix products have. [own]"""
-MOST_BUSY = 0.60
-"""Share of the busiest unit from which on a kernel does not wait for lack of warps: Nsight
-Compute's threshold of "latency bound"."""
-LEAST_FILLED = 0.70
-"""Least share of the theoretical occupancy that is achieved: below, something else keeps warps
-away. [own]"""
-LESS_OF_ONE = 0.25
-"""Share by which that is less where an SM holds one block, of several a part of it: it has nothing
-else to run when a block ends. One of 256 threads reached 60 % on an H100. [own]"""
-MOST_TENSOR = 0.05
-"""Share of the tensor cores from which on a kernel is built to run with few warps. [own]"""
+LEAST_UNUSED = 0.1
+"""Least share of the lanes of a block's warps that have no thread. [own]"""
 
 HIDES = ("achieved_occupancy", "dependent_loads", "memory_below_roof", "compute_below_roof")
 
@@ -79,10 +78,9 @@ def busiest_share(kernel: KernelMetrics) -> float:
 def _waits(kernel: KernelMetrics) -> bool:
     """Say whether more warps would have room to work, and these fill the SMs."""
     achieved, theoretical = kernel.achieved_occupancy, kernel.theoretical_occupancy
-    resident = kernel.resident
-    if kernel.tensor is None or achieved is None or theoretical is None or resident is None:
+    if kernel.tensor is None or achieved is None or theoretical is None:
         return False
-    filled = achieved >= LEAST_FILLED * theoretical * (1 - LESS_OF_ONE / resident)
+    filled = achieved > MOST * theoretical  # else something else keeps warps away
     for_few = kernel.tensor >= MOST_TENSOR or is_library(kernel)
     return busiest_share(kernel) < MOST_BUSY and filled and not for_few
 

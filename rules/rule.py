@@ -31,6 +31,10 @@ of it: of less nobody can tell whether a cure helped, as runs of the same progra
 (`estimates.MARGIN`). [own]"""
 
 
+MOST = 0.5
+"""Share from which on something is most of it: all else together is less."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """The time that a cure would save, of what was recorded."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, saved
+from gpuadvisor.rules.facts.kernel_loads import Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
+from gpuadvisor.rules.kernels import (
+    LEAST_CONFLICTS,
+    knows,
+    of_each,
+    result_of,
+    short,
+    unless_library,
+)
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
-
-LEAST_CONFLICTS = 0.10
-"""Least share of shared memory's cycles that conflicts cost: Nsight Compute's threshold."""
-LEAST_BUSY = 0.5
-"""Load of the L1 cache, of which shared memory is a part, below which a conflict costs latency:
-then no more of the time is saved than conflicts have of the cache's. [own]"""
 
 RULE = Rule(
     Category.BANK_CONFLICT,
@@ -38,8 +39,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     of_cache = min(conflicts / all_cycles, 1.0)
     shares = saved(loads, replace(loads, l1=loads.l1 * (1 - of_cache)))
-    if loads.l1 < LEAST_BUSY:
-        shares = Shares(shares.low, max(min(shares.high, of_cache * loads.l1), shares.low))
     if shares.middle < NOTICEABLE:
         return None
     turns = shared / max(shared - conflicts, 1.0)

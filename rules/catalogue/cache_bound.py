@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import ATTAINABLE, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import (
+    AT_ROOF,
     knows,
     of_each,
     result_of,
@@ -17,14 +18,11 @@ from gpuadvisor.rules.kernels import (
 from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
-LEAST_BUSY = 0.75
-"""Share of the L1 cache's peak (shared memory is a part of it). Nsight Compute calls 80 % its roof;
-a product with a load for each operand of each multiplication reached 79.9 % on an H200. [own]"""
 MOST_DRAM = 0.30
 """Share of the memory's peak: above, what is loaded is not reused enough for this. [own]"""
-ARITHMETIC = (0.005, 0.5)
-"""Multiplications with additions, of the most that the SMs can do: fewer are no matrix product, and
-more can hardly be fed. [own]"""
+LEAST_ARITHMETIC = 0.005
+"""Multiplications with additions, of the most that the SMs can do: fewer are no matrix product.
+[own]"""
 REACHED = (0.5, 0.9)
 """Shares of the L1 cache's peak that good products reach, small ones (cuBLAS, 1024 x 1024 on an
 A10G: 54 %) and large ones. [own]"""
@@ -50,9 +48,9 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
 def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Look at multiplications that the L1 cache alone keeps waiting, whatever the kernel is."""
     l1, dram, done = kernel.l1, kernel.dram, kernel.multiply_adds
-    if l1 is None or dram is None or done is None or l1 < LEAST_BUSY or dram >= MOST_DRAM:
+    if l1 is None or dram is None or done is None or loads.l1 < AT_ROOF or dram >= MOST_DRAM:
         return None
-    if not ARITHMETIC[0] <= done < ARITHMETIC[1]:
+    if not LEAST_ARITHMETIC <= done < REACHED[0]:
         return None
     low, high = (1 - max(done / reached, loads.dram, loads.fixed) for reached in REACHED)
     shares = Shares(max(low, 0.0), max(high, 0.0))
@@ -60,7 +58,10 @@ def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         kernel,
         f"{short(kernel)} keeps the L1 cache {l1:.0%} busy for {done:.0%} of the arithmetic that"
         " the GPU could do: each value is loaded for one use",
-        (percent("l1_busy", l1, LEAST_BUSY), percent("multiply_adds_of_peak", done, ARITHMETIC[1])),
+        (
+            percent("l1_busy", l1, AT_ROOF * ATTAINABLE),
+            percent("multiply_adds_of_peak", done, REACHED[0]),
+        ),
         ADVICE,
         shares,
         "The time of the same arithmetic at 50 to 90 % of the peak, as good matrix products reach"
@@ -76,7 +77,7 @@ def _without_reuse(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if l1 is None or compute is None or not reuses_tiles(kernel):
         return None
     used = kernel.ideal_sectors / kernel.sectors if kernel.ideal_sectors and kernel.sectors else 1.0
-    if l1 * min(used, 1.0) < LEAST_BUSY or compute >= ARITHMETIC[1]:
+    if loads.l1 * min(used, 1.0) < AT_ROOF or compute >= REACHED[0]:
         return None
     counted = kernel.multiply_adds is not None and (kernel.dram or 0.0) < MOST_DRAM
     if counted:
@@ -88,9 +89,9 @@ def _without_reuse(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         f"{short(kernel)} keeps the L1 cache {l1:.0%}{beside} busy and its multiprocessors"
         f" {compute:.0%}: a product of matrices that hardly reuses what it loads",
         (
-            percent("l1_busy", l1, LEAST_BUSY),
+            percent("l1_busy", l1, AT_ROOF * ATTAINABLE),
             *(() if kernel.dram is None else (percent("dram_busy", kernel.dram),)),
-            percent("sm_busy", compute, ARITHMETIC[1]),
+            percent("sm_busy", compute, REACHED[0]),
         ),
         ADVICE,
         up_to(high),

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, room
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, result_of, short
+from gpuadvisor.rules.kernels import MOST_BUSY, knows, notice_at_most, of_each, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.30
 """Share of the SMs' peak below which arithmetic is not what limits. [own]"""
-MOST_BUSY = 0.60
-"""Share of the SMs' peak above which there is no room that can be told: Nsight Compute's
-threshold."""
-AHEAD = 0.8
-"""Share of the SMs' load that memory and caches have at most: where both have about as much to do,
-neither is what limits. [own]"""
 
 RULE = Rule(Category.COMPUTE, needs=(knows("compute", "memory", "idle_multiprocessors"),))
 
@@ -28,7 +22,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         busy is None
         or memory is None
         or not LEAST_BUSY <= busy < MOST_BUSY
-        or memory > AHEAD * busy
+        or memory > (1 - SPREAD) * busy
     ):
         return None
     high = room(kernel, loads)

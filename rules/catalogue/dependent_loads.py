@@ -5,14 +5,16 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import Loads, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
-
-LEAST_WAITING = 0.5
-"""Least share of the warps' time that they wait for a load: Nsight Compute speaks from 30 % on,
-half makes it the first cause. [own]"""
-MOST_BUSY = 0.5
-"""Load of the busiest unit: above, it is (also) the amount of work that takes the time. [own]"""
+from gpuadvisor.rules.kernels import (
+    MOST_BUSY,
+    knows,
+    of_each,
+    result_of,
+    short,
+    unless_library,
+    up_to,
+)
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
 RULE = Rule(
     Category.LATENCY,
@@ -25,7 +27,7 @@ RULE = Rule(
 def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels whose warps wait for loads while all units have room."""
     waiting, high = kernel.load_waits, room(kernel, loads)
-    if waiting is None or waiting < LEAST_WAITING or high is None or high <= 1 - MOST_BUSY:
+    if waiting is None or waiting < MOST or high is None or high <= 1 - MOST_BUSY:
         return None
     shares = up_to(high)
     return result_of(
@@ -33,7 +35,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         f"Warps of {short(kernel)} wait for a load {waiting:.0%} of their time, and no unit of the"
         f" GPU is busy for more than {loads.busiest:.0%} of the kernel's",
         (
-            percent("warps_waiting_for_loads", waiting, LEAST_WAITING),
+            percent("warps_waiting_for_loads", waiting, MOST),
             percent("busiest_unit", loads.busiest, MOST_BUSY),
         ),
         "Have more loads on their way at once: load several elements a thread before using any,"

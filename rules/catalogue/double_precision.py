@@ -5,26 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.device import SLOW
+from gpuadvisor.rules.facts.ceilings import operations_per_clock
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, result_of, short
-from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, NOTICEABLE, Rule, RuleResult, percent
 
 LEAST_BUSY = 0.15
 """Share of the units for 64 bits: Nsight Compute's threshold."""
-FAST = ((7, 0), (7, 2), (8, 0), (9, 0), (10, 0))
-"""Compute capabilities whose SMs do a quarter or more as many operations in 64 bits as in 32."""
-GAIN = 16.0
-"""Speedup by 32 bits, of the 32 to 64 of data sheets: conversions and addresses stay. [own]"""
-LEAST_CONVERTING = 0.5
-"""Share of the unit that converts between 32 and 64 bits. [own]"""
 LEAST_BESIDE = 0.1
 """Share of the units for 64 bits beside the unit that converts: the other unit has a quarter of the
 rate (CUDA C++ Programming Guide, arithmetic throughput), and there and back are two of its
 instructions for at least one of theirs. A product and a sum kept them 94 and 12 % busy on an H100;
 with less it is exponentials and sines that keep it busy."""
+
 CONVERTED = 3.0
-"""Instructions, at least, for one that would do: there, the operation, and back. [own]"""
+"""Instructions for one that would do: there, the operation, and back; with two operands more."""
 
 RULE = Rule(
     Category.PRECISION,
@@ -40,14 +37,13 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
 
 
 def _few(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
-    capability = kernel.device.compute_capability if kernel.device is not None else None
-    busy = kernel.fp64
-    if capability is None or capability in FAST or busy is None or busy < LEAST_BUSY:
+    busy, faster = kernel.fp64, _faster(kernel)
+    if faster < SLOW or busy is None or busy < LEAST_BUSY:
         return None
     others = loads.compute if (kernel.compute or 0.0) > busy else kernel.issue_slot_utilization
     if others is None:
         return None
-    shares = saved(loads, replace(loads, compute=max(busy / GAIN, min(others, 1.0))))
+    shares = saved(loads, replace(loads, compute=max(busy / faster, min(others, 1.0))))
     return result_of(
         kernel,
         f"{short(kernel)} keeps the units for 64-bit floats {busy:.0%} busy, of which this GPU has"
@@ -60,14 +56,19 @@ def _few(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     )
 
 
+def _faster(kernel: KernelMetrics) -> float:
+    """Return how many operations in 32 bits the GPU does for one in 64; 0 where it is not known."""
+    device = kernel.device
+    rates = {} if device is None else operations_per_clock(device.name, device.compute_capability)
+    return rates["fp32"] / rates["fp64"] if rates.get("fp64") and "fp32" in rates else 0.0
+
+
 def _back(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Look for values of 32 bits that are converted for an operation, on any GPU."""
     converting, busy, issue = kernel.xu_pipe, kernel.fp64, kernel.issue_slot_utilization
     if converting is None or busy is None or issue is None:
         return None
-    if converting < max(LEAST_CONVERTING, kernel.compute or 0.0) or (
-        busy < LEAST_BESIDE * converting
-    ):
+    if converting < max(MOST, kernel.compute or 0.0) or (busy < LEAST_BESIDE * converting):
         return None
     least, most = (
         saved(loads, replace(loads, compute=min(each, 1.0))) for each in (issue, issue / CONVERTED)
@@ -80,7 +81,7 @@ def _back(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         f"{short(kernel)} converts values of 32 bits to 64 bits and back, which keeps the unit for"
         f" that {converting:.0%} busy",
         (
-            percent("conversions_busy", converting, LEAST_CONVERTING),
+            percent("conversions_busy", converting, MOST),
             percent("fp64_busy", busy, LEAST_BESIDE * converting),
         ),
         "Write constants of a 32-bit computation with an `f` (`0.5f`), and call the functions of 32"

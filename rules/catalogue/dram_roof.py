@@ -9,11 +9,8 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.coalescing import LEAST_EXCESS
 from gpuadvisor.rules.facts.kernel_loads import Loads
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short
+from gpuadvisor.rules.kernels import AT_ROOF, knows, of_each, result_of, short
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
-
-LEAST_BUSY = 0.80
-"""Share of the memory's peak: Nsight Compute's threshold of a kernel at its roof."""
 
 RULE = Rule(Category.DRAM_BANDWIDTH, needs=(knows("dram"),), hides=())
 
@@ -22,9 +19,9 @@ RULE = Rule(Category.DRAM_BANDWIDTH, needs=(knows("dram"),), hides=())
 def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels at the roof of the memory's bandwidth."""
     busy = kernel.dram
-    if busy is None or busy < LEAST_BUSY:
+    if busy is None or busy < AT_ROOF:
         return None
-    figures = [percent("dram_busy", busy, LEAST_BUSY)]
+    figures = [percent("dram_busy", busy, AT_ROOF)]
     if kernel.dram_bytes is not None:
         figures.append(Figure("dram_bytes", kernel.dram_bytes, "bytes"))
     inside = "faster only with fewer bytes (reuse, fusion, narrower types)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.device import per_clock
+from gpuadvisor.rules.device import SLOW, per_clock
 from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR
@@ -13,10 +13,6 @@ from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
-SLOW = 16
-"""FP32 operations for each FP64 one, from which on a GPU is slow: 32 or 64 where FP64 is there for
-the sake of completeness (T4, A10, L4, RTX), 2 on V100, A100 and H100. There programs of physics
-compute in them on purpose; PyTorch's do so where an input was made of doubles."""
 PRODUCT_LOW, PRODUCT_HIGH = 0.85, 0.985
 """Share of a product's time that FP32 saves, at a 32nd to a 64th of its rate; not of one with a
 single vector, which memory limits. [own]"""

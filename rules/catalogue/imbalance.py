@@ -5,14 +5,17 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.kernels import (
+    LEAST_IDLE,
+    knows,
+    of_each,
+    result_of,
+    short,
+    unless_library,
+    up_to,
+)
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
-LEAST_IDLE = 0.15
-"""Least share of the SMs' time without any warp: starting and ending a kernel takes a few percent,
-and a grid of one full wave lost 6 % on an H100. [own]"""
-MOST = 0.5
-"""Share from which on something is most of it: all else together is less."""
 MARGIN = 0.05
 """Share of the time with work by which more may be saved: a cure that left no SM idle saved up to
 half a point more. [own]"""

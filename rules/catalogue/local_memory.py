@@ -5,18 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.coalescing import L2_OVER_DRAM
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, bytes_load, saved, scaled
+from gpuadvisor.rules.coalescing import L2_OVER_DRAM, LEAST_EXCESS
+from gpuadvisor.rules.facts.kernel_loads import Loads, bytes_load, saved, scaled
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
-
-LEAST_LOCAL = 0.10
-"""Least share of all sectors in the L1 cache: a few spilled registers cost nothing that can be
-measured. [own]"""
-LEAST_BUSY = 0.5
-"""Load of the busiest of memory and caches below which traffic costs latency: then no more of the
-time is saved than local memory has of the traffic. [own]"""
 
 RULE = Rule(
     Category.LOCAL_MEMORY,
@@ -33,12 +26,10 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if local is None or others is None or local + others <= 0:
         return None
     of_first = local / (local + others)
-    if of_first < LEAST_LOCAL:
+    if of_first < LEAST_EXCESS:
         return None
     beyond = kernel.local_beyond_l1
     shares = saved(loads, _after(kernel, loads, of_first, beyond))
-    if loads.memory < LEAST_BUSY:
-        shares = Shares(shares.low, max(min(shares.high, of_first), shares.low))
     if shares.middle < NOTICEABLE:
         return None
     return result_of(
@@ -46,7 +37,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         f"{of_first:.0%} of what {short(kernel)} loads and stores is local memory of its threads",
         (
             Figure("local_sectors", local),
-            percent("local_of_all_sectors", of_first, LEAST_LOCAL),
+            percent("local_of_all_sectors", of_first, LEAST_EXCESS),
             *(() if beyond is None else (percent("local_of_sectors_beyond_l1", beyond),)),
         ),
         "Keep it in registers: allow more of them (`-maxrregcount`, `__launch_bounds__`), index"

@@ -6,7 +6,10 @@ from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import (
+    AT_ROOF,
+    LEAST_IDLE,
     LEAST_REACHED,
+    MOST_BUSY,
     is_library,
     knows,
     notice_at_most,
@@ -18,17 +21,6 @@ from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_BUSY = 0.30
 """Share of the memory's peak below which memory is not what limits. [own]"""
-MOST_BUSY = 0.80
-"""Share of the memory's peak from which on a kernel is at the roof: Nsight Compute's threshold."""
-USUAL_BUSY = 0.60
-"""Share of the memory's peak from which on it is no fault: short kernels and such that write as
-much as they read reach no more. Nsight Compute's threshold of "latency bound"."""
-AHEAD = 0.8
-"""Share of the memory's load that other units have at most where the memory itself is less busy
-than that: where several have about as much to do, none of them is what limits. [own]"""
-MOST_IDLE = 0.15
-"""Largest share of the SMs' time without any warp, from which on the grid limits, not memory.
-[own]"""
 
 RULE = Rule(
     Category.DRAM_BANDWIDTH,
@@ -41,13 +33,13 @@ RULE = Rule(
 def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels that the memory limits and that are below its roof."""
     busy, others = kernel.dram, (kernel.l2, kernel.l1, kernel.compute)
-    if busy is None or not LEAST_BUSY <= busy < MOST_BUSY:
+    if busy is None or not LEAST_BUSY <= busy < AT_ROOF:
         return None
-    most = busy if busy >= USUAL_BUSY else AHEAD * busy
+    most = busy if busy >= MOST_BUSY else (1 - SPREAD) * busy
     if any(each is None or each > most for each in others):
         return None
     idle = kernel.idle_multiprocessors
-    if idle is None or idle - loads.fixed >= MOST_IDLE:
+    if idle is None or idle - loads.fixed >= LEAST_IDLE:
         return None
     usual = 1 - min(loads.dram + loads.fixed, 1.0)
     if usual <= 0:
@@ -56,13 +48,13 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     return result_of(
         kernel,
         f"{short(kernel)} is limited by memory, but uses {busy:.0%} of its bandwidth"
-        if busy >= USUAL_BUSY
+        if busy >= MOST_BUSY
         else f"{short(kernel)} waits for memory more than it moves: it uses {busy:.0%} of the"
         " bandwidth, and no other unit is as busy",
-        (percent("dram_busy", busy, MOST_BUSY),),
+        (percent("dram_busy", busy, AT_ROOF),),
         "Have more bytes on their way: load 16 bytes a thread at once (`float4`), several elements"
         " a thread, blocks of another size.",
         shares,
         "The time of the same bytes at the bandwidth that copies reach; at least half of that.",
-        notice_at_most(shares) if busy >= USUAL_BUSY or is_library(kernel) else None,
+        notice_at_most(shares) if busy >= MOST_BUSY or is_library(kernel) else None,
     )

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.coalescing import LEAST_EXCESS
 from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.kernels import (
+    MOST_BUSY,
+    knows,
+    of_each,
+    result_of,
+    short,
+    unless_library,
+    up_to,
+)
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
-MOST_SECTORS = 2.2
-"""Most sectors of a warp's access on average: two are 2 bytes a thread, side by side. Values of 4
-bytes are the usual size, and reach 54 to 70 % of the bandwidth by themselves. [own]"""
-LEAST_USED = 0.9
-"""Least share of the sectors that are touched: below, threads are not side by side, or read one
-value. [own]"""
-LEAST_THREADS = 28.0
-"""Fewest threads of a warp that take part: fewer touch few sectors for another reason. [own]"""
-LEAST_WAITING = 0.5
-"""Least share of the warps' time that they wait for a load. [own]"""
-MOST_BUSY = 0.6
-"""Load of the busiest of memory and caches: above, it is the bytes that take the time. [own]"""
+MOST_BYTES = 2 * (1 + LEAST_EXCESS)
+"""Most bytes a thread, on average: two are half of the usual size, whose 4 bytes reach 54 to 70 %
+of the bandwidth by themselves; accesses that are shifted touch no more besides."""
 
 RULE = Rule(
     Category.DRAM_BANDWIDTH,
@@ -32,26 +32,27 @@ RULE = Rule(
 def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Find kernels whose warps move fewer bytes at a time than they could."""
     sectors, waiting, threads = _sectors(kernel), kernel.load_waits, kernel.active_threads
-    if sectors is None or sectors > MOST_SECTORS or kernel.dram_bytes is None:
+    if sectors is None or not threads or kernel.dram_bytes is None:
         return None
-    if waiting is None or waiting < LEAST_WAITING or loads.memory >= MOST_BUSY:
+    taken = SECTOR_BYTES * sectors / threads
+    if taken > MOST_BYTES:
         return None
-    if threads is None or threads < LEAST_THREADS:
+    if waiting is None or waiting < MOST or loads.memory >= MOST_BUSY:
         return None
     high = 1 - max((1 - SPREAD) * loads.dram, loads.fixed)
     if high <= 0:
         return None
     shares = up_to(high)
-    told = f"{SECTOR_BYTES * sectors / threads:.1f}".removesuffix(".0")
+    told = f"{taken:.1f}".removesuffix(".0")
     size = f"{told} byte{'' if told == '1' else 's'}"
     return result_of(
         kernel,
         f"The threads of {short(kernel)} load and store {size} at a time, and use"
         f" {loads.dram:.0%} of the memory's bandwidth",
         (
-            Figure("sectors_of_an_access", round(sectors, 2), "", MOST_SECTORS),
+            Figure("bytes_of_an_access", round(taken, 2), "bytes a thread", MOST_BYTES),
             percent("memory_busy", loads.memory, MOST_BUSY),
-            percent("warps_waiting_for_loads", waiting, LEAST_WAITING),
+            percent("warps_waiting_for_loads", waiting, MOST),
         ),
         "Load and store 4 to 16 bytes a thread at once (`uchar4`, `uint4`; in Triton more elements"
         " a program), and several of them before using any.",
@@ -71,7 +72,7 @@ def _sectors(kernel: KernelMetrics) -> float | None:
         if sectors is None or requests is None:
             return None
         used = kernel.sector_efficiency(operation)
-        if sectors and (used is None or used < LEAST_USED):
+        if sectors and (used is None or used < 1 - LEAST_EXCESS):
             return None
         touched, requested = touched + sectors, requested + requests
     return touched / requested if requested else None

@@ -10,15 +10,12 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_loads import Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import LEAST_REACHED, knows, of_each, result_of, short
-from gpuadvisor.rules.occupancy import HIDES, ON_WARPS, limited
+from gpuadvisor.rules.occupancy import HIDES, LEAST_UNUSED, ON_WARPS, limited
 from gpuadvisor.rules.requirements import either
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
 WARP = 32
-MOST_USED = 0.80
-"""Largest share of the places for threads in a block's warps: below, a fifth of each instruction is
-for nothing. [own]"""
 
 RULE = Rule(
     Category.OCCUPANCY,
@@ -46,7 +43,7 @@ def _broken_warps(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if not kernel.threads:
         return None
     used = kernel.threads / (-(-kernel.threads // WARP) * WARP)
-    if used >= MOST_USED:
+    if 1 - used < LEAST_UNUSED:
         return None
     after = replace(loads, compute=loads.compute * used, l1=loads.l1 * used)
     shares = saved(loads, after).times(LEAST_REACHED, loads.busiest)
@@ -57,7 +54,7 @@ def _broken_warps(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         f"Blocks of {kernel.threads} threads fill {used:.0%} of the warps of {short(kernel)}",
         (
             Figure("threads_per_block", kernel.threads, "threads"),
-            percent("threads_of_warps", used, MOST_USED),
+            percent("threads_of_warps", used, 1 - LEAST_UNUSED),
         ),
         ADVICE,
         shares,

@@ -23,11 +23,10 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS as WARP
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.occupancy import Occupancy, occupancy
+from gpuadvisor.rules.occupancy import LEAST_UNUSED
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
-LEAST_UNUSED = 0.1
-"""Least share of the lanes that have no thread. [own]"""
 USUAL_THREADS = 256
 """Threads of a block to compare with: NVIDIA's guide starts with 128 to 256 (CUDA C++ Best
 Practices, "Thread and Block Heuristics")."""

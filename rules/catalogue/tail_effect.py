@@ -7,8 +7,16 @@ import math
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library, up_to
-from gpuadvisor.rules.occupancy import MOST_BUSY, busiest_share
+from gpuadvisor.rules.kernels import (
+    MOST_BUSY,
+    knows,
+    of_each,
+    result_of,
+    short,
+    unless_library,
+    up_to,
+)
+from gpuadvisor.rules.occupancy import busiest_share
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_LOST = 0.08

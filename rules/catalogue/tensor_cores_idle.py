@@ -6,17 +6,22 @@ import re
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.facts.kernel_loads import Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import Loads
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, result_of, short
+from gpuadvisor.rules.kernels import (
+    MOST_TENSOR,
+    knows,
+    notice_at_most,
+    of_each,
+    result_of,
+    short,
+    up_to,
+)
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 PRODUCT = re.compile(r"gemm|mat_?mul|conv(?!ert)|bmm|_mm_|linear|attention", re.IGNORECASE)
 """Parts of the names of kernels that multiply matrices: counters alone do not tell a product from a
 polynomial."""
-MOST_TENSOR = 0.01
-"""Share of the tensor cores up to which they are idle: on Hopper products of 16-bit floats outside
-of them show as a few thousandths."""
 LEAST_ARITHMETIC = 0.3
 """Multiplications with additions of 32 bits, of the most that the SMs do. [own]"""
 LEAST_HALVES = 4.0
@@ -55,7 +60,7 @@ def _claim(
     high = 1 - max(1 / speedup, loads.dram, loads.fixed)
     if high <= 0:
         return None
-    shares = Shares(high / 3, high)
+    shares = up_to(high)
     exact = bits == "32"
     severity: Severity | None = notice_at_most(shares) if exact else None
     return result_of(
@@ -66,6 +71,6 @@ def _claim(
         if exact
         else "Use a library's matrix product, or `wmma` and `mma` instructions.",
         shares,
-        f"At most {speedup:.0f} times as fast, until memory limits; at least a third of that.",
+        f"At most {speedup:.0f} times as fast, until memory limits; at least half of that.",
         severity,
     )

@@ -32,9 +32,6 @@ of the bandwidth on an H100. [own]"""
 NARROW_BYTES_PER_S = 18.5e9
 """Bytes a second and SM with 4 bytes a thread: copies and the like reached 2.35e12 on an H100 and
 2.6e12 on an H200, whose memory is faster by 43 %, with 132 SMs each. [own]"""
-MOST_RELIEF = 2.0
-"""Factor on what the busiest unit is relieved of: the most that a kernel gets shorter by it.
-[own]"""
 FIXED_S = 5e-6
 """Seconds of a kernel that no cure shortens: first blocks start, last ones drain, and memory
 answers. An empty kernel takes about 2 microseconds under Nsight Compute. [own]"""
@@ -133,12 +130,16 @@ def saved(now: Loads, after: Loads, slowdown: float = SLOWER) -> Shares:
     """Return what a cure saves that leaves these loads, of which the busiest may need more by this
     share.
 
-    At most all but the busiest unit's need: the cure may also end what else held the kernel up, but
-    of that no more than as much again as the unit's need shrinks. At least as much as that.
+    At least as much as the busiest unit's need shrinks, and at most all but what is left of it. The
+    cure may also end what else held the kernel up: in proportion, where that unit takes most of the
+    kernel's time, else not.
     """
     left = after.busiest
+    relief = now.busiest - left
     high = 1 - max((1 - SPREAD) * left, now.fixed)
-    high = max(min(high, MOST_RELIEF * (now.busiest - left)), 0.0)
+    if now.busiest > 0.5:
+        relief *= (1 + SPREAD) / now.busiest
+    high = max(min(high, relief), 0.0)
     low = now.busiest - max(min((1 + slowdown) * left, 1.0), now.fixed)
     return Shares(max(min(low, high), 0.0), high)
 

@@ -21,7 +21,7 @@ FIRES = {
 SILENT = {
     "less than half": lambda: waiting(0.49),
     "memory is busy": kernel,
-    "the multiprocessors are busy": lambda: waiting(0.9, {f"sm__throughput{ELAPSED}": 55.0}),
+    "the multiprocessors are busy": lambda: waiting(0.9, {f"sm__throughput{ELAPSED}": 61.0}),
     "a kernel too short to get shorter": lambda: waiting(0.9, ms=0.006),
     "not counted": lambda: waiting(0.9, without="long_scoreboard"),
 }
