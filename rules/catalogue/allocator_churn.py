@@ -9,6 +9,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.rules.estimates import (
+    LEAST_SAVED,
     MARGIN,
     loader_sets_pace,
     paces,
@@ -25,8 +26,6 @@ from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult
 FEWEST_LATE = 4
 """Calls in the second half of the run: a program that keeps its memory has made its last ones by
 then. [own]"""
-CERTAIN = 0.8
-"""Share of what playing the run again saves: some may be needed. [own]"""
 
 VARIES = 1.5
 """How much longer the driver takes for these calls in another run of the same program, at most:
@@ -70,13 +69,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         ),
         _KEEP_PINNED if whose == _PINNED else _KEEP,
         Estimate(
-            CERTAIN * low * evidence.run_ns,
+            LEAST_SAVED * low * evidence.run_ns,
             most * evidence.run_ns,
             dict.fromkeys(("idle/allocating", "idle/launching"), most * evidence.run_ns),
         ),
         "The run played again without these calls, and without the host waiting in those that free;"
         " at most what that saves of a run in which the driver takes half as long again for them,"
-        " at least 80 % of the lower figure.",
+        f" at least {LEAST_SAVED:.0%} of the lower figure.",
         knobs=() if whose == _PINNED else None,
         program_advice=_KEEP_PINNED if whose == _PINNED else _KEEP_IN_PROGRAM,
         calls=calls,

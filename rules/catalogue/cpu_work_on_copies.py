@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import LEAST_IDLE, MARGIN, idle_parts, paces, span_ns
+from gpuadvisor.rules.estimates import LEAST_IDLE, LEAST_SAVED, MARGIN, idle_parts, paces, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copied_out import CopiedOut
 from gpuadvisor.rules.facts.copies import exposed_ns
@@ -20,9 +20,6 @@ from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 LEAST_COMPUTING = 0.2
 """Least share in operators of the CPU, of what the copies of such a round and the host itself take:
 else it only copies (`pageable_copies`), or writes files or runs Python (`host_bound`). [own]"""
-LEAST_SAVED = 0.75
-"""Least share of it that is saved: on the GPU the same is some kernels, or it is done less often.
-[own]"""
 NAMED = 2
 """Operators that are named, those that take longest. [own]"""
 

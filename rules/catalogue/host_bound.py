@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.estimates import LEAST_IDLE, idle_ns, paces, saved_by_launching, span_ns
+from gpuadvisor.rules.estimates import (
+    LEAST_IDLE,
+    LEAST_SAVED,
+    idle_ns,
+    paces,
+    saved_by_launching,
+    span_ns,
+)
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import exposed_ns
 from gpuadvisor.rules.facts.idle_causes import Cause
@@ -13,10 +20,6 @@ from gpuadvisor.rules.facts.intervals import Intervals, either, one, without
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
-
-LEAST_SAVED = 0.75
-"""Least share of the idle time that is saved: what the host does may only become faster, or move to
-another process. [own]"""
 
 LEAST_COPYING = 0.02
 """Least share of the run of copies in the midst of it that is told. [own]"""
@@ -73,7 +76,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             },
         ),
         "At most this idle time and that in which the host launches, both by playing the run again"
-        f" without them; at least {LEAST_SAVED:.0%} of the first by our own choice, as the work may"
+        f" without them; at least {LEAST_SAVED:.0%} of the first, as the work may"
         " only become faster, and without what comes before the GPU's first work; copies in the"
         " midst of it, one tensor after the other, go with it.",
     )

@@ -11,7 +11,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.device import GIB, peak_of
-from gpuadvisor.rules.estimates import PLAYED, RowGain, row_saving
+from gpuadvisor.rules.estimates import LEAST_SAVED, PLAYED, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.backward import MARK
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union
@@ -23,9 +23,6 @@ from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 MOST_FULL = 0.8
 """Largest share of the GPU's memory that may be in use with the activations kept: the allocator
 needs room between blocks. [own]"""
-LOW = 0.8
-"""Least share of what is computed again that is saved: what is kept has to be written and read
-where it was still in the cache. [own]"""
 FORWARD = re.compile(
     r"aten::(linear|conv[123]d|convolution|(native_)?(layer|batch|group)_norm|scaled_dot_product_attention"
     r"|_scaled_dot_product_\w*attention|lstm|gru|_cudnn_rnn|gelu|relu|silu|softmax|embedding|addmm)"
@@ -67,9 +64,11 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         ),
         "Take away the checkpoints (`torch.utils.checkpoint`, `gradient_checkpointing`), or keep"
         " them for as many blocks as memory needs.",
-        row_saving(facts, [RowGain(again.rows, time_ns, LOW, 1.0)], again.times, (LOW, 1.0)),
-        f"At least {LOW:.0%} of the kernels that are computed again and of the host's time for"
-        f" them; {PLAYED}.",
+        row_saving(
+            facts, [RowGain(again.rows, time_ns, LEAST_SAVED, 1.0)], again.times, (LEAST_SAVED, 1.0)
+        ),
+        f"At least {LEAST_SAVED:.0%} of the kernels that are computed again and of the host's time"
+        f" for them; {PLAYED}.",
         work=again.rows,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.estimates import (
+    LEAST_SAVED,
     MARGIN,
     idle_ns,
     idle_parts,
@@ -30,9 +31,6 @@ from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percen
 
 FEWEST = 2
 """Waits after which the host launched more: one may be the end of a warm-up. [own]"""
-CERTAIN = 0.8
-"""Share of what playing the run again saves: some waits are needed, such as one every so many
-steps. [own]"""
 MAKES = re.compile(
     r"aten::(linalg_vector_norm|norm|any|all|isnan|isinf|isfinite|ne|eq|lt|le|gt|ge|abs|sum|mean|std|var"
     r"|max|min|amax|amin|argmax|argmin|logical_\w+|bitwise_\w+|copy_|clone)$"
@@ -122,7 +120,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         + "etch values from the GPU every so many steps only, or after the step's work is launched;"
         " leave out calls that only synchronise.",
         Estimate(
-            CERTAIN * low * evidence.run_ns,
+            LEAST_SAVED * low * evidence.run_ns,
             whole * evidence.run_ns,
             {**idle_parts(facts, whole * evidence.run_ns), **kernels},
         ),
@@ -135,7 +133,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             if len(rows)
             else ""
         )
-        + "; at least four fifths of that at the pace that saves less.",
+        + f"; at least {LEAST_SAVED:.0%} of that at the pace that saves less.",
         calls=waits.calls,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
+from gpuadvisor.rules.estimates import LEAST_SAVED, PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import CASTS, DEQUANTIZES
 from gpuadvisor.rules.facts.kernels import KernelUse
@@ -15,8 +15,6 @@ from gpuadvisor.rules.rule import Rule, RuleResult, percent
 LEAST_SHARE = 0.1
 """Least share of the kernel time: autocast's own conversions of weights are a few percent of a
 training step, and have to be. [own]"""
-CAST_LOW = 0.7
-"""Least share of the conversions that goes away with tensors of one type. [own]"""
 UNPACKED_HIGH = 0.8
 """Largest share of the time of unpacking quantized weights that is saved where the product does it:
 it then reads a quarter or half of the bytes itself, and computes what the kernel did. [own]"""
@@ -35,7 +33,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     share = uses.share(found)
     if share < LEAST_SHARE:
         return
-    gains = [Gain(each, CAST_LOW, 1.0) for each in casts]
+    gains = [Gain(each, LEAST_SAVED, 1.0) for each in casts]
     gains += [Gain(each, 0.0, UNPACKED_HIGH) for each in unpacked]
     parts = {
         "converting types": uses.share(casts),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving
+from gpuadvisor.rules.estimates import LEAST_SAVED, PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.reordered import reordered
 from gpuadvisor.rules.facts.unfused import Chain
@@ -16,9 +16,6 @@ from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_SHARE = 0.1
 """Least share of the kernel time, in chains of three kernels and more. [own]"""
-LOW = 0.75
-"""Share of the links of a chain, at least: some are needed again, as for a backward pass, or cross
-the border of what the compiler takes together. [own]"""
 
 RULE = Rule(Category.FUSION, needs=(LAUNCHES,), knobs=("compile", "compile_max_autotune"))
 
@@ -40,7 +37,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if not each.in_optimizer and not (others and others.intersection(each.rows.tolist()))
     ]
     gains = [
-        RowGain(each.rows, each.time_ns, LOW * each.spared_share, each.most_spared_share)
+        RowGain(each.rows, each.time_ns, LEAST_SAVED * each.spared_share, each.most_spared_share)
         for each in fused
     ]
     longest = max(len(each.rows) for each in facts.chains)
@@ -59,8 +56,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             (0.0, 1.0),
         ),
         "The tensors that pass from one kernel of a chain to the next need not pass through memory;"
-        f" at least {LOW:.0%} of them; {PLAYED}, and at most without the host's time between their"
-        " launches.",
+        f" at least {LEAST_SAVED:.0%} of them; {PLAYED}, and at most without the host's time"
+        " between their launches.",
     )
 
 

@@ -420,7 +420,7 @@ def test_a_constant_is_another_one_for_all_who_read_it_and_then_the_same_again(m
     for label in (
         "estimates.MARGIN",
         "facts.idle_causes.PAUSE_NS",
-        "catalogue.host_bound.LEAST_SAVED",
+        "catalogue.unfused_elementwise.LEAST_SHARE",
     ):
         assert asked.reaches(own[label])
         assert asked.with_another(own[label], own[label].value) == (False, 0.0)
