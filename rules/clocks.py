@@ -18,6 +18,9 @@ from gpuadvisor.rules.gpus import called, is_at_work
 from gpuadvisor.rules.rule import Estimate
 
 METRIC = "throttle_reasons"
+LEAST_HELD = 0.1
+"""Share of the samples at work from which on power, or heat, is what holds a clock: a GPU that
+touches its limit now and then loses nothing. [own]"""
 MEMORY_BOUND_PCT = 60
 """Percent of the memory's peak from which on that, and not the clock of the SMs, is taken to be
 the limit: as Nsight Compute's roofline rules have it."""

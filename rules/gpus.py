@@ -12,6 +12,9 @@ from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.rule import Check, RuleResult
 
+FULL_USE_PCT = 90.0
+"""Percent of the time in which a kernel runs, on average, that people take for a GPU in full use
+(`nvidia-smi`), and from which on what is left to gain is within what utilization means. [own]"""
 LEAST_SAMPLES = 3
 """Samples at work that a judgement needs: two may be the seconds in which work begins and ends."""
 

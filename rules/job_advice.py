@@ -14,6 +14,7 @@ from gpuadvisor.domain.jobs import UNTOLD, Advice, Job, Loss, ProvenPlan
 from gpuadvisor.printable import duration
 from gpuadvisor.rules.job_causes import JobCause, load_causes
 from gpuadvisor.rules.job_launches import script_path
+from gpuadvisor.rules.rule import MOST
 
 LEAST_SEEN_S = 600.0
 """Seconds for which a job must have been measured: imports, compilation and the first batches take
@@ -22,8 +23,6 @@ LEAST_SHARE = 0.05
 """Share of a job's time that is worth a sentence. [own]"""
 LEAST_IDLE_S = 1800.0
 """Seconds for which nothing ran that are worth a sentence: people have lunch. [own]"""
-LEAST_UNTOLD_SHARE = 0.5
-"""Share of a job's time of which nothing can be told, from which on that is said. [own]"""
 LEAST_RATIO = 1.05
 """The least gain of a plan that is pointed to."""
 GIB = 2**30
@@ -135,7 +134,7 @@ def _is_of(plan: ProvenPlan, path: str) -> bool | None:
 def _untold(job: Job) -> Iterator[Advice]:
     """Say that nothing can be told, and what would."""
     loss, whole = job.causes.get(UNTOLD), job.amounts.seconds
-    if loss is None or loss.seconds < LEAST_UNTOLD_SHARE * whole:
+    if loss is None or loss.seconds < MOST * whole:
         return
     lacking = [
         word

@@ -8,17 +8,11 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry_window import GpuWindow
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.gpus import called, is_at_work, of_each_gpu
+from gpuadvisor.rules.gpus import FULL_USE_PCT, called, is_at_work, of_each_gpu
 from gpuadvisor.rules.health.broken_collector import IDLE_PCT
 from gpuadvisor.rules.requirements import either, sampled
-from gpuadvisor.rules.rule import Rule, RuleResult
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult
 
-LEAST_UTILIZATION_PCT = 90.0
-"""On average at work: what `nvidia-smi` shows, and people take for a GPU in full use. [own]"""
-MOST_SM_ACTIVE_PCT = 50.0
-"""Percent of SMs with at least one warp, averaged over SMs and time. [own]"""
-MOST_POWER_SHARE = 0.5
-"""Share of the power limit, where the GPU does not count what its SMs do. [own]"""
 FIRST_WITH_COUNTERS = (9, 0)
 """Compute capability from which on the driver reads these counters (GPM)."""
 
@@ -37,9 +31,9 @@ RULE = Rule(
 def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
     """Find GPUs that seem fully used, by what their SMs did, or on older ones by their power."""
     utilization = window.busy.get("gpu_utilization_pct")
-    if utilization is None or utilization.mean < LEAST_UTILIZATION_PCT or not is_at_work(window):
+    if utilization is None or utilization.mean < FULL_USE_PCT or not is_at_work(window):
         return
-    used = Figure("gpu_utilization", round(utilization.mean, 1), "%", LEAST_UTILIZATION_PCT)
+    used = Figure("gpu_utilization", round(utilization.mean, 1), "%", FULL_USE_PCT)
     for but, figure in (*_by_activity(window), *_by_power(window)):
         yield RuleResult(
             f"{called(window.gpu)} seems used to {used.value:.0f} %, but {but}",
@@ -52,10 +46,10 @@ def check(window: GpuWindow, evidence: Evidence) -> Iterator[RuleResult]:
 
 def _by_activity(window: GpuWindow) -> Iterator[tuple[str, Figure]]:
     active = window.busy.get("sm_active_pct")
-    if active is not None and active.mean < MOST_SM_ACTIVE_PCT and active.low > IDLE_PCT:
+    if active is not None and active.mean < 100 * MOST and active.low > IDLE_PCT:
         yield (
             f"on average only {active.mean:.0f} % of its SMs have work",
-            Figure("sm_active", round(active.mean, 1), "%", MOST_SM_ACTIVE_PCT),
+            Figure("sm_active", round(active.mean, 1), "%", 100 * MOST),
         )
 
 
@@ -65,7 +59,7 @@ def _by_power(window: GpuWindow) -> Iterator[tuple[str, Figure]]:
     capability = window.gpu.compute_capability
     if power is None or limit is None or capability is None or capability >= FIRST_WITH_COUNTERS:
         return
-    most_w = MOST_POWER_SHARE * limit.last
+    most_w = MOST * limit.last
     if power.mean < most_w:
         yield (
             f"draws only {power.mean:.0f} of {limit.last:.0f} W: its SMs may have little to do",

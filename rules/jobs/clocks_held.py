@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.jobs import Slice
-from gpuadvisor.rules.health.power_capped import LEAST_LOSS
 from gpuadvisor.rules.job_causes import JobCause
 from gpuadvisor.rules.jobs.healthy import LEAST_UTILIZATION_PCT
-
-LEAST_SHARE = 0.5
-"""Share of the polls in which a reason held: a limit touched now and then costs nothing. [own]"""
+from gpuadvisor.rules.rule import MOST, NOTICEABLE
 
 CAUSE = JobCause(
     rank=60,
@@ -26,5 +23,5 @@ def lost(seen: Slice) -> float | None:
     if used is None or clock is None or not highest or used < LEAST_UTILIZATION_PCT:
         return None
     loss = 1 - clock / highest
-    is_held = any(seen.held_down.get(reason, 0.0) >= LEAST_SHARE for reason in SLOWING)
-    return loss if is_held and loss >= LEAST_LOSS else None
+    is_held = any(seen.held_down.get(reason, 0.0) >= MOST for reason in SLOWING)
+    return loss if is_held and loss >= NOTICEABLE else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT
+from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT, ONE_THREAD_PCT
 
 LEAST_UTILIZATION_PCT = 40.0
 """A kernel runs at least now and then in most of a second. Below, a loop that makes its own batches
@@ -13,9 +13,6 @@ MOST_SM_ACTIVE_PCT = 35.0
 """Percent of SMs that have work, averaged over time: kernels that are short, or small. [own]"""
 MOST_SM_OF_BUSY = 0.45
 """Active SMs over utilization. Kernels that are large fill the SMs while they run. [own]"""
-ONE_THREAD_PCT = (80.0, 160.0)
-"""CPU time, in percent of a core, of a process that one thread keeps busy, beside some that do
-little; which threads took it is not known. [own]"""
 
 CAUSE = JobCause(
     rank=40,

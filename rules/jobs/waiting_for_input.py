@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
+from gpuadvisor.rules.gpus import FULL_USE_PCT
 from gpuadvisor.rules.job_causes import JobCause
 
-MOST_UTILIZATION_PCT = 90.0
-"""Above, what is left to gain is within what utilization means. [own]"""
 CHILDREN_AT_WORK_PCT = 30.0
 """Percent of a core that loader workers take between them, where they do anything. [own]"""
-ONE_THREAD_PCT = 80.0
-"""CPU time of a process that makes its batches itself. [own]"""
+ONE_THREAD_PCT = (80.0, 160.0)
+"""CPU time, in percent of a core, of a process that one thread keeps busy, beside some that do
+little; which threads took it is not known. [own]"""
 LEAST_SM_OF_BUSY = 0.6
 """Active SMs over utilization, where only the process's own CPU is busy: a loop that launches short
 kernels is as busy, and its kernels do not fill the SMs. [own]"""
@@ -31,7 +31,7 @@ CAUSE = JobCause(
 def lost(seen: Slice) -> float | None:
     """Return the share of the time in which no kernel ran, as far as free cores can fill it."""
     used = seen.utilization_pct
-    if used is None or used >= MOST_UTILIZATION_PCT or not _makes_batches(seen, used):
+    if used is None or used >= FULL_USE_PCT or not _makes_batches(seen, used):
         return None
     return min(1 - used / 100, _fillable(seen))
 
@@ -42,9 +42,9 @@ def _makes_batches(seen: Slice, used_pct: float) -> bool:
         return True
     if seen.cpu_pct is None:
         return False
-    if seen.cpu_pct < ONE_THREAD_PCT:
+    if seen.cpu_pct < ONE_THREAD_PCT[0]:
         return (seen.io_stall_pct or 0.0) >= STALLED_PCT
-    if seen.at_work_pct is not None and seen.at_work_pct >= MOST_UTILIZATION_PCT:
+    if seen.at_work_pct is not None and seen.at_work_pct >= FULL_USE_PCT:
         return False  # a thread that waits for a full GPU spins, and is as busy
     return seen.sm_active_pct is not None and seen.sm_active_pct >= LEAST_SM_OF_BUSY * used_pct
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.rules.job_causes import JobCause
 from gpuadvisor.rules.jobs.healthy import LEAST_UTILIZATION_PCT
-from gpuadvisor.rules.jobs.launch_bound import ONE_THREAD_PCT
-from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT
+from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT, ONE_THREAD_PCT
 
 CAUSE = JobCause(
     rank=55,
