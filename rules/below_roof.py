@@ -11,10 +11,8 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.roofline import OperatorPosition, rows_of
 from gpuadvisor.rules.requirements import CEILINGS, LAUNCHES, SHAPES, table
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import SERIOUS, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.05
-"""Least share of the kernel time that one operator takes at one size. [own]"""
 MOST = 3
 """Operators that are named, those with most time. [own]"""
 METHOD = "How much other sizes or kernels would save is not known from a trace."
@@ -29,7 +27,7 @@ def below(evidence: Evidence, names: Container[str], far: float) -> Iterator[Ope
     """Yield operators of some names that take a part of the kernel time that matters, and reach
     less than a share of both ceilings: of the arithmetic and of the memory."""
     facts = evidence.known_facts
-    least_ns = LEAST_SHARE * facts.kernel_uses.time_ns
+    least_ns = SERIOUS * facts.kernel_uses.time_ns
     found = (each for each in facts.rooflines if each.operator in names and _reached(each) < far)
     yield from islice((each for each in found if each.device_ns >= least_ns > 0), MOST)
 
@@ -60,7 +58,7 @@ def result(
         f" {bound}{at.flops_per_s / 1e12:.3g} TFLOP/s, {_share(at.compute_share)} of the GPU's"
         f" {plain} rate {whose}, and {_share(at.memory_share)} of its memory bandwidth",
         (
-            percent("kernel_time", share, LEAST_SHARE),
+            percent("kernel_time", share, SERIOUS),
             percent("share_of_arithmetic_rate", at.compute_share, far),
             percent("share_of_memory_bandwidth", at.memory_share, far),
             Figure("operators", found.count),

@@ -11,7 +11,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_loads import Loads, bytes_load, narrow_slowdown, saved
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import notice_at_most, of_each, result_of, reuses_tiles, short
-from gpuadvisor.rules.rule import MOST, NOTICEABLE, Check, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, NOTICEABLE, SERIOUS, Check, RuleResult, percent
 
 LEAST_EXCESS = 0.10
 """Least share of all sectors that are moved for nothing, or for local memory: an access that is
@@ -29,8 +29,6 @@ WIDEST_SECTORS = 16
 LEAST_OFF = 0.15
 """Share by which the sectors of a request differ at least from those of any width, where threads
 are not side by side: one that is only shifted touches one more, a ninth of 8. [own]"""
-LEAST_SHARE = 0.1
-"""Share of all captured time from which on it is said of kernels of which only requests tell."""
 
 L2_OVER_DRAM = 2.0
 """Bandwidth of the L2 cache over that of the memory, at least: 2 to 4 from V100 to H100.
@@ -106,7 +104,7 @@ def by_requests(operation: str, what: str, advice: str) -> Check:
             told = kernel.ideal_sectors is not None or kernel.sector_efficiency(operation)
             waits = loads is not None and loads.memory < MOST
             sectors = kernel.sectors_per_request(operation)
-            if sectors is None or told or waits or share < LEAST_SHARE or not scattered(sectors):
+            if sectors is None or told or waits or share < SERIOUS or not scattered(sectors):
                 continue
             yield RuleResult(
                 f"The {what} of {short(kernel)} touch {sectors:.1f} sectors of 32 bytes for each"

@@ -77,6 +77,8 @@ SLOW = 16
 the sake of completeness (T4, A10, L4, RTX), 2 on V100, A100 and H100. There programs of physics
 compute in them on purpose; PyTorch's do so where an input was made of doubles."""
 
+NEARLY_FULL = 0.9
+"""Share of the GPU's memory from which on it is nearly full, as in PyTorch's TensorBoard plugin."""
 MIB, GIB = 1 << 20, 1 << 30
 
 

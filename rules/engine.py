@@ -20,13 +20,13 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.calibration import UNFITTED, Calibration
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.registry import load_rules
-from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Loaded, RuleResult
+from gpuadvisor.rules.rule import NOTICEABLE, SERIOUS, Estimate, Loaded, RuleResult
 
 LOG = logging.getLogger(__name__)
 
 SEVERITIES = (
     (25.0, Severity.CRITICAL),
-    (8.0, Severity.WARNING),
+    (100 * SERIOUS, Severity.WARNING),
     (100 * NOTICEABLE, Severity.NOTICE),
 )
 """Percent of the run, by what a rule's own range counts as (`TOO_WIDE_PCT`), from which on a

@@ -20,6 +20,7 @@ from gpuadvisor.domain.unprofiled import Drift
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
 from gpuadvisor.rules.facts.kernel_families import readable
+from gpuadvisor.rules.facts.kernel_loads import UNCUT_S
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
@@ -39,10 +40,6 @@ GRAPH_GAP_NS = 1_000
 for Straight-Line CUDA Graphs", developer.nvidia.com)."""
 SLOWER_WITH_NSIGHT = (1.0, 1.3)
 """1 to 2 us for each call into CUDA. [own]"""
-LEAST_ALLOCATING = 0.05
-"""Share of the run, in which the device waits for calls that allocate or free, from which on timed
-steps do not tell the host's pace: how long the driver takes for these differs between runs by as
-much (`allocator_churn.VARIES`). [own]"""
 HALVINGS = 8
 """How often the range of paces is halved: to 0.3 % of the host's time, less than steps differ."""
 
@@ -73,7 +70,7 @@ def _timed_paces(facts: Facts) -> tuple[float, float]:
 
 
 def _allocates(line: Timeline, facts: Facts) -> bool:
-    return idle_ns(facts, Cause.ALLOCATING) > LEAST_ALLOCATING * line.takes_ns()
+    return idle_ns(facts, Cause.ALLOCATING) > LEAST_IDLE * line.takes_ns()
 
 
 def _takes_ns(line: Timeline, pace: float, loading: float = 1.0) -> float:
@@ -219,9 +216,10 @@ def late_ns(facts: Facts) -> float:
 
 
 LEAST_IDLE = 0.05
-"""Least share of the run in which the device is idle for one reason, launching, something else that
-the host does or a late loader, for that to be what sets the pace: in well-fed runs it is idle for 2
-to 4 % between kernels. [own]"""
+"""Least share of the run in which the device computes nothing for one reason, launching, something
+else that the host does, a late loader or other ranks, for that to be what sets the pace: in runs
+that are well fed it is idle for 2 to 4 % between kernels, and the last bucket of gradients can hide
+behind nothing. [own]"""
 
 
 def saved_shares(facts: Facts, change: Scenario) -> tuple[float, float]:
@@ -351,18 +349,17 @@ def span_ns(facts: Facts) -> float:
     return float(facts.window.span_ns(None if line is None else line.device))
 
 
-LEAST_SHARE = 0.05
-"""Least share of the device's kernel time from which on kernels are worth a finding: below, not
-even their absence can be told from noise. A share of the kernel time and not of the run, so that it
-does not depend on what else was recorded. [own]"""
 LEAST_OF_ONE = 0.1
 """Least share of the kernel time, in one kernel, for its own grid or blocks to be worth a finding.
 [own]"""
-LEAST_NS = 20_000
-"""Least time of one launch of it: shorter ones have too little to do for that to matter. [own]"""
+LEAST_NS = 1e9 * UNCUT_S
+"""Least time of one launch of it: shorter ones need not get shorter."""
 SATURATING = 2.5
 """Multiprocessors, or resident threads, that one can stand for where the memory is the limit: about
 two fifths of them are enough to reach its bandwidth. [own]"""
+PERSISTENT = 0.5
+"""Blocks for each multiprocessor, below which a kernel leaves most of the GPU idle: many of
+libraries keep just under one on each, and loop. [own]"""
 LEAST_SAVED = 0.7
 """Share of what the run saves when it is played again without something, at the pace that saves
 less, that a cure saves at least: of 140 cures on an H200 of rules that say so 129 saved so much and

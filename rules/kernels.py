@@ -13,7 +13,7 @@ from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR, readable
 from gpuadvisor.rules.facts.kernel_loads import FIXED_S, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.requirements import WITH_COUNTERS, Requirement
-from gpuadvisor.rules.rule import NOTICEABLE, Check, Estimate, RuleResult
+from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Check, Estimate, RuleResult
 
 Look = Callable[["KernelMetrics", "Loads"], RuleResult | None]
 """Looks at one kernel of which time and loads are known."""
@@ -32,6 +32,8 @@ values are used again."""
 MOST_BUSY = 0.60
 """Share of a unit from which on a kernel does not wait for lack of warps or of loads on their way:
 Nsight Compute's threshold of "latency bound"."""
+LEAST_BUSY = 0.30
+"""Share of a unit's peak below which it is not what limits. [own]"""
 AT_ROOF = 0.80
 """Share of a unit from which on a kernel is at its roof: Nsight Compute's threshold."""
 LEAST_CONFLICTS = 0.10
@@ -42,10 +44,6 @@ of them show as a few thousandths."""
 LEAST_IDLE = 0.15
 """Least share of the SMs' time without any warp, from which on the grid is what limits: starting
 and ending a kernel takes a few percent, and a grid of one full wave lost 6 % on an H100. [own]"""
-LEAST_REACHED = 0.5
-"""Share that a cure saves at least of the most that it may save, where nothing tells how much of it
-is within reach: of 18 cures on A10G, H100 and H200 of rules that say so, one saved 0.58 of it and
-the others 0.79 and more (`tests/data/estimates`)."""
 _LONGEST_NAME = 60  # characters
 
 
@@ -62,7 +60,7 @@ MOST_FILLED = 0.3
 tenths and more of them stay empty. [own]"""
 MOST_S = 2 * FIXED_S
 """Seconds of a launch, at most, that is too short: half of its time or more is what no kernel is
-spared. [own]"""
+spared."""
 SERIAL_S = 1e-3
 """Seconds of a launch from which on even a single thread has much to do, a few thousand accesses
 to memory one after the other. [own]"""

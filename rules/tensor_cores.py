@@ -32,8 +32,8 @@ BEST_OF_MEMORY = 0.92
 """Share of the memory's theoretical bandwidth that a stream reaches: copies on A100 and H100.
 [own]"""
 WORST_OF_MEMORY = 0.6
-"""Share of the memory's theoretical bandwidth that a product reaches which the memory limits.
-[own]"""
+"""Share of the memory's theoretical bandwidth that products and updates reach at least which the
+memory limits. [own]"""
 MOST_USUAL, MOST_USUAL_PLAIN = 2.0, 3.0
 """How much faster an aligned product is, as far as one can count on it: with unaligned tensor-core
 kernels, and without tensor cores. [own]"""

@@ -17,15 +17,12 @@ from gpuadvisor.rules.estimates import (
     span_ns,
 )
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult
-
-FEWEST_LATE = 4
-"""Calls in the second half of the run: a program that keeps its memory has made its last ones by
-then. [own]"""
 
 VARIES = 1.5
 """How much longer the driver takes for these calls in another run of the same program, at most:
@@ -51,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find calls that allocate or free in the steady part of the run and hold it up."""
     facts = evidence.known_facts
     calls, late = _calls(facts)
-    if not evidence.run_ns or late < FEWEST_LATE:
+    if not evidence.run_ns or late < AGAIN:
         return
     low, high = saved_shares(facts, _WITHOUT)
     if (low + high) / 2 * evidence.run_ns < NOTICEABLE * span_ns(facts):
@@ -63,7 +60,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"The run allocates or frees {whose} {len(calls):,} times, {late:,} of them"
         f" in its second half, and is {(low + high) / 2:.0%} longer for it",
         (
-            Figure("allocations_and_frees_in_second_half", late, "", FEWEST_LATE),
+            Figure("allocations_and_frees_in_second_half", late, "", AGAIN),
             Figure("time_in_these_calls", round(took / 1e6, 3), "ms"),
             Figure("run_saved_without_them", round(50 * (low + high), 1), "%", 100 * NOTICEABLE),
         ),

@@ -6,17 +6,13 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.device import GIB, peak_of
+from gpuadvisor.rules.device import GIB, NEARLY_FULL, peak_of
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
 LEAST_UNUSED = 0.3
 """Least share of the reserved memory, not in use even at the peak. [own]"""
-LEAST_RESERVED = 0.5
-"""Least share of the GPU's memory: below, nobody needs what lies unused. [own]"""
-PRESSING = 0.85
-"""Share of the GPU's memory, from which on the next allocation may fail for it. [own]"""
 
 RULE = Rule(
     Category.ALLOCATOR,
@@ -29,7 +25,7 @@ RULE = Rule(
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Compare the peaks of reserved and of allocated memory."""
     peak = peak_of(evidence)
-    if peak is None or peak.reserved_share < LEAST_RESERVED:
+    if peak is None or peak.reserved_share < MOST:
         return
     unused = 1 - peak.allocated / peak.reserved
     if unused < LEAST_UNUSED:
@@ -39,10 +35,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         " in use at once",
         (
             percent("reserved_not_allocated", unused, LEAST_UNUSED),
-            percent("reserved", peak.reserved_share, LEAST_RESERVED, "% of the GPU's memory"),
+            percent("reserved", peak.reserved_share, MOST, "% of the GPU's memory"),
         ),
         "Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`; pad inputs to few"
         " sizes.",
         method="No matter of time, but of the memory that is left.",
-        severity=Severity.WARNING if peak.reserved_share >= PRESSING else Severity.NOTICE,
+        severity=Severity.WARNING if peak.reserved_share >= NEARLY_FULL else Severity.NOTICE,
     )

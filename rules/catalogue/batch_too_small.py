@@ -6,18 +6,10 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import peak_of, sm_count
-from gpuadvisor.rules.estimates import PLAYED, SATURATING, RowGain, row_saving
+from gpuadvisor.rules.estimates import PERSISTENT, PLAYED, SATURATING, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES, MEMORY
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
-
-SMALL = 0.5
-"""Blocks for each multiprocessor, below which a kernel leaves most of the GPU idle. Library kernels
-that keep one block on each of them have just under 1. [own]"""
-LEAST_SHARE = 0.5
-"""Least share of the kernel time, in small kernels. [own]"""
-MOST_MEMORY = 0.5
-"""Largest share of the GPU's memory: so that twice the batch fits. [own]"""
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
 RULE = Rule(
     Category.BATCH_SIZE,
@@ -33,10 +25,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     uses, count, memory = facts.kernel_uses, sm_count(evidence), peak_of(evidence)
     found = [launch for each in facts.kernel_shapes for launch in each.launches]
     total = sum(each.time_ns for each in found)
-    if not count or memory is None or memory.reserved_share > MOST_MEMORY or not total:
+    if not count or memory is None or memory.reserved_share > MOST or not total:
         return
-    small = sum(each.time_ns for each in found if each.blocks < SMALL * count)
-    if small < LEAST_SHARE * total:
+    small = sum(each.time_ns for each in found if each.blocks < PERSISTENT * count)
+    if small < MOST * total:
         return
     filled = sum(each.time_ns * min(each.blocks / count, 1.0) for each in found) / total
     high, low = 1 - filled, max(1 - SATURATING * filled, 0.0)
@@ -45,8 +37,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" half of its {count} multiprocessors;"
         f" {1 - memory.reserved_share:.0%} of its memory is free",
         (
-            percent("kernel_time_in_small_grids", small / total, LEAST_SHARE),
-            percent("memory_reserved", memory.reserved_share, MOST_MEMORY),
+            percent("kernel_time_in_small_grids", small / total, MOST),
+            percent("memory_reserved", memory.reserved_share, MOST),
         ),
         "Make the batch larger: it costs little more time until the GPU is full.",
         row_saving(facts, [RowGain(uses.rows, uses.time_ns, low, high)]),

@@ -5,11 +5,16 @@ from __future__ import annotations
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import MOST_BUSY, knows, notice_at_most, of_each, result_of, short
+from gpuadvisor.rules.kernels import (
+    LEAST_BUSY,
+    MOST_BUSY,
+    knows,
+    notice_at_most,
+    of_each,
+    result_of,
+    short,
+)
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
-
-LEAST_BUSY = 0.30
-"""Share of the SMs' peak below which arithmetic is not what limits. [own]"""
 
 RULE = Rule(Category.COMPUTE, needs=(knows("compute", "memory", "idle_multiprocessors"),))
 

@@ -17,12 +17,7 @@ from gpuadvisor.rules.estimates import (
 )
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import KERNELS, LOOP
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
-
-LEAST_KERNELS = 20
-"""A step: below, one launch for all of them saves less than 0.2 ms. [own]"""
-LEAST_SHORT_SHARE = 0.5
-"""Least share of the kernels that take less than 10 us. [own]"""
+from gpuadvisor.rules.rule import MOST, Estimate, Rule, RuleResult, percent
 
 RULE = Rule(Category.LAUNCH_BOUND, needs=(KERNELS, LOOP), knobs=("compile_cudagraphs",))
 
@@ -35,7 +30,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     steps = facts.repetition
     short = of_kernels.short_kernels / of_kernels.kernels
-    if steps.kernels_a_step < LEAST_KERNELS or short < LEAST_SHORT_SHARE:
+    if short < MOST:
         return
     if not steps.can_be_graphs:
         return
@@ -46,8 +41,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"Each step launches the same {steps.kernels_a_step:.0f} kernels, {short:.0%} of them"
         " shorter than 10 us, and does not wait in between: a CUDA graph can replay it",
         (
-            Figure("kernels_a_step", round(steps.kernels_a_step), "", LEAST_KERNELS),
-            percent("kernels_below_10_us", short, LEAST_SHORT_SHARE),
+            Figure("kernels_a_step", round(steps.kernels_a_step)),
+            percent("kernels_below_10_us", short, MOST),
             percent("gpu_idle_launching", evidence.share(launching), LEAST_IDLE),
         ),
         "Capture the step: torch.compile(mode='reduce-overhead'), or"

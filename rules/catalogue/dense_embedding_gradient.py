@@ -19,6 +19,7 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.unfused import FILLS
 from gpuadvisor.rules.requirements import LAUNCHES, OPERATORS, SHAPES
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.tensor_cores import WORST_OF_MEMORY
 
 MOST_TOUCHED = 0.25
 """Largest share of a table's rows that are looked up at once, at most: with 42 % of them a sparse
@@ -26,8 +27,6 @@ gradient saved nothing on an H200, with 11 % 5 to 15 %. [own]"""
 LEAST_PASSES, MOST_PASSES = 3, 7
 """How often an update reads or writes a table's size: gradient, weights read and written, and of
 Adam two moments, read and written."""
-SLOWEST = 0.6
-"""Least share of the memory's bandwidth that an update reaches. [own]"""
 BACKWARDS = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")
 """Operators that make such a gradient: of `Embedding` and of `EmbeddingBag`."""
 LOOKUPS = ("aten::embedding", "aten::_embedding_bag")
@@ -154,6 +153,6 @@ def _update(evidence: Evidence, tables: Sequence[_Table]) -> Iterator[RowGain]:
     pass_ns = 1e9 * bytes_moved / memory.value
     low, high = (
         min(each / time_ns, 1.0)
-        for each in (LEAST_PASSES * pass_ns, MOST_PASSES * pass_ns / SLOWEST)
+        for each in (LEAST_PASSES * pass_ns, MOST_PASSES * pass_ns / WORST_OF_MEMORY)
     )
     yield RowGain(rows, time_ns, low, high)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_REACHED, knows, notice_at_most, of_each, result_of, short
-from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, result_of, short
+from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Rule, RuleResult, percent
 
 WARP = 32
 MOST_ACTIVE = 24.0

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.rules.estimates import LEAST_IDLE
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.backward import is_backward
 from gpuadvisor.rules.facts.communication import collective_calls
@@ -15,9 +16,6 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
-LEAST_SHARE = 0.05
-"""Least share of the run: the last bucket of a step can hide behind nothing, and is a part of every
-run. PyTorch's TensorBoard plugin speaks from 10 % of communication on, hidden or not. [own]"""
 SHORT_NS = 200_000
 """A mean duration below which collectives are many small ones: 8 GPUs with NVLink move 25 MB, the
 first size of DDP's buckets, in about 0.2 ms. [own]"""
@@ -37,7 +35,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     waiting_ns = _waiting_ns(evidence, most.device)
     exposed_ns = most.exposed_ns - (waiting_ns or 0)
     share = evidence.share(exposed_ns)
-    if share < LEAST_SHARE:
+    if share < LEAST_IDLE:
         return
     compute_ns = next(each.compute_ns for each in facts.busy if each.device == most.device)
     alone_ns = max(compute_ns - (most.time_ns - most.exposed_ns), 0)
@@ -52,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"For {share:.0%} of the run the GPU communicates and computes nothing{besides}:"
         f" {calls:,} {what}{f' ({names})' if names else ''} are not hidden behind compute",
         (
-            percent("exposed_communication", share, LEAST_SHARE),
+            percent("exposed_communication", share, LEAST_IDLE),
             Figure("communication", round(most.time_ns / 1e6, 3), "ms"),
             Figure("mean_collective", round(mean_ns / 1e3, 1), "us", SHORT_NS / 1e3),
             Figure("compute_that_could_hide_it", round(alone_ns / 1e6, 3), "ms"),

@@ -9,11 +9,7 @@ from gpuadvisor.rules.estimates import span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import pinned
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, KERNELS, LAUNCHES, RECURRING
-from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
-
-LEAST_HIDDEN = 0.5
-"""Least share of what is exposed, that a second stream hides: the first copy and the last have
-nothing to hide behind. [own]"""
+from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Estimate, Rule, RuleResult, percent
 
 RULE = Rule(Category.COPY, needs=(KERNELS, LAUNCHES, COPIES, RECURRING, COPY_SIZES))
 
@@ -40,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if copies.to_host
         else "Copy the next batch on a stream of its own while this one computes, or copy fewer"
         " bytes: send 8-bit data and convert on the GPU.",
-        Estimate(LEAST_HIDDEN * hidden, hidden, {"copy/exposed": exposed}),
+        Estimate(LEAST_REACHED * hidden, hidden, {"copy/exposed": exposed}),
         "At most all of the time in which copies and no kernel ran, as far as there are kernels to"
         " hide it; at least half.",
         program_advice="Copy results on a stream of their own while the GPU computes what comes"

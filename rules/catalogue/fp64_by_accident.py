@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.device import SLOW, per_clock
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
+from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 PRODUCT_LOW, PRODUCT_HIGH = 0.85, 0.985
 """Share of a product's time that FP32 saves, at a 32nd to a 64th of its rate; not of one with a
@@ -38,14 +38,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     uses = facts.kernel_uses
     found = tuple(each for each in uses.uses if each.precision == "fp64")
     share = uses.share(found)
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     which = (
         "which this GPU computes at 1/{:.0f} of its float32 rate"
         if slow
         else ("twice the bytes of float32, and products without TF32")
     )
-    figures = [percent("fp64_kernel_time", share, LEAST_SHARE)]
+    figures = [percent("fp64_kernel_time", share, NOTICEABLE)]
     if slow:
         figures.append(Figure("fp32_rate_over_fp64_rate", ratio, "", SLOW))
     products = "at the float32 rate" if slow else "at the rate of FP32 to that of TF32"

@@ -21,8 +21,6 @@ REGION = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)")
 """How TorchDynamo marks what it compiled: the number of the code, and of its versions."""
 COMPILING = "entire_frame_compile"
 """How it marks compiling (torch/_dynamo/utils.py)."""
-MOST_REGIONS = 1.5
-"""A step, of different code: 1 without breaks. [own]"""
 LEAST_SAVED, MOST_SAVED = 0.1, 0.6
 """Least and largest share of the idle time while the host launches that is saved. Each region costs
 guards, a lookup and its launches: one region of all saves the parts between them. [own]"""
@@ -43,7 +41,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     regions, versions = _regions(facts)
     idle = idle_ns(facts, Cause.LAUNCHING, Cause.OTHER_HOST)
-    if regions / len(steps.steps) < MOST_REGIONS or versions < 2:
+    if round(regions / len(steps.steps)) < 2 or versions < 2:
         return
     if idle < NOTICEABLE * span_ns(facts):
         return
@@ -51,9 +49,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"A step runs {regions / len(steps.steps):.0f} compiled regions of {versions} pieces of"
         " code instead of one: the graph breaks between them",
         (
-            Figure(
-                "compiled_regions_a_step", round(regions / len(steps.steps), 1), "", MOST_REGIONS
-            ),
+            Figure("compiled_regions_a_step", round(regions / len(steps.steps), 1), "", 2),
             percent("gpu_idle_launching", evidence.share(idle), NOTICEABLE),
         ),
         "Find the breaks with TORCH_LOGS=graph_breaks and remove them (print, .item(), code that"

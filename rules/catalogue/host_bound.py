@@ -19,10 +19,7 @@ from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import Intervals, either, one, without
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
-
-LEAST_COPYING = 0.02
-"""Least share of the run of copies in the midst of it that is told. [own]"""
+from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
 RULE = Rule(
     Category.LAUNCH_BOUND,
@@ -60,7 +57,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" things than launching{f', mostly {doing.name}' if doing else ''}"
         + (
             f", and copies to the host for another {evidence.share(copying):.0%} in the midst of it"
-            if evidence.share(copying) >= LEAST_COPYING
+            if evidence.share(copying) >= NOTICEABLE
             else ""
         ),
         (percent("gpu_idle_other_host", evidence.share(idle), LEAST_IDLE),),

@@ -16,10 +16,6 @@ from gpuadvisor.rules.kernels import (
 )
 from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
-MARGIN = 0.05
-"""Share of the time with work by which more may be saved: a cure that left no SM idle saved up to
-half a point more. [own]"""
-
 RULE = Rule(Category.TAIL, needs=(knows("idle_multiprocessors", "blocks", "sm_count"),))
 
 
@@ -31,7 +27,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     if min(idle - loads.fixed, 1 - loads.busiest) < LEAST_IDLE:
         return None
-    high = min(1 - (1 - MARGIN) * (1 - idle), 1 - (1 - SPREAD) * loads.busiest)
+    high = min(idle, 1 - (1 - SPREAD) * loads.busiest)
     shares = up_to(high)
     why, cure = _cause(kernel, idle)
     return result_of(
@@ -41,8 +37,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         (percent("multiprocessors_idle", idle, LEAST_IDLE),),
         cure,
         shares,
-        "At most the time that multiprocessors were without any warp and a twentieth of the rest;"
-        " at least half of that.",
+        "At most the time that multiprocessors were without any warp; at least half of that.",
         unless_library(kernel, shares),
     )
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.rules.estimates import bounded, late_ns, paces, parts, saved_shares
+from gpuadvisor.rules.estimates import LEAST_IDLE, bounded, late_ns, paces, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_idle import MOSTLY, doing
-from gpuadvisor.rules.facts.loading import FEWEST, Loading
+from gpuadvisor.rules.facts.loading import Loading
+from gpuadvisor.rules.facts.starting import FEWEST_STEPS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Host, Scenario
 from gpuadvisor.rules.requirements import (
@@ -23,8 +24,6 @@ from gpuadvisor.rules.requirements import (
 )
 from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
-LEAST_PREPARING_SHARE = 0.10
-"""Least share of the run, where no DataLoader says that this is about data. [own]"""
 LEFT_OF_LOADING = 0.25
 """Share of the time that one process needs which is left with 4 workers: the fewest that machines
 with a GPU have cores for. [own]"""
@@ -78,7 +77,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleResult]:
     else:
         low = SURE_WITH_WORKERS * min(_without_burst(loading, least), 1 - LEFT_OF_LOADING)
     steady = loading.late_share
-    starts = not loading.in_process and loading.waits < FEWEST
+    starts = not loading.in_process and loading.waits < FEWEST_STEPS
     # More than the idle time that the trace shows: without the profiler it is a larger share.
     most_ns = steady * max(low, high) * evidence.run_ns
     yield RuleResult(
@@ -125,7 +124,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     found = facts.host_idle
     share = evidence.share(found.preparing_ns)
     steps = len(facts.steps.steps) if facts.steps is not None else 0
-    if facts.loader_waits or share < LEAST_PREPARING_SHARE or not found.comes_again(steps):
+    if facts.loader_waits or share < LEAST_IDLE or not found.comes_again(steps):
         return
     if facts.no_loop is not None:
         return  # most of it came once, as the making of a model does
@@ -140,7 +139,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"The GPU is idle for {share:.0%} of the run {what}",
         (
-            percent("gpu_idle_before_copies_to_it", share, LEAST_PREPARING_SHARE),
+            percent("gpu_idle_before_copies_to_it", share, LEAST_IDLE),
             Figure("copies_waited_for", copies),
             Figure("bytes_a_copy", round(found.preparing_bytes / copies), "bytes"),
         ),

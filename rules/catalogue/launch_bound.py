@@ -29,17 +29,11 @@ from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import KERNELS, LOOP
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import LEAST_REACHED, MOST, Estimate, Rule, RuleResult, percent
 
 LEAST_DEVICE_SHARE = 0.15
 """Least share of the run: idle time in which the next kernel had been launched. TraceLens calls a
 GPU idle from 15 % on."""
-LEAST_SHORT_SHARE = 0.5
-"""Least share of the kernels that take less than 10 us, where idle time between launched kernels is
-about these. (TraceLens' length of a short kernel)"""
-SURE_OF_DEVICE = 0.5
-"""Share that is saved at least of idle time between kernels that had been launched: the trace does
-not tell what it was. [own]"""
 
 COUNTS = 0.5
 """Share of the width of what launching for free saves that counts where findings are put in order:
@@ -54,13 +48,9 @@ says."""
 FULL = 2
 """Blocks on a multiprocessor below which a kernel takes no longer with more of them: one alone
 cannot hide how long it waits (CUDA C++ Best Practices Guide, thread and block heuristics)."""
-MOST_OF_ONE = 0.5
-"""Largest share of the idle time with launching that one gap has. [own]"""
 
 OF_COMPILER = "triton_"
 """Begins the names of kernels that TorchInductor makes, each of all that it could merge."""
-MOST_COMPILED = 0.5
-"""Share of such kernels up to which the rest is taken for one that could be merged. [own]"""
 
 GRID = ("grid_x", "grid_y", "grid_z")
 
@@ -113,7 +103,7 @@ def _fixed(evidence: Evidence) -> dict[str, float]:
     """Return the time of kernels, by name, that fewer launches of more work would save at most:
     nothing where a compiler has already made most of them."""
     facts, count = evidence.known_facts, sm_count(evidence)
-    if _compiled_share(facts) > MOST_COMPILED:
+    if _compiled_share(facts) > MOST:
         return {}
     rows = facts.kernel_uses.rows
     took = facts.work.duration_ns[rows]
@@ -147,7 +137,7 @@ def _told(facts: Facts) -> tuple[float, float]:
         for each in facts.idle
         if Cause.LAUNCHING in each.longest_of
     ]
-    if max(longest, default=0) > MOST_OF_ONE * launching:
+    if max(longest, default=0) > MOST * launching:
         return 0.0, 0.0
     return launching, idle_ns(facts, Cause.OTHER_HOST)
 
@@ -159,7 +149,7 @@ def _slower(facts: Facts) -> float:
 
 def _of_device(facts: Facts, of_kernels: Queue) -> float:
     """Return the idle time between short kernels that had been launched in time, in nanoseconds."""
-    if of_kernels.short_kernels < LEAST_SHORT_SHARE * of_kernels.kernels:
+    if of_kernels.short_kernels < MOST * of_kernels.kernels:
         return 0.0
     idle = idle_ns(facts, Cause.BETWEEN_KERNELS)
     return idle if idle >= LEAST_DEVICE_SHARE * span_ns(facts) else 0.0
@@ -206,7 +196,7 @@ def _claim(
         )
         + apart,
         Estimate(
-            host[0] * run + SURE_OF_DEVICE * between_ns,
+            host[0] * run + LEAST_REACHED * between_ns,
             high * run + between_ns,
             counts_ns=(host[0] + COUNTS * (host[1] - host[0])) * run + between_ns,
             parts={
@@ -246,7 +236,7 @@ def _device_claim(evidence: Evidence, of_kernels: Queue, between_ns: float) -> R
         f" time, {of_kernels.short_kernels / of_kernels.kernels:.0%} of which take less than 10 us",
         (percent("gpu_idle_between_kernels", share, LEAST_DEVICE_SHARE), *_of_kernels(of_kernels)),
         "Give each launch more to do: fuse the short kernels, or make batches larger.",
-        Estimate(SURE_OF_DEVICE * between_ns, between_ns, {"idle/between_kernels": between_ns}),
+        Estimate(LEAST_REACHED * between_ns, between_ns, {"idle/between_kernels": between_ns}),
         "All of this idle time, and half of it by our own choice: longer kernels need fewer such"
         " changes. Fusing can save more.",
         knobs=("compile", "batch_size"),

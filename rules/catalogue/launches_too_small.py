@@ -11,10 +11,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import MOST_FILLED, MOST_S, SERIAL_S, counts, short, too_small
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
-
-LEAST_SHARE = 0.1
-"""Share of all captured time from which on it is said. [own]"""
+from gpuadvisor.rules.rule import SERIOUS, Rule, RuleResult, percent
 
 RULE = Rule(Category.SMALL_GRID, needs=(counts("blocks", "least_sm_count"),))
 
@@ -24,7 +21,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     with hardly a thread."""
     found = [kernel for kernel, _ in evidence.kernel_loads if too_small(kernel)]
     time = math.fsum(each.counters.time_ns for each in found)
-    if found and time >= LEAST_SHARE * evidence.captured_ns:
+    if found and time >= SERIOUS * evidence.captured_ns:
         yield _said(found, time / evidence.captured_ns)
 
 
@@ -43,7 +40,7 @@ def _said(found: Sequence[KernelMetrics], share: float) -> RuleResult:
         (
             percent("places_filled", filled, MOST_FILLED),
             Figure("launch_us", round(1e6 * seconds, 1), "us", 1e6 * _longest(seconds)),
-            percent("captured_time", share, LEAST_SHARE),
+            percent("captured_time", share, SERIOUS),
         ),
         "Profile a real problem size: at this one there is too little work to judge the kernel by"
         " its counters. If this is the real size, do more in a launch: batch several problems, or"

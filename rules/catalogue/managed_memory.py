@@ -10,16 +10,12 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
+from gpuadvisor.rules.facts.ceilings import LEAST_OF_LINK, pinned_bandwidth
 from gpuadvisor.rules.facts.kernels import limits_of
 from gpuadvisor.rules.facts.migrations import Migrations, migrations
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES
 from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
-
-LEAST_OF_LINK = 0.5
-"""Least share of the usual rate of pinned memory at which pages move that are asked for in time.
-[own, as of pageable copies]"""
 
 CRITICAL = 0.25
 """Share of the run, in the middle of the estimate, from which on a finding is critical; as in the

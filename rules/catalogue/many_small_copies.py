@@ -14,12 +14,10 @@ from gpuadvisor.rules.facts.copies import Transfers, small_to_device
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, IDLE, KERNELS
-from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Estimate, Rule, RuleResult, percent
 
 FEWEST = 50
 """Copies in the run: fewer are batches and their labels. [own]"""
-LEAST_SAVED = 0.5
-"""Least share of the copies' time that is saved: a copy for all of them stays. [own]"""
 
 RULE = Rule(Category.COPY, needs=(KERNELS, IDLE, COPIES, COPY_SIZES))
 
@@ -62,7 +60,7 @@ def _saved_ns(facts: Facts, times: Intervals, idle: float) -> tuple[float, float
     if player is None:
         return 0.0, idle
     least = min(player.saved_without(times, pace) for pace in paces(facts)) * facts.window.run_ns
-    return LEAST_SAVED * min(least, idle), idle
+    return LEAST_REACHED * min(least, idle), idle
 
 
 def _times(facts: Facts, copies: Transfers) -> Intervals:

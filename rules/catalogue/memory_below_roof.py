@@ -7,8 +7,8 @@ from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import (
     AT_ROOF,
+    LEAST_BUSY,
     LEAST_IDLE,
-    LEAST_REACHED,
     MOST_BUSY,
     is_library,
     knows,
@@ -17,10 +17,7 @@ from gpuadvisor.rules.kernels import (
     result_of,
     short,
 )
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
-
-LEAST_BUSY = 0.30
-"""Share of the memory's peak below which memory is not what limits. [own]"""
+from gpuadvisor.rules.rule import LEAST_REACHED, Rule, RuleResult, percent
 
 RULE = Rule(
     Category.DRAM_BANDWIDTH,

@@ -14,8 +14,9 @@ from gpuadvisor.rules.rule import Rule, RuleResult
 
 WARM_UP = 2
 """Steps in which optimizers and libraries allocate what they keep. [own]"""
-FEWEST = 4
-"""Steps after them in which it rises each time. [own]"""
+FEWEST = 5
+"""Steps after them in which it rises each time: of what goes up and down by chance, one in 32 does
+so."""
 LEAST_BYTES = MIB
 """Least growth in every one of the steps: kept losses are a few bytes, kept graphs are megabytes.
 [own]"""

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.device import GIB, held_figures, peak_of
+from gpuadvisor.rules.device import GIB, NEARLY_FULL, held_figures, peak_of
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, MEMORY
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
-
-NEARLY_FULL = 0.9
-"""Share of the GPU's memory from which on it is nearly full, as in PyTorch's TensorBoard plugin."""
 
 RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, DEVICE), knobs=("bf16_autocast",))
 

@@ -9,10 +9,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import GIB, MIB, held_figures, peak_of
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, MEMORY, table
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
-
-MOST_SHARE = 0.5
-"""Largest share of the GPU's memory, at the peak: so that twice the batch fits. [own]"""
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
 RULE = Rule(
     Category.MEMORY_CAPACITY,
@@ -24,12 +21,12 @@ RULE = Rule(
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Say how much room there is."""
     peak = peak_of(evidence)
-    if peak is None or peak.reserved_share > MOST_SHARE:
+    if peak is None or peak.reserved_share > MOST:
         return
     yield RuleResult(
         f"{peak.reserved / MIB:,.0f} MiB of the GPU's {peak.total / GIB:.1f} GiB were reserved"
         " at the peak",
-        (percent("reserved", peak.reserved_share, MOST_SHARE), *held_figures(evidence)),
+        (percent("reserved", peak.reserved_share, MOST), *held_figures(evidence)),
         "A larger batch would fit, where the GPU is the limit and not its host.",
         method="No matter of time by itself.",
         severity=Severity.INFO,

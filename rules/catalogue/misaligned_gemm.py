@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
+from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.roofline import sizes
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES, SHAPES, table
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import (
     ELEMENTS,
     MOST_USUAL,
@@ -57,14 +57,14 @@ def _products(evidence: Evidence) -> Iterator[RuleResult]:
     ]
     some = tuple(each for each, _ in found)
     share = uses.share(some)
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     odd = ", ".join(str(size) for size in sorted({one for _, sizes in found[:3] for one in sizes}))
     gains = [Gain(each, *gain_when_aligned(evidence, each)) for each in some]
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into 16-bit matrix products with sizes that are"
         f" no multiples of {ELEMENTS} ({odd}), in slower kernels ({named(some)})",
-        (percent("misaligned_products", share, LEAST_SHARE),),
+        (percent("misaligned_products", share, NOTICEABLE),),
         f"Pad these sizes (vocabulary, hidden units, channels) to multiples of {ELEMENTS}, better"
         " of 64.",
         saving(facts, gains),
@@ -85,7 +85,7 @@ def _convolutions(evidence: Evidence) -> Iterator[RuleResult]:
     plain = [each for each in odd if WITHOUT_TENSOR_CORES.search(each.name)]
     slow = (*pads, *plain)
     share = uses.share(slow)
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     gains = [Gain(each, LEAST_OF_PADDING, 1.0) for each in pads]
     gains += [
@@ -97,7 +97,7 @@ def _convolutions(evidence: Evidence) -> Iterator[RuleResult]:
         f"{share:.0%} of the GPU's kernel time goes into 16-bit convolutions with channels that are"
         f" no multiples of {ELEMENTS} ({', '.join(map(str, channels[:3]))}), into padding them or"
         f" into kernels without tensor cores ({named(slow)})",
-        (percent("misaligned_convolutions", share, LEAST_SHARE),),
+        (percent("misaligned_convolutions", share, NOTICEABLE),),
         f"Choose channels that are multiples of {ELEMENTS}, better of 64.",
         saving(facts, gains),
         f"All of the padding; kernels without tensor cores at the rate of those with them, at least"

@@ -9,10 +9,10 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernel_loads import Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
-from gpuadvisor.rules.kernels import LEAST_REACHED, knows, of_each, result_of, short
+from gpuadvisor.rules.kernels import knows, of_each, result_of, short
 from gpuadvisor.rules.occupancy import HIDES, LEAST_UNUSED, ON_WARPS, limited
 from gpuadvisor.rules.requirements import either
-from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Rule, RuleResult, percent
 
 ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
 WARP = 32

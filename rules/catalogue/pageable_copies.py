@@ -10,7 +10,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.estimates import idle_parts, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.ceilings import pinned_bandwidth
+from gpuadvisor.rules.facts.ceilings import LEAST_OF_LINK, pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, exposed_ns, large_pageable
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.summary import Facts
@@ -23,11 +23,8 @@ from gpuadvisor.rules.requirements import (
     RECURRING,
     either,
 )
-from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, NOTICEABLE, Estimate, Rule, RuleResult, percent
 
-LEAST_OF_LINK = 0.5
-"""Least share of the rate that pinned memory usually has: virtual machines and distant sockets have
-less. [own]"""
 MOST_OF_LINK = 1.05
 """Largest share of the rate that pinned memory usually has. [own]"""
 ALL_OF_RUN = 0.5
@@ -36,9 +33,6 @@ than all that follows."""
 UNKNOWN_LINK_FACTOR = 2.0
 """Pinned over pageable where nothing tells the link: CPUs stage 3 to 12 GB/s, links have 12 to 54.
 [own]"""
-MOST_STALLED = 0.5
-"""Share of the copies' time, of those in the midst of something else that the host does and of
-operators of the CPU between them, up to which what lies between is taken for theirs. [own]"""
 
 RULE = Rule(
     Category.COPY,
@@ -138,8 +132,8 @@ def _saved(facts: Facts, copies: Transfers) -> tuple[float, float]:
     # `cpu_work_on_copies`).
     stalled = exposed_ns(facts.work, np.intersect1d(copies.rows, facts.stalls.rows))
     computed = facts.launching.end_ns[facts.computing] - facts.launching.begin_ns[facts.computing]
-    alone = stalled <= MOST_STALLED * copies.exposed_ns
-    alone &= int(computed.sum()) <= MOST_STALLED * copies.time_ns
+    alone = stalled <= MOST * copies.exposed_ns
+    alone &= int(computed.sum()) <= MOST * copies.time_ns
     alone &= copies.to_host
     left_out = {**unwaited, Host.AWAY: 0.0} if alone else unwaited
     _, hidden = saved_shares(facts, Scenario(left_out, 0.0))

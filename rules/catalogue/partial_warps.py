@@ -25,14 +25,11 @@ from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.occupancy import Occupancy, occupancy
 from gpuadvisor.rules.occupancy import LEAST_UNUSED
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import LEAST_REACHED, Rule, RuleResult, percent
 
 USUAL_THREADS = 256
 """Threads of a block to compare with: NVIDIA's guide starts with 128 to 256 (CUDA C++ Best
 Practices, "Thread and Block Heuristics")."""
-LEAST_SAVED = 0.5
-"""Share of what is saved at least where threads are too few for that: a thread with several loads
-on their way needs fewer beside it. [own]"""
 
 RULE = Rule(Category.OCCUPANCY, needs=(LAUNCHES, DEVICE, LAUNCH_SHAPES), hides=("trace_occupancy",))
 
@@ -84,7 +81,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             ),
             f"Choose blocks of a multiple of {WARP} threads, 128 or {USUAL_THREADS} to begin with,"
             " and fewer of them.",
-            row_saving(facts, [RowGain(rows, each.time_ns, LEAST_SAVED * low, high)]),
+            row_saving(facts, [RowGain(rows, each.time_ns, LEAST_REACHED * low, high)]),
             "At most in proportion to the threads that a multiprocessor holds now and in blocks of"
             f" {USUAL_THREADS}; at least half of that as far as two fifths of these would not reach"
             f" the memory's bandwidth; {PLAYED}.",

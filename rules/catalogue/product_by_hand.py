@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, RowGain, idle_ns, launching, row_saving
+from gpuadvisor.rules.estimates import PLAYED, RowGain, idle_ns, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.communication import type_bytes
 from gpuadvisor.rules.facts.idle_causes import Cause
@@ -20,7 +20,7 @@ from gpuadvisor.rules.facts.reduced import result_of
 from gpuadvisor.rules.facts.roofline import PRECISIONS, element_type, is_shape, listed
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import LAUNCHES, SHAPES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 FEWEST = 4
 """Times in a row from which on products of a matrix and vectors are one of two matrices that is
@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
     total, found = facts.kernel_uses.time_ns, _loops(facts)
     share = sum(each.time_ns for each in found) / total if total else 0.0
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     gains = [gain for each in found for gain in each.gains(facts)]
     largest = max(found, key=lambda each: each.time_ns)
@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" {PRODUCT} of {largest.told} writes {largest.written_bytes / 1e6:,.3g} MB, which {SUM}"
         " reads again" + (f", up to {most:,} times in a row" if most > 1 else ""),
         (
-            percent("products_by_hand", share, LEAST_SHARE),
+            percent("products_by_hand", share, NOTICEABLE),
             Figure("in_a_row", most, "times"),
             Figure("written_each_time", largest.written_bytes, "bytes"),
         ),

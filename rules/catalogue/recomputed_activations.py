@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.device import GIB, peak_of
+from gpuadvisor.rules.device import GIB, NEARLY_FULL, peak_of
 from gpuadvisor.rules.estimates import LEAST_SAVED, PLAYED, RowGain, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.backward import MARK
@@ -20,9 +20,6 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES, MEMORY, OPERATORS, table
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
-MOST_FULL = 0.8
-"""Largest share of the GPU's memory that may be in use with the activations kept: the allocator
-needs room between blocks. [own]"""
 FORWARD = re.compile(
     r"aten::(linear|conv[123]d|convolution|(native_)?(layer|batch|group)_norm|scaled_dot_product_attention"
     r"|_scaled_dot_product_\w*attention|lstm|gru|_cudnn_rnn|gelu|relu|silu|softmax|embedding|addmm)"
@@ -53,14 +50,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     time_ns = int(facts.work.duration_ns[again.rows].sum())
     share = time_ns / facts.kernel_uses.time_ns
     kept = _kept_bytes(facts, again.times)
-    if share < NOTICEABLE or not kept or peak.reserved + kept > MOST_FULL * peak.total:
+    if share < NOTICEABLE or not kept or peak.reserved + kept > NEARLY_FULL * peak.total:
         return
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time computes activations again for the backward pass,"
         f" and the {kept / GIB:.1f} GiB that keeping them takes are free",
         (
             percent("recomputed", share, NOTICEABLE),
-            percent("memory_with_them_kept", (peak.reserved + kept) / peak.total, MOST_FULL),
+            percent("memory_with_them_kept", (peak.reserved + kept) / peak.total, NEARLY_FULL),
         ),
         "Take away the checkpoints (`torch.utils.checkpoint`, `gradient_checkpointing`), or keep"
         " them for as many blocks as memory needs.",

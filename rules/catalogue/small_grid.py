@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.kernel_loads import FIXED_S, Loads, Shares
+from gpuadvisor.rules.facts.kernel_loads import UNCUT_S, Loads, Shares
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import (
-    LEAST_REACHED,
     counts,
     has_few_threads,
     most_of_each,
@@ -21,12 +20,8 @@ from gpuadvisor.rules.kernels import (
     short,
     too_small,
 )
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import LEAST_REACHED, SERIOUS, Rule, RuleResult, percent
 
-UNCUT_S = 4 * FIXED_S
-"""Seconds of a launch that need not get shorter with more blocks: beside starting and ending a
-chain of a few loads, a reduction within a block, and a second step that joins the parts of a
-result. [own]"""
 ALIKE = 1.25
 """Factor up to which two launches have as many threads: the last block of one may be a part.
 [own]"""
@@ -34,9 +29,6 @@ OF_SERIAL = (
     "Give the work more threads first: with as many in more blocks it is hardly faster, as each has"
     " too much to do one after the other."
 )
-LEAST_SHARE = 0.1
-"""Share of all captured time from which on it is said of launches of which nothing tells how busy
-units are. [own]"""
 
 ADVICE = (
     "Cut the work into more blocks: a larger batch, smaller blocks, or several blocks that"
@@ -121,7 +113,7 @@ def _uncounted(evidence: Evidence) -> Iterator[RuleResult]:
             found[kernel.name].append(kernel)
     for name, alike in found.items():
         time_ns = math.fsum(each.counters.time_ns for each in alike)
-        if time_ns < LEAST_SHARE * evidence.captured_ns or all(map(too_small, alike)):
+        if time_ns < SERIOUS * evidence.captured_ns or all(map(too_small, alike)):
             continue
         share = time_ns / evidence.captured_ns if evidence.captured_ns else 0.0
         if share:
@@ -142,7 +134,7 @@ def _of_launches(name: str, alike: Sequence[KernelMetrics], share: float) -> Rul
         (
             Figure("blocks", most, "", sm_count),
             Figure("launch_us", round(longest, 1), "us"),
-            percent("captured_time", share, LEAST_SHARE),
+            percent("captured_time", share, SERIOUS),
         ),
         f"{ADVICE} Short launches that follow each other: fuse them, or let one kernel stay on the"
         " GPU for all of them.",

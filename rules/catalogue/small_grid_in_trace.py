@@ -11,6 +11,7 @@ from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import (
     LEAST_NS,
     LEAST_OF_ONE,
+    PERSISTENT,
     PLAYED,
     SATURATING,
     RowGain,
@@ -23,17 +24,11 @@ from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.migrations import waiting_in_kernels_ns
 from gpuadvisor.rules.kernels import of_few_threads
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
-PERSISTENT = 0.5
-"""Blocks for each multiprocessor below which a library's kernel is small: many keep just under one
-on each, and loop. [own]"""
 AT_ONCE = 1.2
 """Kernels that run at once on average, from which on others may fill the rest: then the blocks of
 the largest of them, as often as so many run, must not be enough either. [own]"""
-MOST_WAITING = 0.5
-"""Largest share of a kernel's time in which it may have waited for pages of managed memory: with
-more it is these that it takes its time for, however many blocks it has. [own]"""
 
 ADVICE = (
     "Split its work into more blocks: smaller tiles, a split of the inner dimension, or a larger"
@@ -76,7 +71,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         high = each.mean([max(1 - part, 0.0) for part in filled])
         rows = each.rows(facts.profile, uses.rows_of(each.name))
         waited = int(waiting_in_kernels_ns(facts.work, rows).sum()) / each.time_ns
-        if waited > MOST_WAITING:
+        if waited > MOST:
             continue
         own = 1 - waited
         few = max(launch.blocks * launch.threads for launch in each.launches) < count

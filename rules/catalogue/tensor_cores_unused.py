@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
+from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import gain_of
 
 RULE = Rule(Category.TENSOR_CORE, needs=(LAUNCHES, DEVICE), knobs=("fp16_autocast",))
@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if each.kind.tensor_cores is False and each.precision in targets
     )
     share = uses.share(found)
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     in_fp32 = [each for each in found if each.precision == "fp32"]
     gains = [
@@ -39,7 +39,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into matrix products and convolutions in"
         f" {'float32' if mostly_fp32 else '16 bits'} without tensor cores ({named(found)})",
-        (percent("products_without_tensor_cores", share, LEAST_SHARE),),
+        (percent("products_without_tensor_cores", share, NOTICEABLE),),
         "Use automatic mixed precision in float16 with a gradient scaler: this GPU's tensor cores"
         " take no float32."
         if mostly_fp32

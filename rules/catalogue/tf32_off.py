@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, Gain, named, saving
+from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 from gpuadvisor.rules.tensor_cores import convolves, gain_of
 
 ADVICE = (
@@ -36,13 +36,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         and not any(_alike(each, other) for other in products if other.precision == "tf32")
     )
     share = uses.share(found)
-    if share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     gains = [Gain(each, *gain_of(evidence, each, "fp32", "tf32")) for each in found]
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into float32 matrix products without tensor"
         f" cores ({named(found)})",
-        (percent("fp32_products_without_tensor_cores", share, LEAST_SHARE),),
+        (percent("fp32_products_without_tensor_cores", share, NOTICEABLE),),
         ADVICE,
         saving(facts, gains),
         f"What these products take at TF32 rates (roofline), while {PLAYED}.",

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
+from gpuadvisor.rules.estimates import LEAST_IDLE
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ranks import MATCHED
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS, Requirement
-from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
-
-LEAST_SHARE = 0.05
-"""Least share of the run that a rank waits in the mean: that of exposed communication. [own]"""
-MOSTLY = 0.5
-"""Share of what even work would save, from which on one late rank is most of it."""
+from gpuadvisor.rules.rule import MOST, Estimate, Rule, RuleResult, percent
 
 RULE = Rule(
     Category.COMMUNICATION,
@@ -28,12 +24,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if ranks is None or not ranks.late or not ranks.own_work:
         return
     alone = ranks.straggler
-    if alone is not None and alone.surplus_ns >= MOSTLY * alone.group.beyond_mean_ns:
+    if alone is not None and alone.surplus_ns >= MOST * alone.group.beyond_mean_ns:
         return  # `straggler_rank` says for whom they wait
     told = [each for each in ranks.ranks if each.waiting_ns is not None]
     waiting = [each.share(each.waiting_ns or 0) for each in told]
     mean = sum(waiting) / len(waiting) if waiting else 0.0
-    if mean < LEAST_SHARE:
+    if mean < LEAST_IDLE:
         return
     transfer = sum(each.share(each.transferring_ns or 0) for each in told) / len(told)
     group = ranks.own_work[0]
@@ -47,7 +43,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" different times ({name} last to {late.last:,} of {late.collectives:,}, up to"
         f" {late.longest_ns / 1e6:.3g} ms after the first); what is sent takes {transfer:.0%}",
         (
-            percent("waiting_for_the_last", mean, LEAST_SHARE),
+            percent("waiting_for_the_last", mean, LEAST_IDLE),
             percent("transfer", transfer),
             percent("most_work_beyond_the_mean", group.beyond_mean_ns / group.span_ns),
         ),

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.device import rate
-from gpuadvisor.rules.estimates import LEAST_SHARE, PLAYED, RowGain, launching, row_saving
+from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.roofline import product
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES, OPERATORS
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
-FEWEST = 2
-"""Fewest times in a profile. [own]"""
 BEST_OF_PEAK, WORST_OF_PEAK = 0.6, 0.25
 """Share of the peak for its type that fused attention reaches: 0.35 to 0.4 with FlashAttention 2 on
 an H100, 0.6 to 0.75 with version 3, 0.6 with version 2 on an A100 (their papers); less for short
@@ -26,8 +24,7 @@ PRODUCTS_HIGH = 0.5
 """Share of the time of what lies between the products, and of these, where shapes do not tell.
 [own]"""
 MOST_LAUNCHING = 0.75
-"""Largest share of the host's time to launch the steps: one operator of four and more is left.
-[own]"""
+"""Largest share of the host's time to launch the steps: one operator of four and more is left."""
 
 RULE = Rule(Category.ATTENTION, needs=(LAUNCHES, OPERATORS, DEVICE), knobs=("compile",))
 
@@ -39,7 +36,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     products = int(work.duration_ns[found.products].sum())
     between = int(work.duration_ns[found.between].sum())
     share = (products + between) / total if total else 0.0
-    if found.times < FEWEST or share < LEAST_SHARE:
+    if share < NOTICEABLE:
         return
     fused = _fused_ns(evidence)
     if fused is None:
@@ -53,8 +50,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{share:.0%} of the GPU's kernel time goes into attention in separate steps"
         f" ({found.times:,} times a product, softmax, a product)",
         (
-            percent("unfused_attention", share, LEAST_SHARE),
-            Figure("softmax_between_products", found.times, "", FEWEST),
+            percent("unfused_attention", share, NOTICEABLE),
+            Figure("softmax_between_products", found.times),
         ),
         "Let `scaled_dot_product_attention` take a fused kernel: no `attn_weights`, 16-bit inputs,"
         " and no mask that needs a gradient."

@@ -8,13 +8,9 @@ from statistics import median
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.starting import FEWEST_STEPS, LONGER
 from gpuadvisor.rules.requirements import STEPS
 from gpuadvisor.rules.rule import Rule, RuleResult
-
-LONGER = 3.0
-"""Factor on the median of the other steps (gpuprof's threshold)."""
-FEWEST = 3
-"""Steps: of two, either may be the odd one. [own]"""
 
 RULE = Rule(Category.LATENCY, needs=(STEPS,))
 
@@ -25,7 +21,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     steps = facts.steps
     assert steps is not None  # STEPS
     lengths = [step.duration_ns for step in steps.steps]
-    if len(lengths) < FEWEST:
+    if len(lengths) < FEWEST_STEPS:
         return
     usual = median(lengths[1:])
     if not usual or lengths[0] < LONGER * usual:

@@ -199,6 +199,11 @@ LARGE_BYTES = 1 << 20
 """Smaller copies take longer to begin than to move at these rates."""
 
 
+LEAST_OF_LINK = 0.5
+"""Least share of the rate that pinned memory usually has: virtual machines and distant sockets have
+less. [own]"""
+
+
 def pinned_bandwidth(work: DeviceWork, device: DeviceLimits | None) -> float | None:
     """Return the bytes a second of a copy of pinned memory: as this profile's own copies show it
     or as GPUs of this generation have it, whichever is more; None where nothing tells."""

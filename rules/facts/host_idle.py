@@ -34,7 +34,7 @@ from gpuadvisor.rules.facts.intervals import (
 from gpuadvisor.rules.facts.joins import call_tree, thread_keys
 from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 from gpuadvisor.rules.facts.operators import Operators
-from gpuadvisor.rules.facts.stalls import share_interval
+from gpuadvisor.rules.facts.stalls import LEAST_SHARE, share_interval
 
 BATCH_BYTES = 65_536
 """A copy to the device of at least so many is taken for a batch rather than for a parameter. Copies
@@ -44,20 +44,16 @@ MOSTLY = 0.3
 program around it, and taken for what that time is spent on. [own]"""
 LEAST_NAMED = 0.01
 """Share of some time that an operator or a range of the CPU takes at least, to be named with its
-share as what the host does then: less would be told as 0 %. [own]"""
+share as what the host does then: less would be told as 0 %."""
 INNER = 0.9
-"""Share of what an operator takes, from which on the one that it calls is all that it does.
-[own]"""
+"""Share of what an operator takes, from which on the one that it calls is all that it does; and of
+the time from the first to the last moment that is to be explained, from which on a marked range is
+around all of it. [own]"""
 
 
-PART = 0.9
-"""Most that a marked range may last, as a share of the time from the first to the last moment that
-it is to explain: a longer one is around all of it. [own]"""
 FEWEST_SAMPLES = 20
 """Samples from which on shares of them are told: of fewer, the 95 % interval of a half is wider
 than 40 points (Wilson's)."""
-LEAST_SAMPLED = 0.05
-"""Lower end of the interval of a share of samples, from which on its place is named. [own]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +163,7 @@ def doing(profile: Profile, ran: Operators, times: Intervals) -> Doing | None:
     often = np.bincount(columns["name"][user], minlength=1) >= AGAIN
     rows = np.flatnonzero(user)
     begin, end = ends(columns["begin_ns"][rows], columns["duration_ns"][rows])
-    is_part = end - begin <= PART * (int(times.end_ns.max()) - int(times.begin_ns.min()))
+    is_part = end - begin <= INNER * (int(times.end_ns.max()) - int(times.begin_ns.min()))
     is_within = covered_ns(times, begin, end) >= INNER * (end - begin)
     telling = often[columns["name"][rows]] | (is_part & is_within)
     rows, begin, end = rows[telling], begin[telling], end[telling]
@@ -299,5 +295,5 @@ def _sampled(
         SampledPlace(texts[one], texts[other], count, count / total, *share_interval(count, total))
         for one, other, count in zip(*places.tolist(), counted.tolist(), strict=True)
     ]
-    kept = (each for each in found if each.low >= LEAST_SAMPLED)
+    kept = (each for each in found if each.low >= LEAST_SHARE)
     return sorted(kept, key=lambda each: (-each.samples, each.module, each.function))

@@ -16,10 +16,9 @@ DRAM_ATTAINABLE = 0.85
 """Share of the theoretical bandwidth that programs reach, by bytes. A copy of 512 MiB on an H100
 reached 85 %; of 10 variants of one matrix addition on a T4 this value predicted the fastest best
 (mean error 1.4 points)."""
-DRAM_BUSY_ATTAINABLE = 0.92
+DRAM_BUSY_ATTAINABLE = DRAM_ATTAINABLE * 0.90 / 0.83
 """Share of the memory throughput of Nsight Compute that programs reach. On chips with ECC in the
-memory itself it counts more than the program's bytes: a T4 showed 90 % at 83 % of the bytes.
-[own]"""
+memory itself it counts more than the program's bytes: a T4 showed 90 % at 83 % of the bytes."""
 ATTAINABLE = 0.95
 """Share of what caches and SMs can do that programs reach: naive products reach 97 to 99 % of the
 L1 cache. [own]"""
@@ -31,10 +30,14 @@ SLOWER = 0.25
 of the bandwidth on an H100. [own]"""
 NARROW_BYTES_PER_S = 18.5e9
 """Bytes a second and SM with 4 bytes a thread: copies and the like reached 2.35e12 on an H100 and
-2.6e12 on an H200, whose memory is faster by 43 %, with 132 SMs each. [own]"""
+2.6e12 on an H200, whose memory is faster by 43 %, with 132 SMs each."""
 FIXED_S = 5e-6
 """Seconds of a kernel that no cure shortens: first blocks start, last ones drain, and memory
 answers. An empty kernel takes about 2 microseconds under Nsight Compute. [own]"""
+UNCUT_S = 4 * FIXED_S
+"""Seconds of a launch that need not get shorter with more blocks: beside starting and ending a
+chain of a few loads, a reduction within a block, and a second step that joins the parts of a
+result. [own]"""
 
 
 @dataclass(frozen=True)

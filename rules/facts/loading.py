@@ -11,6 +11,7 @@ import numpy as np
 from gpuadvisor.domain.profile import Profile, Range
 from gpuadvisor.rules.facts.intervals import Intervals, by_key, ends, union
 from gpuadvisor.rules.facts.joins import thread_keys
+from gpuadvisor.rules.facts.starting import FEWEST_STEPS, LONGER
 
 Waits: TypeAlias = Mapping[tuple[int, int], Intervals]
 """The times in which each process and thread waited for a batch."""
@@ -19,10 +20,6 @@ IN_PROCESS = "SingleProcess"
 READY_NS = 200_000
 """Taking a batch from the workers lasts so long at most where it is ready: 0.07 to 0.19 ms under
 Kineto in traces of A100, V100 and RTX 4090 hosts in which nothing is waited for."""
-WARM_UP = 3.0
-"""Factor on the median wait from which on the first one is the start of the workers. [own]"""
-FEWEST = 3
-"""Fewest waits of which the first one can be told from the usual. [own]"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def loading(profile: Profile) -> Loading:
         first = int(begin.argmin())
         # Several workers that start alike let wait for every other batch: that is no start.
         longest = late[first] >= late.max()
-        if len(rows) >= FEWEST and longest and late[first] >= WARM_UP * median:
+        if len(rows) >= FEWEST_STEPS and longest and late[first] >= LONGER * median:
             late[first] = median
         late = np.maximum(late - READY_NS, 0.0)
     return Loading(len(rows), total, in_process, float(late.sum()), float(late.max()))

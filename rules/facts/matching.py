@@ -47,15 +47,9 @@ as much two of eight ranks are matched that are in doubt, with half nothing chan
 MOST_SKEWED = 0.5
 """Largest share of the collectives that ranks may leave at different times: of fewer, the median
 still is the difference of the clocks."""
-FEWEST_FOR_DRIFT = 16
-"""Fewest collectives that tell that two clocks drift apart: with half as many, of two recordings
-only every other collective is matched. [own]"""
 
 CLEARLY = 4.0
 """Times as far as in the best way to match them, ends must differ in every other one. [own]"""
-TIGHT_NS = CLOSE_NS
-"""Most by which ends of the same collectives may differ, where nothing but them tells that they are
-the same: steps of equal length agree as well when laid upon each other wrongly. [own]"""
 ONE_CLOCK_NS = 5 * CLOSE_NS
 """Most by which the clocks of one machine differ from what collectives tell of them: with half of
 it two of nine recordings are not matched, with twice as much nothing changes. [own]"""
@@ -67,7 +61,7 @@ ENOUGH = 6
 """Fewest collectives whose ends tell alone that they are the same: with twice as many the eight of
 a recording of eight ranks are not matched, with half as many nothing changes. [own]"""
 MANY = 16
-"""Fewest collectives that tell it where their ends differ by more than `TIGHT_NS`: a trace of whole
+"""Fewest collectives that tell it where their ends differ by more than `CLOSE_NS`: a trace of whole
 microseconds or a slow link leaves 30 to 270 us on 4 V100 of a machine. Besides, one clock for all
 ranks and much longer waits have to tell the same. With twice as many, recordings of 30 collectives
 are not matched; with half as many, nine to fourteen more are in three of nine recordings. [own]"""
@@ -127,7 +121,7 @@ class _Fit:
     @property
     def is_tight(self) -> bool:
         """Whether the ends alone tell that these are the same collectives."""
-        return len(self.first) >= ENOUGH and self.widest_ns <= TIGHT_NS
+        return len(self.first) >= ENOUGH and self.widest_ns <= CLOSE_NS
 
 
 class _Clocks:
@@ -299,7 +293,7 @@ def _surest(
 
 
 def _is_near(other: _Fit, best: _Fit) -> bool:
-    return other.spread_ns <= CLEARLY * best.spread_ns + TIGHT_NS
+    return other.spread_ns <= CLEARLY * best.spread_ns + CLOSE_NS
 
 
 def _is_numbered(one: Lane, other: Lane) -> bool:
@@ -343,7 +337,7 @@ def _may_be_one(one: _Group, other: _Group, clocks: _Clocks, begins: Sequence[in
     worst = max(one.spread_ns, other.spread_ns)
     may_skew = any(fit.is_skewed for each in (one, other) for _, fit in each.fits)
     return any(
-        fit.spread_ns <= CLEARLY * worst + TIGHT_NS and fit.is_skewed <= may_skew
+        fit.spread_ns <= CLEARLY * worst + CLOSE_NS and fit.is_skewed <= may_skew
         for fit in _ways(_Group(one.lead), lane, clocks)
     ) or _may_be_halves(one, other, begins)
 
@@ -355,7 +349,7 @@ def _may_be_halves(one: _Group, other: _Group, begins: Sequence[int | None]) -> 
     apart_ns = max(one.widest_ns, other.widest_ns)
     lead, second = one.lead, other.lead
     begun, also = begins[lead.rank], begins[second.rank]
-    if begun is None or also is None or apart_ns <= TIGHT_NS:
+    if begun is None or also is None or apart_ns <= CLOSE_NS:
         return False
     if lead.size is not None or second.size is not None:
         return False
@@ -437,7 +431,7 @@ def _clock_ns(at_ns: IntArray, ends_ns: IntArray, wanted_ns: IntArray) -> IntArr
     edge = max(len(ends_ns) // 4, 1)
     early, late = float(np.median(ends_ns[:edge])), float(np.median(ends_ns[-edge:]))
     lasted = float(np.median(at_ns[-edge:]) - np.median(at_ns[:edge]))
-    if len(ends_ns) < FEWEST_FOR_DRIFT or abs(late - early) < 2 * CLOSE_NS or lasted <= 0:
+    if len(ends_ns) < MANY or abs(late - early) < 2 * CLOSE_NS or lasted <= 0:
         return np.full(len(wanted_ns), int(np.median(ends_ns)), np.int64)
     slope = min(max((late - early) / lasted, -DRIFT), DRIFT)
     line: FloatArray = slope * (at_ns - at_ns[0])

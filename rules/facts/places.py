@@ -29,18 +29,16 @@ from gpuadvisor.rules.facts.idle import split_gaps
 from gpuadvisor.rules.facts.idle_causes import Cause, Gaps
 from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends, grouped, union
 from gpuadvisor.rules.facts.joins import Ran, enclosing, thread_keys
+from gpuadvisor.rules.facts.recurring import MOST
 from gpuadvisor.rules.facts.time_breakdown import IDLE
 
 if TYPE_CHECKING:
     from gpuadvisor.rules.facts.backward import Moments
     from gpuadvisor.rules.facts.summary import Facts
 
-MOSTLY = 0.5
-"""Share of a finding from which on a module is said to be its place: of one with less, the module
-that holds it is. [own]"""
 MOMENTS = 1000
 """In so many moments of idle time, or of a run, is looked what the host did: what has a tenth of it
-is then known to within 2 points. [own]"""
+is then known to within 2 points (95 %)."""
 
 MOST_ROWS = 5000
 """Rows that are looked at where there are no stacks; more are represented by so many. [own]"""
@@ -413,7 +411,7 @@ class Places:
         source, function = facts.sources.lines[line] if line != UNKNOWN else (None, "")
         module, module_share = self._module(found, total)
         region, region_share = _largest(found.region, found.weight, total)
-        if region_share < MOSTLY:
+        if region_share < MOST:
             region = UNKNOWN
         known = found.operator != UNKNOWN
         columns = facts.profile.columns("operators", ("name", "shapes"))
@@ -445,7 +443,7 @@ class Places:
             return UNKNOWN, 0.0
         own = np.bincount(found.module[known], found.weight[known], len(self._facts.modules.names))
         held = self._facts.modules.with_held(own.astype(np.float64))
-        much = np.flatnonzero(held >= MOSTLY * total)
+        much = np.flatnonzero(held >= MOST * total)
         if not len(much):
             return UNKNOWN, 0.0
         inner = int(much[-1])  # what holds a module comes before it

@@ -24,8 +24,8 @@ ISSUED = "selected"
 MOST_SITES = 5
 """Places of a kernel that are named. [own]"""
 LEAST_SHARE = 0.05
-"""Share of a kernel's samples from which on a place is named: the low end of what is known of it.
-[own]"""
+"""Share of the samples of a kernel, or of the CPU in some time, from which on a place is named: the
+low end of what is known of it. [own]"""
 TAKEN = "smsp__pcsamp_sample_count"
 """Metric of a launch: how many samples were taken, whatever of them was kept."""
 _KEPT = "smsp__pcsamp_warps_issue_stalled_"

@@ -47,6 +47,8 @@ LOADING_NS = 50_000_000
 """Time of an operator without a call that does something, before it launches, from which on it
 looks for an algorithm, compiles or loads: those of eager PyTorch follow each other within 0.2 ms;
 first ones took 119 to 332 ms in a trace of an AMD GPU, and 87 ms on an A10G. [own]"""
+LONGER = 3.0
+"""Factor on the median of the others from which on a first one is a start (gpuprof's threshold)."""
 FEWEST_STEPS = 3
 """Steps of which one can tell what is done in most of them: of two, both may be first ones."""
 _SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)

@@ -282,8 +282,6 @@ def optimizer_steps(
 MOST_DIFFERENT = 0.1
 """Share of a step's kernels that may be others than in the median step, or part of a graph already.
 [own]"""
-MOST_WAITS = 1.0
-"""Most waits for the device in a step: one may stand at its end. [own]"""
 
 
 @dataclass(frozen=True)
@@ -324,7 +322,7 @@ def repetition(
     if usual <= 0:
         return NONE
     waits = int((line.wait_kind == Host.SYNCHRONIZING).sum())
-    seldom = waits <= MOST_WAITS * work.kernels / usual + 1
+    seldom = waits <= work.kernels / usual + 1  # one may stand at the end of each step
     alone = work.in_graph[: work.kernels].mean() < MOST_DIFFERENT
     return Repetition(usual, alike, bool(alike and seldom and alone))
 

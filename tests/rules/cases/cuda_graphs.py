@@ -22,10 +22,10 @@ FIRES = {
     "steps that launch the same kernels": steps,
     "without steps, each kernel as often": lambda: steps(marked=False),
     "one wait a step": lambda: steps(waits=1),
+    "few kernels": lambda: steps(kernels=10),
 }
 SILENT = {
     "other kernels in each step": lambda: steps(other=True),
     "kernels that fill the GPU": lambda: steps(runs=30),
-    "few kernels": lambda: steps(kernels=10),
     "waits within the step": lambda: steps(waits=10),
 }

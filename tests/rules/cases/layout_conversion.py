@@ -26,7 +26,7 @@ FIRES = {
 }
 SILENT = {
     "the padding of odd channels": lambda: convolutions(PAD, ODD_CHANNELS),
-    "few": lambda: queued([K(CONVERT, 29), K(CONVOLVE, 971)] * 4),
+    "few": lambda: queued([K(CONVERT, 19), K(CONVOLVE, 981)] * 4),
     "none": lambda: queued([K(CONVOLVE, 300), K(NORMALISE, 100)] * 4),
     "without convolutions": lambda: queued([K(CONVERT, 100)] * 4),
     "an AMD GPU": lambda: queued([K(CONVERT, 100), K(CONVOLVE, 300)] * 4, MI300),

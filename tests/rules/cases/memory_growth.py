@@ -18,10 +18,10 @@ def steps(levels):
     )
 
 
-FIRES = {"each step keeps some": lambda: steps([100, 500, 510, 520, 530, 540, 550])}
+FIRES = {"each step keeps some": lambda: steps([100, 500, 510, 520, 530, 540, 550, 560])}
 SILENT = {
     "steady": lambda: steps([100, 500, 500, 500, 500, 500, 500]),
     "up and down": lambda: steps([100, 500, 510, 505, 520, 510, 530]),
     "only at the begin": lambda: steps([100, 200, 300, 300, 300, 300, 300]),
-    "too few steps": lambda: steps([100, 500, 510, 520, 530]),
+    "too few steps": lambda: steps([100, 500, 510, 520, 530, 540]),
 }

@@ -26,7 +26,7 @@ FIRES = {
     "just enough": lambda: queued([K("ampere_sgemm_128x128_tn", 51), K(ADD, 949)] * 4),
 }
 SILENT = {
-    "too little": lambda: queued([K("ampere_sgemm_128x128_tn", 49), K(ADD, 951)] * 4),
+    "too little": lambda: queued([K("ampere_sgemm_128x128_tn", 19), K(ADD, 981)] * 4),
     "TF32 is on": lambda: queued(products(TF32, 420)),
     "TF32 is on, and a size for which the library does without": lambda: queued(
         [*products(TF32, 420, 4), K("ampere_sgemm_32x128_nn", 300, "aten::mm")]

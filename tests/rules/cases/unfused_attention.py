@@ -27,14 +27,14 @@ FIRES = {
         [K(GEMM, 300, "aten::bmm"), K(SOFTMAX, 700, "aten::_softmax"), K(GEMM, 300, "aten::bmm")]
         * 4
     ),
+    "once": lambda: queued([SCORES, NORMALISED, VALUES]),
 }
 SILENT = {
-    "once": lambda: queued([SCORES, NORMALISED, VALUES]),
     "a loss": lambda: queued([SCORES, K(SOFTMAX, 700, "aten::_log_softmax"), VALUES] * 4),
     "a classifier": lambda: queued([LINEAR, NORMALISED, LINEAR] * 4),
     "far apart": lambda: queued([SCORES, *[SCALED] * 9, NORMALISED, *[SCALED] * 9, VALUES] * 4),
     "too little": lambda: queued(
-        [SCORES, NORMALISED, VALUES, K("my_kernel", 30_000, "mine::op")] * 4
+        [SCORES, NORMALISED, VALUES, K("my_kernel", 70_000, "mine::op")] * 4
     ),
     "fused": lambda: queued(
         [LINEAR, K("void pytorch_flash::flash_fwd_kernel<64>(int)", 300, "aten::_flash_attention")]

@@ -8,7 +8,7 @@ from gpuadvisor.rules.facts import matching
 from gpuadvisor.rules.facts.ranks import ranks_of
 from tests.unit.rules.facts.test_ranks import Simulated
 
-FREE = ("FEWEST", "MOST_SHIFT", "MOST_APART", "MOST_SKEWED", "CLEARLY", "TIGHT_NS")
+FREE = ("FEWEST", "MOST_SHIFT", "MOST_APART", "MOST_SKEWED", "CLEARLY")
 """Those marked as our own that decide nothing between half and twice what they are."""
 
 
