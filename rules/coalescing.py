@@ -26,13 +26,9 @@ USUAL_SECTORS = 4
 
 WIDEST_SECTORS = 16
 """Sectors of a warp's request for 16 bytes a thread, side by side: no access can need more."""
-LEAST_OFF = 0.15
-"""Share by which the sectors of a request differ at least from those of any width, where threads
-are not side by side: one that is only shifted touches one more, a ninth of 8. [own]"""
 
 L2_OVER_DRAM = 2.0
-"""Bandwidth of the L2 cache over that of the memory, at least: 2 to 4 from V100 to H100.
-[own]"""
+"""Bandwidth of the L2 cache over that of the memory, at least: 2 to 4 from V100 to H100."""
 
 HIDES = ("dram_bandwidth", "latency", "compute", "occupancy", "tensor_core")
 
@@ -121,11 +117,12 @@ def by_requests(operation: str, what: str, advice: str) -> Check:
 
 def scattered(sectors: float) -> bool:
     """Say whether threads side by side, of which each takes 4, 8 or 16 bytes, would touch another
-    number of sectors for each request than these."""
-    if sectors > WIDEST_SECTORS * (1 + LEAST_OFF):
-        return True
-    widths = (USUAL_SECTORS, 2 * USUAL_SECTORS, WIDEST_SECTORS)
-    return sectors > USUAL_SECTORS and all(abs(sectors / each - 1) > LEAST_OFF for each in widths)
+    number of sectors for each request than these: shifted, they touch one more, and fewer where not
+    all of a warp take part."""
+    return sectors > USUAL_SECTORS and not any(
+        (1 - LEAST_EXCESS) * each <= sectors <= each + 1
+        for each in (USUAL_SECTORS, 2 * USUAL_SECTORS, WIDEST_SECTORS)
+    )
 
 
 def _after(kernel: KernelMetrics, loads: Loads, excess: float) -> Loads | None:

@@ -24,7 +24,7 @@ engine."""
 WHOLE_BYTES = 1 << 20
 """Mean bytes of a piece from which on no page fault moves it: faults move 4 KiB to just below 1 MiB
 at once, and a prefetch up to 2 MiB (nvprof's tables of unified memory in NVIDIA's "Unified Memory
-for CUDA Beginners", 2017). [own]"""
+for CUDA Beginners", 2017)."""
 _PREFETCHES = re.compile("MemPrefetch")
 
 RULE = Rule(Category.COPY, needs=(COPIES, COPY_SIZES))

@@ -18,8 +18,8 @@ FEWEST = 5
 """Steps after them in which it rises each time: of what goes up and down by chance, one in 32 does
 so."""
 LEAST_BYTES = MIB
-"""Least growth in every one of the steps: kept losses are a few bytes, kept graphs are megabytes.
-[own]"""
+"""Least growth in every one of the steps, which is told in these: kept losses are a few bytes, kept
+graphs are megabytes."""
 
 RULE = Rule(Category.MEMORY_CAPACITY, needs=(MEMORY, STEPS, DEVICE))
 

@@ -22,9 +22,6 @@ from gpuadvisor.rules.kernels import (
 )
 from gpuadvisor.rules.rule import LEAST_REACHED, SERIOUS, Rule, RuleResult, percent
 
-ALIKE = 1.25
-"""Factor up to which two launches have as many threads: the last block of one may be a part.
-[own]"""
 OF_SERIAL = (
     "Give the work more threads first: with as many in more blocks it is hardly faster, as each has"
     " too much to do one after the other."
@@ -95,7 +92,7 @@ def _seen(kernel: KernelMetrics, kernels: Sequence[KernelMetrics]) -> float:
         if each.name == kernel.name
         and each.seconds
         and each.blocks
-        and threads / ALIKE <= (each.all_threads or 0) <= threads * ALIKE
+        and abs((each.all_threads or 0) - threads) < max(each.threads or 1, kernel.threads or 1)
     ]
     if more := [lasts for count, lasts in alike if count > blocks]:
         return max(1 - min(more) / seconds, 0.0)
