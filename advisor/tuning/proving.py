@@ -58,6 +58,8 @@ class Prover:
     """Proofs that showed no gain: after each, the next has to be surer."""
     _shown: Settings = field(default_factory=dict)
     """Settings whose gain the proof under way, or the last one, has shown."""
+    _so_far: StudyResult | None = None
+    """What that has shown of them; None where a rehearsal found a problem."""
     _proven: Settings = field(default_factory=dict)
     """The best settings proven so far."""
     _least: float = 1.0
@@ -112,7 +114,9 @@ class Prover:
             lambda pair: self.evaluator.measure_both(pair, settings),
             settled,
         )
-        self._fruitless += not is_faster(proof.speedup)
+        if not is_faster(proof.speedup):
+            self._fruitless += 1
+            self._so_far = None
         if proof.ratios:
             self.note(TOOK_TURNS)
         if proof.failed is not None:
@@ -170,9 +174,7 @@ class Prover:
         self._least = self._looked_least
         if (rehearsal := self.rehearsed.rehearsal) is None:
             return looked
-        head = [t for t in self.evaluator.trials if (t.phase, t.settings) == ("proof", settings)]
-        rehearsal = as_trials_showed(rehearsal, head)
-        return replace(looked, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
+        return self._as_rehearsed(looked, rehearsal)
 
     def improve(
         self, known: StudyResult, settings: Settings, contributions: tuple[Contribution, ...]
@@ -231,7 +233,24 @@ class Prover:
                 f"proven so far: {found.ratio:.2f}x faster ({ends}, {found.pairs} pairs) with "
                 f"{format_settings(settings)}"
             )
+            proof = Proof(found, base=self._runs_of({}), head=self._runs_of(settings))
+            self._so_far = proven(self.undecided(), settings, (), proof)
         self._shown = settings
+
+    def _runs_of(self, settings: Settings) -> list[Trial]:
+        """Return the study's runs of some settings in its proofs."""
+        return [t for t in self.evaluator.trials if (t.phase, t.settings) == ("proof", settings)]
+
+    def so_far(self) -> StudyResult | None:
+        """Return what a study that ends now has shown; None where that is nothing."""
+        shown, rehearsed = self._so_far, self.rehearsed
+        if shown is None or rehearsed.rehearsal is None or rehearsed.settings != shown.settings:
+            return shown
+        return self._as_rehearsed(shown, rehearsed.rehearsal)
+
+    def _as_rehearsed(self, shown: StudyResult, rehearsal: Rehearsal) -> StudyResult:
+        rehearsal = as_trials_showed(rehearsal, self._runs_of(shown.settings))
+        return replace(shown, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 
     def _goes_on(self, settings: Settings, found: Speedup) -> bool:
         """Rehearse what a proof has shown to be faster, and say whether the proof goes on to know
@@ -261,6 +280,8 @@ class Prover:
             rehearser = self.rehearser()
             rehearser.allowed_s = self._allowed_s(some) or left_s
             found = rehearser.rehearse(some, step_ms)
+            if found.problems:
+                self._so_far = None
             self.budget.durations.record_rehearsal(some, found.wall_s)
             return found
 

@@ -435,6 +435,8 @@ class _Study(Measuring):
         self._check_measured(why)
         if self._proven is not None and not self._proven.settings.keys() & set(self._dropped):
             return replace(self._proven, interrupted=why)
+        if (shown := self._prover.so_far()) is not None:
+            return replace(shown, interrupted=why)
         best = self._search.best.settings if self._search else {}
         if best:
             self._note(f"best so far, not proven: {format_settings(best)}")

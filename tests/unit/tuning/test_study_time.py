@@ -367,6 +367,31 @@ def test_what_is_proven_is_kept_where_the_rest_is_interrupted(tune, monkeypatch)
     assert result.untried == {"compile_max_autotune": "the study ended early"}
 
 
+@pytest.mark.parametrize(("harmful", "verdict"), [
+    (False, Verdict.FASTER_UNVERIFIED), (True, Verdict.INCONCLUSIVE),
+])  # fmt: skip
+def test_what_a_proof_has_shown_is_kept_where_its_rehearsal_is_interrupted(
+    tune, monkeypatch, harmful, verdict
+):
+    """But not what a rehearsal has found a problem with, before it was known which knob has it."""
+    gains = {"tf32": 1.3, "channels_last": 1.2}
+    machine, lives = Machine(5.0, gains, harmful=set(gains) if harmful else set()), []
+    plain = machine.live
+
+    def live(*args, **options):
+        lives.append(plain(*args, **options))
+        if len(lives) == (5 if harmful else 2):
+            raise Interrupted("interrupted")
+        return lives[-1]
+
+    monkeypatch.setattr(machine, "live", live)
+    result, _ = tune(machine, "20m", only=frozenset(gains))
+    assert result.interrupted == "interrupted"
+    assert (result.verdict, bool(result.plan)) == (verdict, False)
+    shown = (result.settings, result.rehearsal)
+    assert shown == (dict.fromkeys(gains, True), None) or harmful
+
+
 def test_where_all_was_tried_in_vain_the_rest_of_the_budget_is_kept(tune):
     result, took_s = tune(Machine(5.0), "15m", only=frozenset({"tf32", "channels_last"}))
     assert (result.verdict, result.untried) == (Verdict.NO_GAIN, {})
