@@ -22,9 +22,9 @@ memory itself it counts more than the program's bytes: a T4 showed 90 % at 83 % 
 ATTAINABLE = 0.95
 """Share of what caches and SMs can do that programs reach: naive products reach 97 to 99 % of the
 L1 cache. [own]"""
-SPREAD = 0.15
+SPREAD = 1 - DRAM_ATTAINABLE
 """Share by which a unit may need less time than its load: good copies reach up to all of a
-theoretical bandwidth. [own]"""
+theoretical bandwidth."""
 SLOWER = 0.25
 """Share by which a unit may need more time than its load: copies of 4 bytes a thread reached 70 %
 of the bandwidth on an H100. [own]"""
