@@ -259,8 +259,7 @@ class Kernel:
         where = f" for {shown(problem)}" if problem else ""
         if not found:
             raise self._error(f"its restrictions leave no point{where}: {self._culprit(problem)}")
-        broken = self.violated({**problem, **self.start})
-        if broken is not None:
+        if (broken := self.violated({**problem, **self.start})) is not None:
             raise self._error(
                 f"its default ({shown(self.start)}) violates the restriction {broken}{where}"
             )
@@ -288,8 +287,7 @@ class Kernel:
             for point in points
             if self.unlaunchable({**problem, **dict(zip(names, point, strict=True))}) is None
         ]
-        why = self.unlaunchable({**problem, **self.start})
-        if why is not None:
+        if (why := self.unlaunchable({**problem, **self.start})) is not None:
             raise self._error(f"its default ({shown(self.start)}) cannot be launched: {why}")
         return found
 
@@ -451,13 +449,15 @@ class Kernel:
                 )
         if self.reference is not None and not callable(self.reference):
             raise self._error(f"reference is a function of the arguments, not {self.reference!r}")
+        for what in ("tolerance", "absolute_tolerance"):
+            if (value := getattr(self, what)) is not None and not value >= 0:
+                raise self._error(f"{what} is a number from 0 on, not {value!r}")
         if self.constants and self.language not in ("cuda_cpp", ""):
             raise self._error("constants= is for CUDA C++: give its kernel arguments")
         if not self.problems:
             raise self._error("problems is empty: leave it out for a kernel without sizes")
         for problem in self.problems:
-            both = sorted(problem.keys() & self.parameters.keys())
-            if both:
+            if both := sorted(problem.keys() & self.parameters.keys()):
                 raise self._error(f"{both[0]} is both a parameter and a size of a problem")
 
     def _check_values(self, name: str, values: Any) -> None:

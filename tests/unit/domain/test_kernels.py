@@ -68,6 +68,7 @@ def test_the_name_and_the_macros_come_from_the_source():
         ),
         ({"problems": {"n": 1}}, """problems is written as [{"n": 4096}], not {"""),
         ({"default": {"block": 33}}, "block=33 is none of the values"),
+        ({"tolerance": -1}, "tolerance is a number from 0 on, not -1"),
         ({"problems": [{"block": 1}]}, "block is both a parameter and a size"),
         ({"source": "nothing"}, "nothing cannot be read"),
         ({"source": CUDA + CUDA.replace("add", "mul")}, "is one of add, mul"),
