@@ -7,6 +7,7 @@ import math
 import os
 import random
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -177,9 +178,12 @@ class Counters:
         """Return the mark of a wait for a batch that begins, or None for none.
 
         Marks are for a device: the host's clock knows already how long it waited. Workers that
-        start alike deliver several batches at once, so that the next late one may be far away.
+        start alike deliver several batches at once, so that the next late one may be far away. A
+        thread that loads ahead has a current device of its own, on which it would begin to use it.
         """
         if not self.open or self.mark is time.perf_counter or len(self.waits) >= MOST_WAITS:
+            return None
+        if threading.current_thread() is not threading.main_thread():
             return None
         self.watched -= 1
         try:

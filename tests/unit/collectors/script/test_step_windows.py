@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
@@ -199,6 +200,15 @@ def test_short_waits_are_soon_left_alone_until_one_is_long(told):
         waited(counters, device, seconds)
     assert seen == [True] * 11 + [False] * 11 + [True]
     assert len(counters.waits) == 2  # of the second long one the beginning was not marked
+
+
+def test_a_thread_that_loads_ahead_marks_nothing(told):
+    counters, device = Counters(), Device()
+    Windows(device, told[0], counters, window_s=60.0).start()
+    thread = threading.Thread(target=waited, args=(counters, device, 1.0))
+    thread.start()
+    thread.join()
+    assert counters.waits == []
 
 
 def test_what_cannot_be_marked_is_not_known_and_disturbs_nobody(told):
