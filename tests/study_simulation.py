@@ -90,6 +90,8 @@ class Machine:
     """Relative deviation of blocks of the loader alone from each other."""
     timed_slower = 1.0
     """Times what a batch takes in a run that it takes when the loader is timed alone."""
+    idle_while_waiting: float | None = None
+    """What runs tell of the GPU while they wait for batches."""
 
     def __init__(self, seed="a"):
         self.now_s = self.warmup_s = 0.0
@@ -164,7 +166,7 @@ class Machine:
         measured = measurement(
             [ms] * 8,
             windows=(StepWindow(10, ms / 100, 2560.0, waited_ms / 100),) * 8,
-            facts=replace(self.facts, loaders=loaders),
+            facts=replace(self.facts, loaders=loaders, idle_while_waiting=self.idle_while_waiting),
             trace=Trace((1.0, 0.9, 0.8)),
             applied=tuple(AppliedKnob(name, "effective") for name in settings),
             startup_s=wall_s - STEPS_S,

@@ -51,6 +51,9 @@ time is spent: faster than the script takes them now."""
 NEAR = 1.05
 """How much longer than the shortest promised step another may be and count as the same, also where
 blocks hardly differ: then fewer workers are better."""
+ERRORS = 2.58 / 1.64
+"""Half of a 99 % interval over what one side may be by a chance of 5 %, in standard errors of a
+normal distribution: few blocks, which may differ by more, cannot show what is nearly sure."""
 MOST_TRIED = 2
 """Numbers of workers that are left to trials: the one that promises most, and the next best."""
 
@@ -70,10 +73,11 @@ class Promised:
     high_ms: float
 
     def is_behind(self, most: Promised) -> bool:
-        """Say whether this step is surely longer than that of another number: by more than
-        `NEAR`, and than chance would have it in both."""
-        chance = math.hypot(math.log(self.ms / self.low_ms), math.log(most.high_ms / most.ms))
-        return math.log(self.ms / most.ms) > max(math.log(NEAR), chance)
+        """Say whether this step is longer than that of another number by more than `NEAR`, and by
+        more than chance would have it once in 20 times: fewer workers are the choice where that is
+        open, but not where they are probably much slower, and few blocks leave it unsure."""
+        ends = math.log(self.ms / self.low_ms), math.log(most.high_ms / most.ms)
+        return math.log(self.ms / most.ms) > max(math.log(NEAR), math.hypot(*ends) / ERRORS)
 
 
 def time_supply(
@@ -83,16 +87,18 @@ def time_supply(
     left_s: Callable[[], float],
     told: Callable[[Supplied], None] = lambda supplied: None,
     cores: int = 0,
+    computing_ms: float | None = None,
 ) -> Screening[LoaderSupply]:
     """Return a screening of the loader that feeds most batches of a script.
 
     `baseline` is the unchanged script's, `choices` are numbers of workers that would be tried;
     `others` are settings that are timed on top of the best number. `left_s` returns the seconds
     that are left for it. `told` hears of each that was timed. `cores` is how many the script may
-    use; 0 where that is not known.
+    use; 0 where that is not known. `computing_ms` is what a step's computing takes that the batches
+    are to keep up with; None for the unchanged script's.
     """
     loader = baseline.facts.loaders[0]
-    return _Timing(baseline, loader, choices, others, left_s, told, cores).run()
+    return _Timing(baseline, loader, choices, others, left_s, told, cores, computing_ms).run()
 
 
 @dataclass
@@ -106,6 +112,7 @@ class _Timing:
     left_s: Callable[[], float]
     told: Callable[[Supplied], None] = lambda supplied: None
     cores: int = 0
+    computing_ms: float | None = None
     _values: list[Supplied] = field(default_factory=list)
     _times: list[list[float]] = field(default_factory=list)
     """The blocks of each value, in milliseconds."""
@@ -219,7 +226,12 @@ class _Timing:
 
     @property
     def rest_ms(self) -> float:
-        """Time of a step in which the unchanged script or its GPU did not wait for its loaders."""
+        """Time of a step in which nothing waits for the loaders."""
+        return self._unchanged_rest_ms if self.computing_ms is None else self.computing_ms
+
+    @property
+    def _unchanged_rest_ms(self) -> float:
+        """That of the unchanged script: neither it nor its GPU waits."""
         return self.baseline.mean_step_ms * (1 - self.baseline.starved_share)
 
     def _has_time(self) -> bool:
@@ -264,7 +276,8 @@ class _Timing:
             else self._supplied(each.settings, times, each.batches, each.seconds)
             for each, times in zip(self._values, self._times, strict=True)
         ]
-        found = LoaderSupply(self.baseline.mean_step_ms, self.rest_ms, tuple(values), why=why)
+        rest_ms = self._unchanged_rest_ms
+        found = LoaderSupply(self.baseline.mean_step_ms, rest_ms, tuple(values), why=why)
         return self._with_workers(found, self.rest_ms)
 
     def again(self, supply: LoaderSupply, rest_ms: float) -> LoaderSupply:
@@ -293,7 +306,7 @@ class _Timing:
         order = in_order({count: step for count, step in promised.items() if count != own})
         found = replace(supply, workers=order[:MOST_TRIED])
         own_ms = promised[own].ms if own in promised else 0.0
-        unchanged_ms = self.baseline.mean_step_ms - self.rest_ms + rest_ms
+        unchanged_ms = self.baseline.mean_step_ms - self._unchanged_rest_ms + rest_ms
         if order and order[0] and own_ms > NEAR * rest_ms:
             unchanged_ms = own_ms
         if order and promised[order[0]].ms * (1 + MIN_GAIN) < unchanged_ms:

@@ -69,6 +69,9 @@ class Screener(InOneScript):
     come before anything is compiled; else 0."""
     before: Screening | None = None
     """An earlier screening, which put off what compiles, or left the rest for last."""
+    time_loader: Callable[[float, float], LoaderSupply | None] = lambda waits, computing_ms: None
+    """Times the loader alone for a script that would wait for it in such a share of its time, as
+    its computing takes so many milliseconds a step; None where there is no use or room."""
 
     def screening(
         self,
@@ -118,12 +121,15 @@ class Screener(InOneScript):
             note(f"the screening in one running script ended early: {found.why}")
         if found.loaders is not None and self.before is None:
             note(in_words(found.loaders))
-        if supply is not None and found.of_computing and found.step_ms:
+        if found.of_computing and found.step_ms:
             ratio = found.ratio.ratio if found.ratio else 1.0
             computing_ms = found.step_ms / ratio
-            if found.is_limited:
+            if supply is None and found.loaders is not None:  # it waits only now
+                supply = self.time_loader(1 - 1 / found.loaders.ratio, computing_ms)
+            if supply is not None and found.is_limited:
                 note(self._in_words(supply, found, computing_ms))
-            supply = rechosen(supply, computing_ms, self.baseline)
+            if supply is not None:
+                supply = rechosen(supply, computing_ms, self.baseline)
         if self.before is not None:
             found = replace(found, values=_joined(self.before.result.values, found.values))
         return Screening(narrowed(space, supply), found, supply)

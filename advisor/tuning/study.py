@@ -300,6 +300,9 @@ class _Study(Measuring):
             template=self._evaluator.runner.template,
             early_s=lambda gain: self._prover.early_s(gain) if is_first else 0.0,
             before=before,
+            time_loader=lambda waits, computing_ms: self._one_script(SupplyTimer).supply(
+                self._chosen.space, self._budget, self._enter, (waits, computing_ms)
+            ),
         )
         space = self._chosen.space
         return screener.screening(space, self._supply, self._budget, self._enter, self._note, best)

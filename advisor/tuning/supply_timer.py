@@ -42,16 +42,23 @@ class SupplyTimer(InOneScript):
     """Times the loader of one study's script, on its first device."""
 
     def supply(
-        self, space: Space, budget: Budget, enter: Callable[[str, str], None]
+        self,
+        space: Space,
+        budget: Budget,
+        enter: Callable[[str, str], None],
+        beside: tuple[float, float] | None = None,
     ) -> LoaderSupply | None:
         """Return what the loader supplies, or None where that was not timed.
 
-        `enter` begins a phase, of which it gets the name and a few words. Raises Interrupted where
-        the study was cancelled.
+        `enter` begins a phase, of which it gets the name and a few words. `beside` are the share of
+        the time that the script would wait, and what its computing would take in milliseconds,
+        where that was made faster; None for the script as it is. Raises Interrupted where the study
+        was cancelled.
         """
-        if WORKERS not in space or self.baseline.starved_share < LEAST_WAITING:
+        waits, computing_ms = beside or (self.baseline.starved_share, None)
+        if WORKERS not in space or waits < LEAST_WAITING:
             return None
-        decides = self.baseline.starved_share >= LOADER_DECIDES
+        decides = waits >= LOADER_DECIDES
         allowed_s = min(MOST_S, budget.loader_s(decides))
         why = self.unable(self.baseline.startup_s + LEAST_S, allowed_s)
         if self.baseline.facts.loaders[0].iterable:
@@ -59,17 +66,18 @@ class SupplyTimer(InOneScript):
         if why is None:
             enter("loader", "how fast it supplies batches with more and more workers")
             try:
-                return self._timed(space, allowed_s)
+                return self._timed(space, allowed_s, decides, computing_ms)
             except ScriptError as error:
                 why = str(error)
         self.progress.on_message(f"the loader was not timed alone: {why}")
         return None
 
-    def _timed(self, space: Space, allowed_s: float) -> LoaderSupply:
+    def _timed(
+        self, space: Space, allowed_s: float, decides: bool, computing_ms: float | None
+    ) -> LoaderSupply:
         end_s = time.monotonic() + allowed_s
         others: list[Settings] = []
         # Where the workers decide, their proof comes next: what else the loader has can wait.
-        decides = self.baseline.starved_share >= LOADER_DECIDES
         for name in () if decides else ("prefetch_factor", "pin_memory"):
             if name in space:
                 others += [{name: value} for value in space[name].values]
@@ -80,6 +88,7 @@ class SupplyTimer(InOneScript):
             lambda: end_s - time.monotonic(),
             self.progress.on_supplied,
             len(self.cores) or self.device.cores,
+            computing_ms,
         )
         try:
             return run_supply(self._request(end_s), self.baseline.facts.loaders[0], timing)

@@ -195,14 +195,14 @@ def test_intervals_hold_where_blocks_differ():
 
 
 @pytest.mark.parametrize(("model", "best"), [(computing, 2), (waiting, 16)])
-def test_the_fewest_are_chosen_that_are_not_surely_behind(model, best):
+def test_the_fewest_are_chosen_that_are_not_behind(model, best):
     """Two cores supply no more with eight workers than with two, but one of them looks fastest."""
     generator = random.Random(5)
     chosen = []
     for _ in range(100):
         noise = simulation.gaussian(generator, 0.15, 0.0)
         chosen.append(supplied(model, baseline(5, 100), noise=noise).workers[0])
-    assert chosen.count(best) >= 95
+    assert chosen.count(best) >= 90
 
 
 def test_order():
@@ -213,5 +213,5 @@ def test_order():
     assert in_order(steps) == (2, 4, 8, 1)
     assert in_order({}) == ()
     unsure = {1: Promised(70.0, 45.0, 110.0), 2: Promised(51.0, 48.0, 54.0), 4: sure(50.0)}
-    assert in_order(unsure) == (1, 2, 4)
-    assert in_order({**unsure, 1: Promised(70.0, 55.0, 90.0)}) == (2, 4, 1)
+    assert in_order({**unsure, 1: Promised(65.0, 42.0, 102.0)}) == (1, 2, 4)
+    assert in_order(unsure) == (2, 4, 1)
