@@ -277,6 +277,7 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
         patch.chdir(folder)
         patch.setenv("GPUADVISOR_HOME", str(folder / "store"))
         patch.setattr(Store, "optuna_storage", InMemoryStorage())
+        patch.setattr(Store, "add_trial", lambda *_: None)  # `finish_study` adds all trials
         patch.setattr(rehearsal, "unavailable", lambda: None)
         patch.setattr(first_run, "target_python", lambda command: python)
 
