@@ -204,18 +204,25 @@ LINE, WHOLE = "W Tue 14 Nov 22:20:50", "Tue 14 Nov 22:20:50, "
     ],
     ids=["told by a frame", "told by the store alone", "unreadable", "over"],
 )
-@pytest.mark.parametrize("keys", ["", "e"], ids=["listed", "at the cursor"])
-def test_an_event_lasts_only_where_the_newest_frames_tell_it(tmp_path, keys, told, expected):
+def test_an_event_lasts_only_where_the_newest_frames_tell_it(tmp_path, told, expected):
+    """Where it is listed, and where it is at the cursor."""
     stored(tmp_path, *frames(), events=[HOT])
     newest = replace(frame(LENGTH_S, sample(), sample()), **told)
 
     async def read(pilot):
-        (line,) = (each for each in screen_text(pilot.app).splitlines() if each.startswith(LINE))
-        assert line.removeprefix(LINE).lstrip().startswith(expected[0])
-        await pilot.press("enter")
-        await screens.shown(pilot, WHOLE + expected[1])
+        page = pilot.app.screen
+        for keys in ((), ("e",)):
+            await pilot.press(*keys)
+            await until(pilot, lambda: not page._ways and not page._charts.is_busy)
+            await until(pilot, lambda: LINE in screen_text(pilot.app))
+            (line,) = (e for e in screen_text(pilot.app).splitlines() if e.startswith(LINE))
+            assert line.removeprefix(LINE).lstrip().startswith(expected[0])
+            await pilot.press("enter")
+            await screens.shown(pilot, WHOLE + expected[1])
+            await pilot.press("escape")
+            await until(pilot, lambda: pilot.app.screen is page)
 
-    tour(watch(tmp_path, Now(newest)), (keys, LINE), then=read)
+    tour(watch(tmp_path, Now(newest)), ("", LINE), then=read)
 
 
 def test_a_number_is_an_hour(store):
