@@ -8,7 +8,8 @@ from gpuadvisor.rules.job_causes import JobCause
 from gpuadvisor.rules.job_phases import NO_KERNELS_PCT
 
 MOST_CPU_PCT = 20.0
-"""Percent of a core that a notebook's kernel or a server takes while it waits. [own]"""
+"""Percent of a core that a notebook's kernel, a server, or a loader's workers between them take
+while they wait. [own]"""
 
 CAUSE = JobCause(
     rank=10,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT, ONE_THREAD_PCT
+from gpuadvisor.rules.jobs.idle import MOST_CPU_PCT
+from gpuadvisor.rules.jobs.waiting_for_input import ONE_THREAD_PCT
 
 LEAST_UTILIZATION_PCT = 40.0
 """A kernel runs at least now and then in most of a second. Below, a loop that makes its own batches
 looks the same. [own]"""
-MOST_SM_ACTIVE_PCT = 35.0
-"""Percent of SMs that have work, averaged over time: kernels that are short, or small. [own]"""
 MOST_SM_OF_BUSY = 0.45
 """Active SMs over utilization. Kernels that are large fill the SMs while they run. [own]"""
 
@@ -30,13 +29,8 @@ def lost(seen: Slice) -> float | None:
     if seen.utilization_pct is None or seen.sm_active_pct is None or seen.cpu_pct is None:
         return None
     low, high = ONE_THREAD_PCT
-    is_one_thread = (
-        low <= seen.cpu_pct <= high and (seen.children_cpu_pct or 0.0) < CHILDREN_AT_WORK_PCT
-    )
-    is_small = (
-        seen.sm_active_pct <= MOST_SM_ACTIVE_PCT
-        and seen.sm_active_pct <= MOST_SM_OF_BUSY * seen.utilization_pct
-    )
+    is_one_thread = low <= seen.cpu_pct <= high and (seen.children_cpu_pct or 0.0) < MOST_CPU_PCT
+    is_small = seen.sm_active_pct <= MOST_SM_OF_BUSY * seen.utilization_pct
     if seen.utilization_pct < LEAST_UTILIZATION_PCT or not is_small or not is_one_thread:
         return None
     return 1 - seen.sm_active_pct / 100

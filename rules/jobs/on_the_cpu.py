@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.jobs.idle import runs_nothing, works_on_cpu
-from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT
+from gpuadvisor.rules.jobs.idle import MOST_CPU_PCT, runs_nothing, works_on_cpu
 
 CAUSE = JobCause(
     rank=20,
@@ -21,6 +20,6 @@ def lost(seen: Slice) -> float | None:
     Of a GPU that does not count what its SMs do, utilization alone does not tell pictures that are
     prepared from pictures that a loader's workers make for kernels too few to be seen.
     """
-    if seen.sm_active_pct is None and (seen.children_cpu_pct or 0.0) >= CHILDREN_AT_WORK_PCT:
+    if seen.sm_active_pct is None and (seen.children_cpu_pct or 0.0) >= MOST_CPU_PCT:
         return None
     return 1.0 if runs_nothing(seen) and works_on_cpu(seen) else None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.rules.gpus import FULL_USE_PCT
 from gpuadvisor.rules.job_causes import JobCause
+from gpuadvisor.rules.jobs.idle import MOST_CPU_PCT
 
-CHILDREN_AT_WORK_PCT = 30.0
-"""Percent of a core that loader workers take between them, where they do anything. [own]"""
 ONE_THREAD_PCT = (80.0, 160.0)
 """CPU time, in percent of a core, of a process that one thread keeps busy, beside some that do
 little; which threads took it is not known. [own]"""
@@ -38,7 +37,7 @@ def lost(seen: Slice) -> float | None:
 
 def _makes_batches(seen: Slice, used_pct: float) -> bool:
     """Return whether its CPU is known to be at work on input, and not on launches alone."""
-    if (seen.children_cpu_pct or 0.0) >= CHILDREN_AT_WORK_PCT:
+    if (seen.children_cpu_pct or 0.0) >= MOST_CPU_PCT:
         return True
     if seen.cpu_pct is None:
         return False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.rules.job_causes import JobCause
 from gpuadvisor.rules.jobs.healthy import LEAST_UTILIZATION_PCT
-from gpuadvisor.rules.jobs.waiting_for_input import CHILDREN_AT_WORK_PCT, ONE_THREAD_PCT
+from gpuadvisor.rules.jobs.idle import MOST_CPU_PCT
+from gpuadvisor.rules.jobs.waiting_for_input import ONE_THREAD_PCT
 
 CAUSE = JobCause(
     rank=55,
@@ -25,6 +26,6 @@ def lost(seen: Slice) -> float | None:
     if used is None or cpu is None or used >= LEAST_UTILIZATION_PCT:
         return None
     low, high = ONE_THREAD_PCT
-    if not low <= cpu <= high or (seen.children_cpu_pct or 0.0) >= CHILDREN_AT_WORK_PCT:
+    if not low <= cpu <= high or (seen.children_cpu_pct or 0.0) >= MOST_CPU_PCT:
         return None
     return 1 - used / 100
