@@ -14,6 +14,7 @@ from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.estimates import PLAYED, RowGain, idle_ns, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.communication import type_bytes
+from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, by_key, grouped
 from gpuadvisor.rules.facts.reduced import result_of
@@ -22,9 +23,6 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import LAUNCHES, SHAPES
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
-FEWEST = 4
-"""Times in a row from which on products of a matrix and vectors are one of two matrices that is
-computed row by row. [own]"""
 PRODUCT, SUM = "aten::mul", "aten::sum"
 REACHED = 0.5
 """Share of its arithmetic rate that a GPU reaches at least in the product that takes their place;
@@ -139,7 +137,7 @@ def _loops(facts: Facts) -> list[_Loop]:
         is_outer = prod(result_of(shapes) or ()) > max(map(prod, shapes))
         at = at[np.argsort(place[first[at]])]
         for some in np.split(at, _breaks(facts, order, place, first[at], second[at])):
-            if is_outer or len(some) >= FEWEST:
+            if is_outer or len(some) >= AGAIN:
                 mine, sums = first[some], second[some]
                 body = order[place[mine[0]] : place[sums[-1]] + 1]
                 time_ns = int(work.duration_ns[np.concatenate((mine, sums))].sum())

@@ -13,13 +13,10 @@ import numpy as np
 
 from gpuadvisor.domain.profile import UNKNOWN, Direction
 from gpuadvisor.rules.facts.device_work import DeviceWork
+from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, Intervals, covered_ns, none
 from gpuadvisor.rules.facts.launches import LaunchingCalls
 from gpuadvisor.rules.facts.operators import Operators
-
-FEWEST = 4
-"""Copies in a row from which on tensors are copied one by one: fewer are a batch's results.
-[own]"""
 
 LEAST_BYTES = 65_536
 """Bytes of a round, from which on tensors are copied: fewer are values that are read one by one
@@ -90,7 +87,7 @@ def copied_out(work: DeviceWork, launched: LaunchingCalls) -> CopiedOut:
     size = np.zeros(len(rows) + 1, np.int64)
     size[copies + 1] = np.maximum(work.copies["bytes"][rows[copies] - work.kernels], 0)
     size = np.cumsum(size)
-    several = (stop - first >= FEWEST) & (size[stop] - size[first] >= LEAST_BYTES)
+    several = (stop - first >= AGAIN) & (size[stop] - size[first] >= LEAST_BYTES)
     first, stop = first[several], stop[several]
     next_ns = np.append(launched.begin_ns[rows], launched.end_ns[rows[-1:]])[stop]
     end = np.maximum(next_ns, launched.end_ns[rows[stop - 1]])

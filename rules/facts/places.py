@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from gpuadvisor.rules.facts.summary import Facts
 
 MOMENTS = 1000
-"""In so many moments of idle time, or of a run, is looked what the host did: what has a tenth of it
-is then known to within 2 points (95 %)."""
+"""In so many moments of idle time, or of a run, is looked what the host did, and so many rows stand
+for more where there are no stacks: what has a tenth of it is then known to within 2 points (95 %).
+"""
 
-MOST_ROWS = 5000
-"""Rows that are looked at where there are no stacks; more are represented by so many. [own]"""
 
 ALLOCATING = frozenset(
     f"aten::{name}"
@@ -325,10 +324,10 @@ class Places:
     def _some(self, rows: IntArray, weight: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return rows with their weights: of very many, of which no stack tells anything, some that
         stand for all, so that this takes little of a diagnosis."""
-        if self._has_stacks or len(rows) <= MOST_ROWS or not weight.sum():
+        if self._has_stacks or len(rows) <= MOMENTS or not weight.sum():
             return rows, weight
-        chosen, _ = _spread(weight, MOST_ROWS)
-        return rows[chosen], np.full(MOST_ROWS, weight.sum() / MOST_ROWS)
+        chosen, _ = _spread(weight)
+        return rows[chosen], np.full(MOMENTS, weight.sum() / MOMENTS)
 
     def _part(self, kind: str, name: str = "") -> Iterator[_Moments]:
         work = self._facts.work
@@ -470,11 +469,11 @@ class _Regions:
         return found
 
 
-def _spread(lengths: IntArray | FloatArray, count: int = MOMENTS) -> tuple[IntArray, FloatArray]:
-    """Return moments that are spread evenly over intervals of some lengths, as if one followed the
-    other: the number of its interval, and how far in it each is (0 to 1)."""
+def _spread(lengths: IntArray | FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return `MOMENTS` that are spread evenly over intervals of some lengths, as if one followed
+    the other: the number of its interval, and how far in it each is (0 to 1)."""
     until = np.cumsum(lengths)
-    moments = (np.arange(count) + 0.5) / count * until[-1]
+    moments = (np.arange(MOMENTS) + 0.5) / MOMENTS * until[-1]
     place = np.minimum(np.searchsorted(until, moments, "right"), len(lengths) - 1)
     part = (moments - (until - lengths)[place]) / lengths[place]
     return place, np.clip(part, 0.0, 1.0)

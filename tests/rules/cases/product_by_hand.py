@@ -58,7 +58,7 @@ FIRES = {
     "the vector first": lambda: search(shapes="[[512], [100000, 512]]"),
 }
 SILENT = {
-    "few vectors": lambda: search(queries=3),
+    "few vectors": lambda: search(queries=2),
     "more work between two": lambda: search(between=400),
     "tensors alike, as for similarities": lambda: search(shapes="[[100000, 512], [100000, 512]]"),
     "a number": lambda: search(shapes="[[100000, 512], []]"),
