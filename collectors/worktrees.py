@@ -10,15 +10,19 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuadvisor.collectors.script.run_folder import run_folder
+from gpuadvisor.collectors.script.run_folder import PREFIX, run_folder
 from gpuadvisor.errors import UsageError
 from gpuadvisor.interruption import to_its_end
 
+LEFT_S = 86_400.0
+"""Age from which on a work tree without a folder is nobody's: more than any comparison takes.
+[own]"""
 TIMEOUT_S = 600.0
 """Longest git command: a large checkout on a network disk takes minutes."""
 WORKTREE = "the work tree"
@@ -215,6 +219,7 @@ class Repository:
         No hook of the user's runs. UsageError where git cannot check one out.
         """
         with run_folder() as above:
+            _forget(self.root, _is_left)
             folders = {name: above / name for name in versions}
             try:
                 for name, version in versions.items():
@@ -230,7 +235,7 @@ class Repository:
                         _git(self.root, "worktree", "remove", "--force", "--force", str(folder))
                     for folder in folders.values():
                         shutil.rmtree(folder, ignore_errors=True)
-                        _forget(self.root, folder)
+                    _forget(self.root, lambda known, _: known in folders.values())
 
     def _fill(
         self, tree: Path, version: Version, place: Path = Path(), git_folder: Path | None = None
@@ -315,12 +320,21 @@ def _is_pointer(path: Path) -> bool:
         return False
 
 
-def _forget(root: Path, folder: Path) -> None:
-    """Have git forget a work tree whose folder is gone, and no other."""
+def _forget(root: Path, is_meant: Callable[[Path, float], bool]) -> None:
+    """Have git forget the work trees whose folder is gone and is meant, by its path and when git
+    noted it, and no other."""
     common = _git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").stdout.strip()
     for known in Path(common).glob("worktrees/*/gitdir") if common else ():
-        if Path(known.read_text("utf-8").strip()).parent == folder and not folder.exists():
-            shutil.rmtree(known.parent, ignore_errors=True)
+        with suppress(OSError):  # another forgets it, too
+            folder = Path(known.read_text("utf-8").strip()).parent
+            if not folder.exists() and is_meant(folder, known.stat().st_mtime):
+                shutil.rmtree(known.parent, ignore_errors=True)
+
+
+def _is_left(folder: Path, noted_s: float) -> bool:
+    """Tell a work tree that a killed gpuadvisor left from one of a machine that shares the
+    repository, and has temporary files of its own."""
+    return folder.parent.name.startswith(PREFIX) and time.time() - noted_s > LEFT_S
 
 
 def _git(

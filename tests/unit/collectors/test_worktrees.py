@@ -1,5 +1,7 @@
 """Versions of a repository in folders of their own: what is in them, and what is left of them."""
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -76,6 +78,19 @@ def test_they_are_gone_whatever_happens(repo):
         raise KeyboardInterrupt
     assert state(repo) == before
     assert not list((repo / ".git").glob("worktrees/*"))
+
+
+def test_what_a_killed_one_left_is_forgotten_and_nothing_else(repo, tmp_path):
+    for name in ("gpuadvisor-run-old", "gpuadvisor-run-new", "mine"):
+        git(repo, "worktree", "add", "--quiet", "--detach", str(tmp_path / name / name))
+        shutil.rmtree(tmp_path / name)
+        if name != "gpuadvisor-run-new":
+            os.utime(repo / ".git" / "worktrees" / name / "gitdir", (0, 0))
+    repository = Repository.around(repo)
+    with repository.checked_out(base=repository.version("HEAD")):
+        pass
+    left = {each.name for each in (repo / ".git").glob("worktrees/*")}
+    assert left == {"gpuadvisor-run-new", "mine"}
 
 
 def test_the_work_tree_as_it_is(repo):
