@@ -56,8 +56,9 @@ def replay_lines(replay: Replay) -> Iterator[str]:
     """Yield the text of a replay: a table with a line a strategy."""
     yield (
         f"{replay.kernel} on {replay.device or 'a device that the file does not name'}: "
-        f"{replay.points:,} points, {replay.points - replay.valid_points:,} of them fail; best "
-        f"{figures.milliseconds(replay.best_ms)}, median {figures.milliseconds(replay.median_ms)}"
+        f"{figures.count(replay.points, 'point')}, {replay.points - replay.valid_points:,} of them "
+        f"fail; best {figures.milliseconds(replay.best_ms)}, "
+        f"median {figures.milliseconds(replay.median_ms)}"
     )
     shares = "".join(f"{f'within {share:.0%}':>18}" for share in WITHIN)
     yield f"{'strategy':<16}{'score':>8}{shares}{'overhead':>14}"

@@ -134,11 +134,16 @@ def _compared_with_unchanged(speedup: Speedup) -> str:
     return f"cannot be compared with the unchanged script by {pairs}, as runs {DIFFER}"
 
 
+_ONE = "the one setting that was tried"
+
+
 def reason(result: StudyResult) -> str:
     """Return what a verdict other than a gain rests on, as a clause without its full stop."""
     if result.verifies is not None:
         return ", ".join(result.notes[:1]) or "the study verified a plan"  # with what came of it
-    tried = figures.count(len(settings_tried(result)), "setting")
+    number = len(settings_tried(result))
+    tried, is_one = figures.count(number, "setting"), number == 1
+    best_of = _ONE if is_one else f"the best of {tried}"
     if verdict(result) is Verdict.NOT_TRIED:
         return _not_tried(result)
     if result.interrupted:
@@ -146,12 +151,14 @@ def reason(result: StudyResult) -> str:
     if result.speedup is None:
         if result.settings:
             what = "failed in the proof" if result.was_in_proof else "was not proven in the budget"
-            return f"the best of {tried}, {figures.settings(result.settings)}, {what}"
+            return f"{best_of}, {figures.settings(result.settings)}, {what}"
         if result.dropped:
             names = ", ".join(each.knob for each in result.dropped)
-            return f"what was best of {tried} does something else in a rehearsal: {names}"
+            return f"{best_of} does something else in a rehearsal: {names}"
+        if is_one:
+            return f"{_ONE} was not better beyond the noise, and was not proven"
         return f"none of {tried} was better beyond the noise, and the best of them was not proven"
-    best = f"the best of {tried}, {figures.settings(result.settings)},"
+    best = f"{best_of}, {figures.settings(result.settings)},"
     measured = f"{best} {_compared_with_unchanged(result.speedup)}"
     if verdict(result) is Verdict.NO_GAIN:
         most = result.speedup.ci99_high - 1
@@ -168,6 +175,8 @@ def _not_tried(result: StudyResult) -> str:
     if result.interrupted:
         return "the study ended early, before a setting was measured"
     if tried := settings_tried(result):
+        if len(tried) == 1:
+            return f"{_ONE} did not run to its end with usable results"
         return f"none of {figures.count(len(tried), 'setting')} ran to its end with usable results"
     if _untried_knobs(result):
         return "the budget had no room for a setting"

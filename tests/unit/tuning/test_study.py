@@ -210,6 +210,8 @@ def test_what_cannot_be_tried_is_not_called_tried(script):
     result = tune()
     assert (result.verdict, result.settings) == ("not_tried", {})
     assert "none of 3 settings ran to its end" in wording.reason(result)
+    one = replace(result, trials=tuple(each for each in result.trials if each.settings)[:1])
+    assert wording.reason(one).startswith("the one setting that was tried did not run to its end")
 
 
 def test_no_knob_that_applies(script):
