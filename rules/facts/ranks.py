@@ -126,7 +126,8 @@ class Straggler:
 
     @property
     def share(self) -> float:
-        """Share of the run (0 to 1) that its surplus is."""
+        """Share that its surplus is of the time that collectives tell of (`group.span_ns`), 0 to
+        1."""
         return self.surplus_ns / self.group.span_ns
 
 

@@ -16,10 +16,12 @@ def steps(*lengths):
 
 FIRES = {
     "five times": lambda: steps(5000, 1000, 1000),
+    "a second one is longer, too": lambda: steps(5000, 2000, 1000, 1000, 1000),
     "three times": lambda: steps(3010, 998, 1000),
 }
 SILENT = {
     "twice": lambda: steps(2000, 1000, 1000),
     "a later one": lambda: steps(1000, 5000, 1000),
+    "one that comes again": lambda: steps(5000, 1000, 1000, 5000, 1000, 1000),
     "two steps": lambda: steps(5000, 1000),
 }
