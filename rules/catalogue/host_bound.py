@@ -19,7 +19,7 @@ from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import Intervals, either, one, without
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
-from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, NOTICEABLE, Estimate, Rule, RuleResult, percent
 
 RULE = Rule(
     Category.LAUNCH_BOUND,
@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     doing = facts.host_doing
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
-        f" things than launching{f', mostly {doing.name}' if doing else ''}"
+        f" things than launching{f', mostly {doing.name}' if doing else ''}{_seldom(facts, idle)}"
         + (
             f", and copies to the host for another {evidence.share(copying):.0%} in the midst of it"
             if evidence.share(copying) >= NOTICEABLE
@@ -76,6 +76,22 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" without them; at least {LEAST_SAVED:.0%} of the first, as the work may"
         " only become faster, and without what comes before the GPU's first work; copies in the"
         " midst of it, one tensor after the other, go with it.",
+    )
+
+
+def _seldom(facts: Facts, idle: float) -> str:
+    """Return that most of that idle time may not come again, as the end of a sentence; empty where
+    it does."""
+    if sum(each.seldom_ns for each in facts.idle) <= MOST * idle:
+        return ""
+    longest = max(
+        each.longest_of[Cause.OTHER_HOST].cause_ns
+        for each in facts.idle
+        if Cause.OTHER_HOST in each.longest_of
+    )
+    return (
+        "; most of that is in gaps that come once or twice, the longest of"
+        f" {longest / 1e6:,.3g} ms: whether more of them come is not in this recording"
     )
 
 

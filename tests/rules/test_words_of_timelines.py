@@ -8,6 +8,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.catalogue import (
     allocator_churn,
     exposed_communication,
+    host_bound,
     input_bound,
     managed_memory,
     many_small_copies,
@@ -51,6 +52,22 @@ def test_gradients_are_named_only_where_they_may_travel(kernel, operators, of_gr
     assert ("backward pass" in found.advice) is of_gradients
     assert ("collectives" in found.summary) is of_gradients
     assert (found.knobs is None) is of_gradients
+
+
+@pytest.mark.parametrize(
+    ("pauses_us", "seldom"), [([0] * 9 + [20_000], True), ([2000] * 10, False)]
+)
+def test_a_pause_that_comes_once_is_told_as_such(pauses_us, seldom):
+    program = Program()
+    for number, pause in enumerate((*pauses_us, 0)):
+        began = program.now
+        program.works(pause)
+        program.launches("kernel", runs=500, times=4)
+        program.works(2000)  # the GPU is at it
+        program.step(number, began)
+    (found,) = host_bound.check(timeline(program.made))
+    told = "most of that is in gaps that come once or twice, the longest of 2" in found.summary
+    assert told is seldom
 
 
 def brings_back(piece, call=""):
