@@ -125,6 +125,8 @@ class RawTable(MetricTable):
         if not self._cell(record, "Kernel Name") and not self._cell(record, "Process ID"):
             self._units = dict(enumerate(record))
             return True
+        if not self._units:  # of nanoseconds and seconds nothing tells which
+            raise NotCsvError("the line of units below the names is missing")
         launch = self._launch(record)
         for place, name in self._metrics:
             self._measure(launch, name, self._units.get(place, ""), record[place])
@@ -246,7 +248,7 @@ def _read_all(path: Path, source: Iterator[str], launches: ProfiledKernels) -> N
     ragged = 0
     try:
         for record in chain(sample, records):
-            if _is_header(",".join(record[:8])) and record != table.header:
+            if _is_header(",".join(record[:8])):
                 table.finish(launches)
                 table = _table(path, record, sample)
             elif not table.take(record, launches):

@@ -161,15 +161,20 @@ class TestRawPage:
         assert profile.header.warnings == ()
 
     def test_a_file_without_the_line_of_units(self, profile_of):
-        assert metrics(profile_of(RAW_HEADER + RAW_ROW))["dram__bytes.sum"] == (1234.5, "")
+        with pytest.raises(UsageError, match="the line of units below the names is missing"):
+            profile_of(RAW_HEADER + RAW_ROW)
 
     def test_ranges_of_nvtx_are_no_metrics(self, profile_of):
         column = '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",'
         header = RAW_HEADER.replace('"Kernel Name"', column + '"Kernel Name"')
         row = RAW_ROW.replace('"gemm', '"12","gemm')
-        found = metrics(profile_of(header + row))
+        found = metrics(profile_of(header + RAW_UNITS.replace(',"', ',"","', 1) + row))
         assert not any("Domain" in name for name in found)
         assert "dram__bytes.sum" in found
+
+    def test_the_same_report_twice(self, profile_of):
+        twice = 2 * (RAW_HEADER + RAW_UNITS + RAW_ROW)
+        assert kernels(profile_of(twice))["duration_ns"] == [370752, 370752]
 
     def test_two_reports_after_each_other(self, profile_of):
         other = RAW_HEADER.replace("dram__bytes.sum", "lts__t_bytes.sum")
