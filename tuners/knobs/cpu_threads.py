@@ -47,7 +47,16 @@ class CpuThreads(FlagKnob):
         if device.cores == 1:
             return "this process may use one core only"
         # Beside a GPU only a module tells where a script computes.
-        return no_root(device, facts) if device.is_gpu else None
+        return no_root(device, facts) if device.is_gpu or not facts.optimizers else None
+
+    def apply(self, value: Value, target: Target) -> None:
+        super().apply(value, target)
+
+        # A script may call its layers by another name than theirs, or functions only.
+        def adopt(optimizer: Any) -> None:
+            self._set(value, target)
+
+        target.after_optimizer(adopt)
 
     def read(self) -> Any:
         import torch

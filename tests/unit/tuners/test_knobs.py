@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -259,7 +260,9 @@ def test_bfloat16_on_a_cpu_needs_its_instructions(flags, available, tmp_path, mo
 
 def test_threads_of_a_cpu_need_no_module():
     """Layers may be called by another name than theirs, and functions without any."""
-    assert KNOBS["cpu_threads"].unavailable(cpu(), facts(device="cpu", roots=())) is None
+    knob, script = KNOBS["cpu_threads"], facts(device="cpu", roots=())
+    assert knob.unavailable(cpu(), script) is None
+    assert "no torch module" in knob.unavailable(cpu(), replace(script, optimizers=()))
 
 
 def test_threads_leave_out_what_torch_takes_by_itself(tmp_path, monkeypatch):

@@ -72,3 +72,14 @@ class TestOptimizers:
         target = script(fused_optimizer="fused")
         optimizer = target.optimizer(torch.optim.SGD, net().named_parameters(), lr=0.1)
         assert optimizer.param_groups[0]["fused"]
+
+
+def test_threads_are_set_where_no_module_is_called(script):
+    before = torch.get_num_threads()
+    target = script(cpu_threads=before + 1)
+    try:
+        target.optimizer(torch.optim.SGD, net().parameters(), lr=0.1)
+        assert torch.get_num_threads() == before + 1
+        assert "cpu_threads" in target.details
+    finally:
+        torch.set_num_threads(before)
