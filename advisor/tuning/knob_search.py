@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
+from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.knob_space import KnobSpace
+from gpuadvisor.tuners.knobs._script import WORKERS
 from gpuadvisor.tuners.loader_limit import LAST, computing_worth
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.search import Best, OrderedSearch, pays
@@ -24,10 +26,12 @@ from gpuadvisor.tuning.budget import Budget, Reserve
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.screening import Screening
-from gpuadvisor.tuning.supply_timer import not_promising, shown_by
+from gpuadvisor.tuning.supply_timer import LEAST_WAITING, not_promising, shown_by
 from gpuadvisor.tuning.trial_runner import Progress
 from gpuadvisor.tuning.verdicts import not_tried
 
+TIMED_RUNS = 3
+"""Runs that it takes to time a loader alone, which lasts one or two, and to try what it shows."""
 SCREENED_RUNS = 3
 """Runs that it takes to screen what starts slowly, with and without a layout, and to try it."""
 
@@ -50,6 +54,8 @@ class KnobSearch:
     """Begins a phase, of which it gets the name and a few words."""
     screen_rest: Callable[[Screening], Screening]
     """Screens what an earlier screening left for last."""
+    time_loader: Callable[[float, float], LoaderSupply | None] = lambda waits, computing_ms: None
+    """Times the loader alone, as `Screener` has it."""
     best: Best = field(default_factory=lambda: Best({}, 1.0))
     """What the present round stands on."""
     left_aside: list[str] = field(default_factory=list)
@@ -102,6 +108,7 @@ class KnobSearch:
         self.evaluator.search_again()
         if proven is None or not tried:
             self._begin()
+            self._cure_waiting()
             self._go_on(names)
         if proven is None:
             space = self._left()
@@ -156,6 +163,27 @@ class KnobSearch:
                 self._on_best(Best(start, trial.gain or 1.0, trial))
             if trial.state is not TrialState.OUT_OF_MEMORY:
                 return
+
+    def _cure_waiting(self) -> None:
+        """Give the best so far more workers where it waits for its loader, before all else: what is
+        tried beside that waiting is measured through it."""
+        run, space, supply = self.best.measurement, self.chosen.space, self.screening.supply
+        if run is None or WORKERS not in space or run.starved_share < LEAST_WAITING:
+            return
+        computing_ms = run.mean_step_ms * (1 - run.starved_share)
+        if supply is None and self.budget.has_room_for_more(self.best.settings, TIMED_RUNS):
+            supply = self.time_loader(run.starved_share, computing_ms)
+            if supply is not None:
+                self.screening = self.screening.supplied(supply, computing_ms, self.baseline)
+                supply = self.screening.supply
+        own = run.facts.loaders[0].num_workers if run.facts.loaders else 0
+        more = [count for count in (supply.workers if supply else ()) if count > own]
+        points = [space.combined(self.best.settings, WORKERS, count) for count in more]
+        if not points or not self.budget.has_room_for_more(points[0]):
+            return
+        (trial,) = self.evaluator.measure(points[:1], "search")
+        if pays(trial, self.best):
+            self._on_best(Best(points[0], trial.gain or 1.0, trial))
 
     def _go_on(self, names: Sequence[str]) -> None:
         """Go on with what a screening left for last, where the first trial shows that the loader is

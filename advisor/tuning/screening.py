@@ -6,6 +6,7 @@ through ablation, rehearsal and proof as anything else; what is worthless beside
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -122,8 +123,7 @@ class Screener(InOneScript):
         if found.loaders is not None and self.before is None:
             note(in_words(found.loaders))
         if found.of_computing and found.step_ms:
-            ratio = found.ratio.ratio if found.ratio else 1.0
-            computing_ms = found.step_ms / ratio
+            computing_ms = found.step_ms / _together(found)
             if supply is None and found.loaders is not None:  # it waits only now
                 supply = self.time_loader(1 - 1 / found.loaders.ratio, computing_ms)
             if supply is not None and found.is_limited:
@@ -353,6 +353,13 @@ class Screening:
         waiting = found.loaders.ratio if found.loaders else 1.0
         return found.ratio.ratio / waiting if found.ratio else 1.0
 
+    def supplied(
+        self, supply: LoaderSupply, computing_ms: float, baseline: Measurement
+    ) -> Screening:
+        """Return it with what the loader supplies to computing that takes so long a step."""
+        supply = rechosen(supply, computing_ms, baseline)
+        return replace(self, space=narrowed(self.space, supply), supply=supply)
+
     def starts(self) -> list[Settings]:
         """Return what the first trial may have, the best first: a fresh process may need more
         memory than the running one, and smaller values of what grew then need less of it.
@@ -464,6 +471,12 @@ def _brought(found: ScreeningResult) -> dict[str, float]:
     kept = [each for each in found.values if each.state is ScreenedAs.KEPT]
     added = {each.knob: each.ratio.ratio for each in kept if each.ratio}
     return added | {each.knob: each.ratio for each in found.contributions}
+
+
+def _together(found: ScreeningResult) -> float:
+    """Return how many times as fast the computing is with the best settings: as they were compared
+    with none, or else by what each of them brought when it was added."""
+    return found.ratio.ratio if found.ratio else math.prod(_brought(found).values())
 
 
 def _joined(before: Collection[Screened], now: Collection[Screened]) -> tuple[Screened, ...]:

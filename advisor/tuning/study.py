@@ -289,7 +289,15 @@ class _Study(Measuring):
             self.progress,
             self._enter,
             lambda before: self._screened(None, before),
+            self._time_loader,
         )
+
+    def _time_loader(self, waits: float, computing_ms: float) -> LoaderSupply | None:
+        """Time the loader alone for a script that came to wait for it in this share of its time."""
+        timer = self._one_script(SupplyTimer)
+        beside = waits, computing_ms
+        self._supply = timer.supply(self._chosen.space, self._budget, self._enter, beside)
+        return self._supply
 
     def _screened(self, proven: StudyResult | None, before: Screening | None = None) -> Screening:
         """Screen what can be turned in a running script, or what was put off `before`."""
@@ -300,9 +308,7 @@ class _Study(Measuring):
             template=self._evaluator.runner.template,
             early_s=lambda gain: self._prover.early_s(gain) if is_first else 0.0,
             before=before,
-            time_loader=lambda waits, computing_ms: self._one_script(SupplyTimer).supply(
-                self._chosen.space, self._budget, self._enter, (waits, computing_ms)
-            ),
+            time_loader=self._time_loader,
         )
         space = self._chosen.space
         return screener.screening(space, self._supply, self._budget, self._enter, self._note, best)
