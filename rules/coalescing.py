@@ -66,8 +66,6 @@ def uncoalesced(operation: str, what: str, advice: str) -> Check:
         if after is None:
             return None
         shares = saved(loads, after, narrow_slowdown(kernel))
-        if shares.middle < NOTICEABLE:
-            return None
         return result_of(
             kernel,
             f"{excess:.0%} of what {short(kernel)} moves is not used, {judged} {what}:"

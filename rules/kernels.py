@@ -141,17 +141,27 @@ def _has(kernel: KernelMetrics, figure: str) -> bool:
 def of_each(look: Look) -> Check:
     """Return the check of a rule that looks at one kernel at a time.
 
-    Of several launches of one kernel it yields what is found of the one that is worth most.
+    Of several launches of one kernel it yields what is found of the one that is worth most; what
+    would make the kernel hardly faster (`NOTICEABLE`) is not told.
     """
 
     @wraps(look)
     def check(evidence: Evidence) -> Iterator[RuleResult]:
-        yield from most_of_each(
-            (kernel.name, None if loads is None else look(kernel, loads))
+        looked = (
+            (kernel.name, look(kernel, loads))
             for kernel, loads in evidence.kernel_loads
+            if loads is not None
         )
+        yield from most_of_each(each for each in looked if _is_worth_telling(each[1]))
 
     return check
+
+
+def _is_worth_telling(result: RuleResult | None) -> bool:
+    saving = None if result is None else result.saving
+    if saving is None or not saving.of_ns:
+        return True
+    return (saving.low_ns + saving.high_ns) / 2 >= NOTICEABLE * saving.of_ns
 
 
 def most_of_each(results: Iterable[tuple[str, RuleResult | None]]) -> Iterator[RuleResult]:

@@ -50,8 +50,6 @@ def limited(limiter: str, because: Callable[[KernelMetrics], str], advice: str, 
             return None
         reached = _without(kernel, occupancy)
         high = min(1 - occupancy / reached, room(kernel, loads) or 0.0)
-        if high <= 0:
-            return None
         return result_of(
             kernel,
             f"{short(kernel)} has too few warps to hide its waiting: {because(kernel)}"

@@ -42,8 +42,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if spare is None or filled >= MOST_ACHIEVED or busiest_share(kernel) >= MOST_BUSY:
         return None
     high = min(1 - filled, spare)
-    if high <= 0:
-        return None
     shares = up_to(high)
     return result_of(
         kernel,

@@ -51,7 +51,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         found, shares = on_shared
         method = "At most the time of the busiest unit with that much less in the L1 cache."
     found = found or _slices(kernel, loads)
-    if found is None or shares.high <= 0:
+    if found is None:
         return None
     said, figures = found
     return result_of(

@@ -15,7 +15,7 @@ from gpuadvisor.rules.kernels import (
     short,
     unless_library,
 )
-from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 RULE = Rule(
     Category.BANK_CONFLICT,
@@ -39,8 +39,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     of_cache = min(conflicts / all_cycles, 1.0)
     shares = saved(loads, replace(loads, l1=loads.l1 * (1 - of_cache)))
-    if shares.middle < NOTICEABLE:
-        return None
     turns = shared / max(shared - conflicts, 1.0)
     return result_of(
         kernel,

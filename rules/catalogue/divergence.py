@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.facts.kernel_loads import Loads, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, notice_at_most, of_each, result_of, short
-from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import LEAST_REACHED, Rule, RuleResult, percent
 
 WARP = 32
 MOST_ACTIVE = 24.0
@@ -43,8 +43,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     weight = min(loads.compute / LEAST_COMPUTE, 1.0)
     leads = loads.compute >= min(loads.memory, LEAST_COMPUTE)
     shares = shares.times(LEAST_REACHED * weight if leads else 0.0, weight)
-    if shares.middle < NOTICEABLE:
-        return None
     return result_of(
         kernel,
         f"An instruction of {short(kernel)} works for {used * most:.1f} of {most:.0f} threads of"

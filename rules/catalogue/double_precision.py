@@ -10,7 +10,7 @@ from gpuadvisor.rules.facts.ceilings import operations_per_clock
 from gpuadvisor.rules.facts.kernel_loads import Loads, Shares, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, result_of, short
-from gpuadvisor.rules.rule import MOST, NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
 
 LEAST_BUSY = 0.15
 """Share of the units for 64 bits: Nsight Compute's threshold."""
@@ -74,8 +74,6 @@ def _back(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         saved(loads, replace(loads, compute=min(each, 1.0))) for each in (issue, issue / CONVERTED)
     )
     shares = Shares(min(least.low, most.low), most.high)
-    if shares.middle < NOTICEABLE:
-        return None
     return result_of(
         kernel,
         f"{short(kernel)} converts values of 32 bits to 64 bits and back, which keeps the unit for"

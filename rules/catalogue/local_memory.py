@@ -9,7 +9,7 @@ from gpuadvisor.rules.coalescing import L2_OVER_DRAM, LEAST_EXCESS
 from gpuadvisor.rules.facts.kernel_loads import Loads, bytes_load, saved, scaled
 from gpuadvisor.rules.facts.kernel_metrics import SECTOR_BYTES, KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, result_of, short, unless_library
-from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 RULE = Rule(
     Category.LOCAL_MEMORY,
@@ -30,8 +30,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     beyond = kernel.local_beyond_l1
     shares = saved(loads, _after(kernel, loads, of_first, beyond))
-    if shares.middle < NOTICEABLE:
-        return None
     return result_of(
         kernel,
         f"{of_first:.0%} of what {short(kernel)} loads and stores is local memory of its threads",

@@ -39,8 +39,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if idle is None or idle - loads.fixed >= LEAST_IDLE:
         return None
     usual = 1 - min(loads.dram + loads.fixed, 1.0)
-    if usual <= 0:
-        return None
     shares = Shares(LEAST_REACHED * usual, min((1 + SPREAD) * usual, 1.0))
     return result_of(
         kernel,

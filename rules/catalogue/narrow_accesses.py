@@ -40,8 +40,6 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     if waiting is None or waiting < MOST or loads.memory >= MOST_BUSY:
         return None
     high = 1 - max((1 - SPREAD) * loads.dram, loads.fixed)
-    if high <= 0:
-        return None
     shares = up_to(high)
     told = f"{taken:.1f}".removesuffix(".0")
     size = f"{told} byte{'' if told == '1' else 's'}"

@@ -12,7 +12,7 @@ from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, result_of, short
 from gpuadvisor.rules.occupancy import HIDES, LEAST_UNUSED, ON_WARPS, limited
 from gpuadvisor.rules.requirements import either
-from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import LEAST_REACHED, Rule, RuleResult, percent
 
 ADVICE = "Choose a multiple of 32 threads of which a whole number fills an SM, such as 128 or 256."
 WARP = 32
@@ -47,8 +47,6 @@ def _broken_warps(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     after = replace(loads, compute=loads.compute * used, l1=loads.l1 * used)
     shares = saved(loads, after).times(LEAST_REACHED, loads.busiest)
-    if shares.middle < NOTICEABLE:
-        return None
     return result_of(
         kernel,
         f"Blocks of {kernel.threads} threads fill {used:.0%} of the warps of {short(kernel)}",

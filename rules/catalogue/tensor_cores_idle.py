@@ -58,8 +58,6 @@ def _claim(
 ) -> RuleResult | None:
 
     high = 1 - max(1 / speedup, loads.dram, loads.fixed)
-    if high <= 0:
-        return None
     shares = up_to(high)
     exact = bits == "32"
     severity: Severity | None = notice_at_most(shares) if exact else None
