@@ -33,11 +33,10 @@ from gpuadvisor.daemon.configured_values import (
 from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import brief, printable
+from gpuadvisor.toml_file import read_toml
 
 NAME = "gpuadvisor.toml"
 SYSTEM_FILE = Path("/etc/gpuadvisor") / NAME
-MAX_BYTES = 1 << 20
-"""A configuration has some kilobytes. More is another file, which must not fill the memory."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 CommandLines = Literal["full", "script", "program", "hash", "none"]
@@ -167,7 +166,7 @@ def read(given: Path | None) -> Configuration:
     path = given or next((each for each in _places() if each.is_file()), None)
     if path is None:
         return Configuration()
-    content = _content(path)
+    content = read_toml(path, "the configuration")
     try:
         file = msgspec.convert(content, _File, dec_hook=lambda kind, value: kind.read(value))
     except msgspec.ValidationError as error:
@@ -207,25 +206,6 @@ def _places() -> list[Path]:
     if not Path(base).is_absolute():  # the specification has relative paths ignored
         base = str(Path(os.environ.get("HOME") or "/nonexistent") / ".config")
     return [Path(base) / "gpuadvisor" / NAME, SYSTEM_FILE]
-
-
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: the path holds a null byte
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read the configuration {path}: {reason}; check it.") from None
-    if len(content) > MAX_BYTES:
-        raise UsageError(f"{path} is not a configuration: it is larger than 1 MiB.")
-    import tomllib
-
-    try:
-        return tomllib.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        # ValueError: not UTF-8, not TOML, or a number beyond Python's limit of digits.
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{path} is not valid TOML ({reason}): correct it.") from None
 
 
 def _sentence(error: msgspec.ValidationError, content: Any) -> str:

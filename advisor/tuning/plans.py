@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -18,14 +17,13 @@ from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Contribution, Level, Settin
 from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup, Verdict
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import MOST_SHOWN, brief, printable
+from gpuadvisor.toml_file import read_toml
 from gpuadvisor.whole_files import draft_of
 
 FORMAT = 2
 """Version of the file's layout; a reader refuses those that are newer than itself."""
 FIRST_LINE = "# A plan of gpuadvisor: settings for a script, and what they were measured to bring."
 """First line of a plan's file, which tells it from other TOML files."""
-MAX_BYTES = 1 << 20
-"""Most that a plan's file may have; it has some kilobytes, and more is another file."""
 LONGEST_VALUE = 1 << 14
 """Most characters of a setting: some 16 launches of Triton kernels, of which one with thirty
 arguments takes 1,000."""
@@ -177,7 +175,7 @@ def read_plan(path: Path, known_knobs: Collection[str] | None = None) -> Plan:
     `known_knobs` are the names that `[knobs]` may hold, None for any. `arg:NAME`, which stands
     for an argument of the script, is always one of them.
     """
-    content = _load(path)
+    content = read_toml(path, "a plan", ", or make a new one with `gpuadvisor tune`")
     if content.get("plan") is None:
         raise UsageError(
             f"{path} is not a plan: it has no [plan] table; check the path, or make a plan with"
@@ -198,26 +196,6 @@ class _WrongPlan(ValueError):  # noqa: N818 - it becomes a UsageError, which nam
 
 def _must_be(place: str, wanted: str, value: Any) -> _WrongPlan:
     return _WrongPlan(place, f"must be {wanted}, not {brief(value)}; correct it in the file")
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: the path holds a null byte
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read a plan {path}: {reason}; check the path.") from None
-    if len(content) > MAX_BYTES:
-        raise UsageError(f"{path} is not a plan: it is larger than 1 MiB; check the path.")
-    try:
-        return tomllib.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        # ValueError: not UTF-8, not TOML, or a number beyond Python's limit of digits.
-        reason = str(error).splitlines()[0]
-        raise UsageError(
-            f"{path} is not a plan: it is not valid TOML ({reason}); correct it, or make a new one"
-            " with `gpuadvisor tune`."
-        ) from None
 
 
 def _plan(content: dict[str, Any], known_knobs: Collection[str] | None) -> Plan:

@@ -22,7 +22,7 @@ from gpuadvisor.errors import RefusedError, StoreError, UsageError
 from gpuadvisor.interruption import at_once
 from gpuadvisor.storage.home import home
 from gpuadvisor.storage.locks import PREFIX, Held, device_locked
-from gpuadvisor.tuning.plans import MAX_BYTES
+from gpuadvisor.toml_file import MAX_BYTES
 
 T = TypeVar("T")
 

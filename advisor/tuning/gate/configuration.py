@@ -5,7 +5,6 @@ What the table says itself holds for all benchmarks, which may say something els
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,12 +15,11 @@ from typing import Any
 from gpuadvisor.domain.gate import Benchmark
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import brief
+from gpuadvisor.toml_file import read_toml
 
 FILES = {"gpuadvisor.toml": "gate", "pyproject.toml": "tool.gpuadvisor.gate"}
 """Files in which the table may stand, and what it is called there; the first that has one counts.
 """
-MAX_BYTES = 1 << 20
-"""Most that such a file may have; it has some kilobytes, and more is another file."""
 LIST = "benchmark"
 
 Check = tuple[str, Callable[[Any], bool]]
@@ -114,13 +112,7 @@ def table_of(path: Path, place: str) -> Any:
     """
     if not path.is_file():
         return None
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES).decode("utf-8")
-        value: Any = tomllib.loads(content)
-    except (OSError, ValueError, RecursionError) as error:
-        why = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise UsageError(f"cannot read {path}: {why}") from None
+    value: Any = read_toml(path, "a configuration")
     for key in place.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value

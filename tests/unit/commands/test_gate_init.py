@@ -336,7 +336,7 @@ def test_a_project_keeps_what_it_has(init):
     ("text", "sentence"),
     [
         ("[tool.gpuadvisor]\ngate = {}\n", "in a way that cannot be replaced"),
-        ("x = [\n", "cannot read pyproject.toml: "),
+        ("x = [\n", "pyproject.toml is not a configuration: it is not valid TOML "),
     ],
 )
 def test_a_project_that_cannot_be_changed_stays_as_it_is(machine, init, text, sentence):

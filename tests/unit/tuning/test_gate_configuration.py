@@ -50,7 +50,7 @@ def test_a_file_of_its_own_comes_first(found):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[tool.gpuadvisor", "cannot read "),
+        ("[tool.gpuadvisor", "is not a configuration: it is not valid TOML "),
         ("[tool.gpuadvisor]\ngate = 1", f"`{TABLE}` has to be a table, [{TABLE}]"),
         (f"[{TABLE}]", f"there is no benchmark: add one, headed [[{TABLE}.benchmark]]"),
         (f"[{TABLE}.benchmark]\nname = 'a'", f"`{TABLE}.benchmark` has to be tables, each headed"),
