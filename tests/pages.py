@@ -1,6 +1,7 @@
 """What every page that gpuadvisor writes must be: well formed, and complete in itself."""
 
 import re
+from functools import lru_cache
 from html.parser import HTMLParser
 
 VOID = {"meta"}
@@ -34,13 +35,17 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.said).split())
 
 
+parsed = lru_cache(maxsize=1)(Page)
+"""The page of a content, for tests of one content that follow one another."""
+
+
 def svgs(content):
     return re.findall(r"<svg.*?</svg>", content, re.DOTALL)
 
 
 def is_alone(content):
     """Check that the page needs nothing from elsewhere, and may not ask for it."""
-    page = Page(content)
+    page = parsed(content)
     assert not {"script", "link", "img", "iframe", "object", "image", "use"} & set(page.tags)
     assert not {"src", "href", "xlink:href", "srcset", "action"} & {a[1] for a in page.attributes}
     assert not any(name.startswith("on") for _, name, _ in page.attributes)
@@ -53,7 +58,7 @@ class Checks:
 
     def test_it_is_well_formed(self, content):
         assert content.startswith("<!DOCTYPE html>")
-        assert {"title", "main", "h1", "style"} <= set(Page(content).tags)
+        assert {"title", "main", "h1", "style"} <= set(parsed(content).tags)
 
     def test_it_needs_nothing_else(self, content):
         is_alone(content)
@@ -70,7 +75,7 @@ class Checks:
                 assert all(0 <= value <= most for value in found), (name, found)
 
     def test_ids_are_unique(self, content):
-        ids = [value for _, name, value in Page(content).attributes if name == "id"]
+        ids = [value for _, name, value in parsed(content).attributes if name == "id"]
         assert len(ids) == len(set(ids))
 
     def test_every_plot_can_be_read_by_those_who_cannot_see_it(self, content):

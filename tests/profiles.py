@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -59,12 +60,11 @@ class Made:
 
     def row(self, table: str, **values: Any) -> None:
         """Add a row; texts may be given as such, and what is missing is UNKNOWN."""
-        filled = {}
-        for column, kind in TABLES[table].items():
-            absent = math.nan if kind.startswith("float") else UNKNOWN
-            value = values.pop(column, NO_TEXT if column in TEXT_COLUMNS else absent)
-            filled[column] = self.texts.number(value) if isinstance(value, str) else value
-        assert not values, f"{table} has no {', '.join(values)}"
+        filled = {**_unknown(table), **values}
+        assert len(filled) == len(TABLES[table]), f"{table} has not all of {', '.join(values)}"
+        for column, value in values.items():
+            if isinstance(value, str):
+                filled[column] = self.texts.number(value)
         self.rows[table].append(filled)
 
     def kernel(self, name: str, runs: When, **values: Any) -> None:
@@ -125,6 +125,15 @@ class Made:
             )
         made.finish(Header(**{"source": "kineto", "texts": self.texts.all(), **header}))
         return made
+
+
+@cache
+def _unknown(table: str) -> dict[str, float]:
+    """Return a row of which nothing is known."""
+    texts = {column: NO_TEXT for column in TABLES[table] if column in TEXT_COLUMNS}
+    kinds = TABLES[table].items()
+    absent = {name: math.nan if kind.startswith("float") else UNKNOWN for name, kind in kinds}
+    return {**absent, **texts}
 
 
 def _times(when: When) -> dict[str, int]:

@@ -44,7 +44,7 @@ STUDIES = {
 }
 
 
-@pytest.fixture(params=STUDIES, ids=lambda name: name.replace(" ", "_"))
+@pytest.fixture(scope="module", params=STUDIES, ids=lambda name: name.replace(" ", "_"))
 def content(request):
     return study_html(STUDIES[request.param], snippets())
 
