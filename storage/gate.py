@@ -51,10 +51,16 @@ class Baselines:
 
 
 @dataclass(frozen=True)
-class _Line:
-    """A line of the file: one of the two."""
+class _Numbered:
+    """What a line of any version has."""
 
     version: int
+
+
+@dataclass(frozen=True)
+class _Line(_Numbered):
+    """A line of the file: one of the two."""
+
     recording: Recording | None = None
     acceptance: Acceptance | None = None
 
@@ -112,6 +118,8 @@ def _read(path: Path, number: int, line: str) -> _Line:
             f"(`{path.name} merge=union` in .gitattributes does so by itself)"
         )
     try:
+        if codec.loads(_Numbered, line).version > VERSION:  # whatever else it has
+            raise StoreError(f"{path}, line {number} is of a newer gpuadvisor: update this one")
         found: _Line = codec.loads(_Line, line)
         entry = found.recording or found.acceptance
         if entry is None or entry.at.tzinfo is None or not _is_whole(found.recording):
@@ -122,8 +130,6 @@ def _read(path: Path, number: int, line: str) -> _Line:
             f"{path}, line {number} is no recording of a gate ({why}): remove the line, or choose "
             "another file with --store"
         ) from None
-    if found.version > VERSION:
-        raise StoreError(f"{path}, line {number} is of a newer gpuadvisor: update this one")
     return found
 
 

@@ -72,7 +72,7 @@ def test_several_write_at_once(file):
         ("{", "line 2 is no recording of a gate"),
         ("[]", "line 2 is no recording of a gate"),
         ('{"version": 1}', "line 2 is no recording of a gate"),
-        ('{"version": 2, "recording": null}', "line 2 is no recording of a gate"),
+        ('{"version": 1, "recording": null}', "line 2 is no recording of a gate"),
         (None, "line 2 is no recording of a gate (it lacks its time or its figures)"),
     ],
 )
@@ -86,9 +86,11 @@ def test_a_damaged_line_is_named(file, line, sentence):
     assert sentence in str(raised.value)
 
 
-def test_a_newer_version(file):
+@pytest.mark.parametrize("named", ['"recording"', '"measured"'])
+def test_a_newer_version(file, named):
     add_to_baselines(file, recording())
-    file.write_text(file.read_text("utf-8").replace('"version":1', '"version":2'), "utf-8")
+    newer = file.read_text("utf-8").replace('"version":1', '"version":2')
+    file.write_text(newer.replace('"recording"', named), "utf-8")
     with pytest.raises(StoreError, match="line 1 is of a newer gpuadvisor"):
         read_baselines(file)
 
