@@ -23,6 +23,7 @@ import weakref
 import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,13 @@ def set_level(data: Any) -> None:
     data.level = 2
 
 
+@dataclass
+class Large:
+    """What is made for its test alone, not for each process that collects the tests."""
+
+    make: Callable[[], Any]
+
+
 @pytest.mark.parametrize(
     ("attribute", "change", "kind"),
     [
@@ -119,23 +127,37 @@ def set_level(data: Any) -> None:
         ),
         pytest.param(1, lambda d: setattr(d, "x", 2), VALUE, id="number"),
         pytest.param(True, lambda d: setattr(d, "x", 1), VALUE, id="number of another type"),
-        pytest.param("a" * 3_000_000, lambda d: setattr(d, "x", "b" + d.x[1:]), VALUE, id="text"),
+        pytest.param(
+            Large(lambda: "a" * 3_000_000),
+            lambda d: setattr(d, "x", "b" + d.x[1:]),
+            VALUE,
+            id="text",
+        ),
         pytest.param(numpy.zeros(9), lambda d: d.x.put(3, 1), VALUE, id="array"),
         pytest.param(
-            numpy.zeros((2000, 2000), "u1"), lambda d: d.x.put(777_777, 1), VALUE, id="big array"
+            Large(lambda: numpy.zeros((2000, 2000), "u1")),
+            lambda d: d.x.put(777_777, 1),
+            VALUE,
+            id="big array",
         ),
         pytest.param(
-            numpy.arange(4_000_000), lambda d: d.x.sort() or d.x[::-1].sort(), VALUE, id="sorted"
+            Large(lambda: numpy.arange(4_000_000)),
+            lambda d: d.x.sort() or d.x[::-1].sort(),
+            VALUE,
+            id="sorted",
         ),
         pytest.param(torch.zeros(3), lambda d: d.x.add_(1), VALUE, id="tensor"),
         pytest.param({}, lambda d: d.x.update(a=1), CONTAINER, id="dict"),
         pytest.param({"a": [1, {"b": 2}]}, lambda d: d.x["a"][1].clear(), CONTAINER, id="nested"),
         pytest.param([None] * 50_000, lambda d: d.x.__setitem__(777, 1), CONTAINER, id="slots"),
         pytest.param(
-            [None] * 2_000_000, lambda d: d.x.__setitem__(777, 1), CONTAINER, id="many slots"
+            Large(lambda: [None] * 2_000_000),
+            lambda d: d.x.__setitem__(777, 1),
+            CONTAINER,
+            id="many slots",
         ),
         pytest.param(
-            [(str(i), i) for i in range(300_000)],
+            Large(lambda: [(str(i), i) for i in range(300_000)]),
             lambda d: d.x.__setitem__(777, ("777", -1)),
             CONTAINER,
             id="many pairs",
@@ -169,7 +191,8 @@ def set_level(data: Any) -> None:
 def test_a_change_of_each_kind_is_seen(
     attribute: Any, change: Callable[[Any], Any], kind: StateKind
 ) -> None:
-    assert changed(Data(x=attribute), change) == {"dataset.x": kind}
+    made = attribute.make() if isinstance(attribute, Large) else attribute
+    assert changed(Data(x=made), change) == {"dataset.x": kind}
 
 
 class Slotted:
