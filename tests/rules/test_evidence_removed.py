@@ -27,7 +27,6 @@ from tests.simulation import measurement
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 RECORDING = Path(__file__).parents[2] / "examples" / "h100.gpr"
 SMALL = (
-    "workloads/fp32_no_tf32",
     "workloads/healthy_matmul",
     "workloads/input_bound",
     "workloads/pageable_copy",
@@ -35,6 +34,7 @@ SMALL = (
     "hta_cpu_only",
 )
 MORE = (
+    "workloads/fp32_no_tf32",
     "workloads/launch_bound",
     "h100_small_cnn_train",
     "h100_vit_falconsai",
