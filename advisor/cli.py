@@ -147,6 +147,8 @@ def _parsed(given: list[str]) -> argparse.Namespace | None:
         _commands(parser)[args.command].error(f"{args.command} takes no {unknown[0]}")
     if dashes and not takes_rest:
         raise UsageError(f"{args.command} takes nothing after --")
+    if getattr(args, "json", False) and getattr(args, "markdown", None) == "-":
+        raise UsageError("--json takes the standard output: give --markdown a file")
     args.rest = rest
     return args
 

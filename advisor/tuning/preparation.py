@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -45,6 +46,11 @@ def check_script(command: Command) -> None:
     if path.is_dir():
         raise UsageError(
             f"{command.script} is a folder: name the script in it, or use -m for a package"
+        )
+    if path.suffix == ".ipynb" and path.is_file():
+        raise UsageError(
+            f"{command.script} is a notebook: make a script of it, as with `jupyter nbconvert --to "
+            f"script {shlex.quote(command.script)}`"
         )
     if not path.is_file():
         raise UsageError(

@@ -31,6 +31,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "PREFIX", f"gpuadvisor-tests-{os.getpid()}-")
     (tmp_path / "train.py").write_text(ECHO)
     (tmp_path / "folder").mkdir()
+    (tmp_path / "note.ipynb").write_text("{}")
     for name, value in program.environment(tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
@@ -73,6 +74,11 @@ USAGE = [
     ("doctor -- x", "doctor takes nothing after --"),
     ("tune nope.py", "there is no script nope.py in /"),
     ("tune folder", "folder is a folder: name the script in it, or use -m for a package"),
+    (
+        "tune note.ipynb",
+        "note.ipynb is a notebook: make a script of it, as with `jupyter nbconvert",
+    ),
+    ("diagnose note.ipynb --json --markdown", "--json takes the standard output: give --markdown"),
     ("tune python train.py", "tune has no train.py: put the script's own arguments after --"),
     ("tune python -- train.py", "python is no script: leave it out and name the script itself"),
     (
