@@ -54,6 +54,8 @@ class IdleWithoutFinding:
     largest_share: float
     gap: IdleGap | None
     """The gap with most of it; None where it is behind the last work."""
+    device: int | None = None
+    """Number of the GPU that has this gap, where there are several."""
 
 
 def claims(diagnosis: Diagnosis | None) -> Mapping[TimeCategory, str]:
@@ -83,10 +85,11 @@ def idle_without_finding(
     if share <= 1 - FILLED:
         return None
     largest = max(left, key=lambda each: each.time_ns)
-    gaps = [gap for device in account.devices for gap in device.longest]
-    of_it = [gap for gap in gaps if str(gap.cause) == str(largest.part)]
-    gap = max(of_it, key=lambda each: each.cause_ns, default=None)
-    return IdleWithoutFinding(share, largest, account.share(largest), gap)
+    gaps = [(gap, device.device) for device in account.devices for gap in device.longest]
+    of_it = [each for each in gaps if str(each[0].cause) == str(largest.part)]
+    gap, device = max(of_it, key=lambda each: each[0].cause_ns, default=(None, None))
+    whose = device if len(account.devices) > 1 else None
+    return IdleWithoutFinding(share, largest, account.share(largest), gap, whose)
 
 
 @dataclass(frozen=True)

@@ -112,9 +112,10 @@ def sentences(
         in_system, how = _in_system(facts.system_calls, how)
     if part in _OF_HOST and facts.cpu_samples is not None:
         sampled, how = _sampled(facts.cpu_samples, how)
+    idle = "the GPU was idle" if found.device is None else "the GPUs were idle (their mean)"
     yield (
-        f"No finding to fix is about {100 * found.share:.1f} % of the run, in which the GPU was"
-        f" idle; the largest part is {100 * found.largest_share:.1f} %,"
+        f"No finding to fix is about {100 * found.share:.1f} % of the run, in which {idle};"
+        f" the largest part is {100 * found.largest_share:.1f} %,"
         f" {PARTS[part].removeprefix('idle: ')}{f' ({doing})' if doing else ''}."
     )
     if found.gap is not None:
@@ -122,7 +123,8 @@ def sentences(
         steps = len(facts.steps.steps) if facts.steps is not None else 0
         again = "" if at_once else _again(found.gap.alike, found.largest.time_ns, steps)
         where = "Most of it at once" if at_once else "Its longest gap"
-        yield f"{where}: {place(found.gap)}{again}."
+        whose = "" if found.device is None else f", on GPU {found.device}"
+        yield f"{where}{whose}: {place(found.gap)}{again}."
         yield from _meanwhile(found, facts)
     yield from filter(None, (in_system, sampled))
     if how:

@@ -54,6 +54,17 @@ def test_an_idle_gpu_is_never_met_with_silence(share):
     assert "; the same gap comes 39 times (" in text
 
 
+def test_of_several_gpus_the_one_that_stands_still_is_named():
+    made = Made()
+    for number in range(40):
+        begin = 1000.0 * number
+        made.launched("gemm", call=(begin, 1), runs=(begin + 5, 990))
+        made.launched("gemm", call=(begin + 1, 1), runs=(begin + 7, 100), device=1)
+    _, text = said(made.profile())
+    assert "in which the GPUs were idle (their mean); the largest part" in text
+    assert "Its longest gap, on GPU 1: " in text
+
+
 def test_a_product_with_one_vector_is_not_called_a_product_of_matrices():
     made = Made()
     for number in range(40):
