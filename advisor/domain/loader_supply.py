@@ -39,7 +39,7 @@ class LoaderSupply:
     step_ms: float
     """Mean step of the unchanged script, in milliseconds."""
     rest_ms: float
-    """Its part in which the script did not wait for its loaders, or waited while the GPU had work."""
+    """Its part in which the script did not wait for its loaders, or only while the GPU had work."""
     values: tuple[Supplied, ...] = ()
     """In the order in which they were timed."""
     workers: tuple[int, ...] = ()
