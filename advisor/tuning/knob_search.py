@@ -242,7 +242,8 @@ class KnobSearch:
     def _enter(self, names: Sequence[str]) -> None:
         tried = self._tried() if self._entered else set()
         names = [name for name in names if name not in tried]
-        what = f"{len(names)} knobs: {', '.join(names)}" if names else "no knobs"
+        plural = "" if len(names) == 1 else "s"
+        what = f"{len(names)} knob{plural}: {', '.join(names)}" if names else "no knobs"
         if self._entered:
             without = f" without {', '.join(self.left_aside)}" if self.left_aside else ""
             what = f"once more{without}: {', '.join(names) or 'what was tried beside others'}"
