@@ -32,8 +32,9 @@ of it: of less nobody can tell whether a cure helped, as runs of the same progra
 
 
 SERIOUS = 0.08
-"""The same for a warning (`engine.SEVERITIES`): what saves nobody knows how much of some time is
-told from where all of that time would be one."""
+"""Share of the run, or of the kernels' time, from which on something is a warning
+(`engine.SEVERITIES`): what saves nobody knows how much of some time is told from where all of that
+time would be one."""
 MOST = 0.5
 """Share from which on something is most of it: all else together is less."""
 

@@ -15,13 +15,18 @@ from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
 class MemoryGrowth:
     """Peaks of memory in the runs of a proof: that of the GPU, or of the script's process on a CPU.
 
-    They are means, in bytes.
+    They are means, in bytes. Runs last as long, so that the faster ones make more steps: of a
+    script that keeps something of each step, that alone takes more memory.
     """
 
     base_bytes: float
-    """Of the unchanged script's."""
+    """Mean peak of the unchanged script's runs, in bytes."""
     head_bytes: float
-    """Of those with the settings."""
+    """Mean peak of the runs with the settings, in bytes."""
+    base_steps: float
+    """Mean steps of the unchanged script's runs, those before it was warm included."""
+    head_steps: float
+    """Mean steps of the runs with the settings, those before they were warm included."""
     knobs: Mapping[str, float]
     """Bytes that each knob's runs took more than such without it, the most first: of those whose
     runs surely did. Empty where none was measured with and without it."""
@@ -59,7 +64,15 @@ def memory_growth(trials: Sequence[Trial], settings: Settings) -> MemoryGrowth |
         if without and is_more(without, beside):
             found[knob] = fmean(beside) - fmean(without)
     most_first = dict(sorted(found.items(), key=lambda each: -each[1]))
-    return MemoryGrowth(fmean(base), fmean(head), most_first)
+    base_steps, head_steps = (
+        fmean(
+            each.measurement.warmup_steps + each.measurement.steps
+            for each in runs
+            if each.phase == "proof" and each.settings == side and each.measurement is not None
+        )
+        for side in ({}, settings)
+    )
+    return MemoryGrowth(fmean(base), fmean(head), base_steps, head_steps, most_first)
 
 
 def _nearest(

@@ -445,7 +445,11 @@ def _more_memory(result: StudyResult) -> str:
         figures.memory(each)
         for each in (found.head_bytes - found.base_bytes, found.head_bytes, found.base_bytes)
     )
-    said = f"The settings take {more} more memory {of} at the peak ({both[0]} instead of {both[1]})"
+    steps = f"{found.head_steps:,.0f} steps", f"{found.base_steps:,.0f}"
+    said = (
+        f"Runs with the settings took {more} more memory {of} at the peak ({both[0]} in {steps[0]}"
+        f" instead of {both[1]} in {steps[1]})"
+    )
     if result.settings.keys() == found.knobs.keys() and len(found.knobs) == 1:
         return f"{said}, for {figures.settings(result.settings)}."
     each = ", ".join(

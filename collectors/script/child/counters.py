@@ -29,7 +29,7 @@ LONG_WAIT_S = 1e-3
 """Wait for a batch from which on it is looked whether the device ran out of work meanwhile: the two
 marks of that cost 40 us, 4 % of it."""
 MOST_WAITS = 512
-"""Waits of which that is looked: a share of the time that is known to 2 % or better."""
+"""Waits of which that is looked at most: two CUDA events are kept for each until a run ends."""
 IN_A_ROW = 8
 """Steps in a row that are timed one by one: they take one mark more than there are of them."""
 

@@ -78,14 +78,19 @@ def test_it_fits_the_terminal_but_for_what_may_be_copied(width):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_memory_that_a_gain_takes_is_told_in_one_sentence(device):
     facts = ScriptFacts(device=device)
-    plain, taking = (measurement(peak_memory_bytes=mib << 20, facts=facts) for mib in (400, 800))
+    plain, taking = (
+        replace(measurement(peak_memory_bytes=mib << 20, facts=facts), warmup_steps=more)
+        for mib, more in ((400, 5), (800, 9))
+    )
+    steps = [each.warmup_steps + each.steps for each in (taking, plain)]
     settings = {"channels_last": True, "host_memory": "all"}
     sides = [({}, plain), (settings, taking)] * 3
     runs = [Trial(n, s, "proof", TrialState.COMPLETE, "", m) for n, (s, m) in enumerate(sides)]
     runs.append(Trial(6, {"channels_last": True}, "ablation", TrialState.COMPLETE, "", plain))
     of = "of the GPU" if device == "cuda" else "in the script's process"
     said = (
-        f"The settings take 400 MiB more memory {of} at the peak (800 MiB instead of 400 MiB);"
+        f"Runs with the settings took 400 MiB more memory {of} at the peak (800 MiB in {steps[0]}"
+        f" steps instead of 400 MiB in {steps[1]});"
         " runs with one setting more took so much more: host_memory=all 400 MiB."
     )
     result = study(baseline=plain, settings=settings, trials=tuple(runs))
@@ -94,7 +99,7 @@ def test_memory_that_a_gain_takes_is_told_in_one_sentence(device):
     only = replace(result, settings={"host_memory": "all"}, trials=tuple(
         replace(run, settings={"host_memory": "all"} if run.settings else {}) for run in runs[:6]
     ))  # fmt: skip
-    assert "(800 MiB instead of 400 MiB), for host_memory=all." in printed(only, width=500)
+    assert f"400 MiB in {steps[1]}), for host_memory=all." in printed(only, width=500)
     assert "more memory" not in printed(replace(result, verdict=Verdict.INCONCLUSIVE), width=500)
 
 
