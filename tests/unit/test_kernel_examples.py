@@ -34,6 +34,7 @@ TRITON = {
     "softmax": {"rows": 5, "columns": 300},
     "layer_norm": {"rows": 5, "columns": 300},
     "attention": {"heads": 2, "length": 100, "DEPTH": 16},
+    "matmul_bf16": {"m": 100, "n": 70, "k": 128},
 }
 RANDOM_POINTS = 10
 

@@ -702,6 +702,9 @@ class TestOnGpu:
 
     # torch warms its pool of graphs with one that is empty.
     @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+    @pytest.mark.filterwarnings(
+        "ignore:TensorFloat32 tensor cores:UserWarning"
+    )  # said once a process
     @pytest.mark.parametrize("value", KNOBS["compile_cudagraphs"].plausible)
     def test_graphs_under_other_settings(self, script, value):
         target = script()
