@@ -1,4 +1,4 @@
-"""Matrix product in bfloat16 on tensor cores, tiles of the result in groups that share operands in L2."""
+"""Matrix product in bfloat16 on tensor cores: groups of tiles share operands in the L2 cache."""
 
 import torch
 import triton
@@ -53,7 +53,7 @@ Kernel(
         "GROUP": 8,
         "num_warps": 4,
         "num_stages": 3,
-    },  # fmt: skip
+    },
     restrictions=[
         # Tiles of both operands in flight, and the sums in registers of all threads.
         "2 * (BLOCK_M + BLOCK_N) * BLOCK_K * num_stages <= 227 * 1024",
