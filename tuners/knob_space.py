@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpuadvisor.domain.device import Device
@@ -43,15 +43,22 @@ class KnobSpace:
     """Knob name to the reason, for knobs that cannot work here."""
     unfound: tuple[str, ...] = ()
     """Knobs whose value the running script has yet to show, in their order."""
+    enough_s: Mapping[str, float] = field(default_factory=dict)
+    """Of those that are unavailable for want of time, the budget that would have it, in seconds."""
 
-    def with_found(self, name: str, parameter: Parameter | None, why: str = "") -> KnobSpace:
+    def with_found(
+        self, name: str, parameter: Parameter | None, why: str = "", enough_s: float | None = None
+    ) -> KnobSpace:
         """Return the space with what the script showed of such a knob, or why it showed nothing.
 
-        It comes first: what was found by measuring leads what is only plausible.
+        What was found by measuring leads what is only plausible. `enough_s` is a budget that would
+        have had room to ask the script.
         """
         rest = tuple(each for each in self.unfound if each != name)
         if parameter is None:
-            return replace(self, unfound=rest, unavailable={**self.unavailable, name: why})
+            enough = {**self.enough_s, **({name: enough_s} if enough_s else {})}
+            unavailable = {**self.unavailable, name: why}
+            return replace(self, unfound=rest, unavailable=unavailable, enough_s=enough)
         parameters = (parameter, *self.space.parameters)
         return replace(self, unfound=rest, space=replace(self.space, parameters=parameters))
 

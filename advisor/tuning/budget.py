@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -264,14 +264,11 @@ class Budget:
             return self.phase != "search" or self._searched + len(batch) <= self._limit.trials
         delay_s = self.durations.delay_s if self.phase == "proof" else 0.0
         lasting_s = sorted((self.expected_s(each) + delay_s for each in batch), reverse=True)
-        # With the longest first, each group of trials lasts as long as its first.
-        needed_s = sum(lasting_s[::parallel])
+        needed_s = sum(lasting_s[::parallel])  # of each group the first lasts longest
         reserve_s = max(map(self._reserve_s, batch), default=0.0)
         if self.phase == "search" and self._is_untried:
             # A study that tried nothing of it has kept its reserve for nothing.
-            least_s = max(
-                (self.durations.first_look_s(settings) for settings in batch), default=0.0
-            )
+            least_s = max(map(self.durations.first_look_s, batch), default=0.0)
             reserve_s = min(reserve_s, least_s - self._overdraft_s)
         return (self.left_s or 0.0) - needed_s >= reserve_s
 
@@ -322,8 +319,7 @@ class Budget:
         None where that is no matter: the budget is in trials, or the runs of a proof may take as
         long as they need, as nobody knows how long that is.
         """
-        is_known = self.durations.has_run(settings)
-        if self.left_s is None or (self.phase == "proof" and not is_known):
+        if self.left_s is None or (self.phase == "proof" and not self.durations.has_run(settings)):
             return None
         least_s = SLOW_RUN * (self.expected_s(settings) + self.durations.delay_s)
         if self.has_plan:  # what is proven needs no more, so nothing goes on beyond the budget
@@ -369,27 +365,30 @@ class Budget:
                 break
         return max(0.0, room_s)
 
-    def finding_s(self, alone: bool = False) -> float:
+    def finding_s(self, alone: bool = False, least_s: float = 0.0) -> float:
         """Return how long a script may be asked for a knob's value now, its start included.
 
-        `alone` where the study has nothing else to try.
+        `alone` where there is nothing else to try: that may be proven without a trial before, and
+        `least_s` be taken where that leaves time for a trial only.
         """
         if self._limit.seconds is None:
             return USUAL_FINDING_S
-        later_s = self.durations.first_look_s({}) + self.expected_s({})
-        share = ALONE_FINDING_SHARE if alone else FINDING_SHARE
-        return max(0.0, min(share * self._limit.seconds, (self.left_s or 0.0) - later_s))
+        found_s = self._aside_s(ALONE_FINDING_SHARE, 0) if alone else self._aside_s(FINDING_SHARE)
+        has_least = alone and (self.left_s or 0.0) - self.expected_s({}) >= least_s
+        return max(found_s, least_s) if has_least else found_s
 
     def loader_s(self, decides: bool = False) -> float:
         """Return how long a loader may be timed alone now, its start included; 0 if in trials.
 
         `decides` where it decides how long a step takes.
         """
-        if self._limit.seconds is None:
-            return 0.0
-        later_s = self.durations.first_look_s({}) + self.expected_s({})
-        share = DECIDING_SHARE if decides else LOADER_SHARE
-        return max(0.0, min(share * self._limit.seconds, (self.left_s or 0.0) - later_s))
+        return self._aside_s(DECIDING_SHARE if decides else LOADER_SHARE)
+
+    def _aside_s(self, share: float, trials: int = 1) -> float:
+        """Return this share of a budget in time, or what trials and a proof leave of that."""
+        later_s = self.durations.first_look_s({}) + trials * self.expected_s({})
+        share_s = share * (self._limit.seconds or 0.0)
+        return max(0.0, min(share_s, (self.left_s or 0.0) - later_s))
 
     def rehearsal_s(self, settings: Settings, is_proven: bool = False) -> float:
         """Return how long a rehearsal of these settings may take now; 0 where there is no room.
@@ -431,15 +430,23 @@ class Budget:
             proving_s += time.monotonic() - self._phase_began_s
         search_s = time.monotonic() - self._began_s - proving_s + sum(map(self.expected_s, trials))
         search_s *= TRIED_AGAIN
+        return self._enough(
+            lambda larger, s: search_s + max(map(larger._reserve_s, trials), default=0.0) <= s
+        )
+
+    def enough_to_find(self, seconds: float, alone: bool) -> BudgetLimit:
+        """Return a budget in time that could ask for a value for so long by now, and prove it."""
+        return self._enough(lambda larger, _: larger.finding_s(alone) >= seconds)
+
+    def _enough(self, has_room: Callable[[Budget, float], bool]) -> BudgetLimit:
+        """Return the least larger budget in whole minutes that, spent as this one, has room."""
         larger = copy(self)
         larger._phase, larger.reserve = "search", Reserve.USUAL
-        budget_s = 60.0 * math.ceil((self._limit.seconds + 1) / 60)
-        while budget_s < LONGEST_S:
-            larger._limit = BudgetLimit(seconds=budget_s)
-            if search_s + max(map(larger._reserve_s, trials), default=0.0) <= budget_s:
+        for minutes in range(math.ceil(((self._limit.seconds or 0.0) + 1) / 60), LONGEST_S // 60):
+            larger._limit = BudgetLimit(seconds=60.0 * minutes)
+            if has_room(larger, 60.0 * minutes):
                 break
-            budget_s += 60.0
-        return BudgetLimit(seconds=budget_s)
+        return larger._limit
 
     def deciding_s(self, settings: Settings) -> float:
         """Return how long the first look of a proof takes, and a rehearsal where there was none."""
@@ -473,10 +480,8 @@ class Budget:
         settings = self.stands_on
         if not settings or not self.has_room_for_proof(settings):
             return 0.0
-        least_s, rehearsal_s = (
-            self.durations.first_look_s(settings),
-            self._rehearsal_reserve_s(settings),
-        )
+        least_s = self.durations.first_look_s(settings)
+        rehearsal_s = self._rehearsal_reserve_s(settings)
         both = least_s + rehearsal_s <= (self.left_s or 0.0)
         return least_s + rehearsal_s if both else least_s
 

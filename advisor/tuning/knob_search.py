@@ -73,9 +73,17 @@ class KnobSearch:
         self.left_aside += new
         self._goes_on |= bool(new)
 
-    def limited_start(self) -> Settings:
-        """Try what the screening found best, where it left the rest for last as the loader is the
-        limit; return that if the run confirms it, so that nothing else can bring much."""
+    def sure_start(self) -> Settings:
+        """Return what is to be proven before anything else is searched; empty for nothing.
+
+        That is the only setting there is, where the time has room for a trial of it or for its
+        proof: that begins with such a run. Or what the screening found best, where it left the rest
+        for last as the loader is the limit, if a trial confirms that nothing else can bring much.
+        """
+        if only := self._only_setting():
+            left_s, durations = self.budget.left_s, self.budget.durations
+            needed_s = self.budget.expected_s(only) + durations.first_look_s(only)
+            return only if left_s is not None and left_s < needed_s else {}
         if not self.screening.result.is_limited:
             return {}
         self._enter(list(self._left().by_name))
@@ -83,6 +91,12 @@ class KnobSearch:
         run = self.best.measurement
         confirmed = run and any(each.limited(run) for each in self.chosen.space.parameters)
         return self.best.settings if confirmed else {}
+
+    def _only_setting(self) -> Settings:
+        """Return the only value that the only knob can have; empty where there are more."""
+        parameters = self._left().parameters
+        one = len(parameters) == 1 and len(parameters[0].values) == 1
+        return {parameters[0].name: parameters[0].values[0]} if one else {}
 
     def find(self, proven: Best | None = None) -> Settings:
         """Search, and return what looks best; empty where nothing does, or there is no more to try.
@@ -341,7 +355,8 @@ class KnobSearch:
         """
         if self._last is None:
             return []
-        known = [trial.settings for trial in self.evaluator.trials if trial.phase == "search"]
+        trials = self.evaluator.trials
+        known = [trial.settings for trial in trials if trial.phase in ("search", "proof")]
         stands_on = self._last.best.settings
         found: list[Settings] = []
         for name in self._last.left_out:

@@ -113,7 +113,8 @@ class _Study(Measuring):
         """Budget that would have room for what was left out."""
         self._no_room = "the budget had no room for it"
         self._unproven: dict[str, str] = {}
-        """Knobs that were tried where no time was left for a proof, and looked better."""
+        """Knobs that looked better where no time was left for a proof, or for which there was none
+        to ask the running script."""
         self._chosen = KnobSpace(Space(), {})
         self._supply: LoaderSupply | None = None
         self._search: KnobSearch | None = None
@@ -151,11 +152,12 @@ class _Study(Measuring):
                 self._search = search = self._prepared_search(store, result)
                 if search.screening.result.put_off:
                     self._look_early(search)
-                if result is None and (start := search.limited_start()):
+                if result is None and (start := search.sure_start()):
                     result = self._prove_first(start)
                 if result is None or not is_faster(result.speedup):
                     search.leave_aside(self._dropped)
-                    result = self._prover.better(self._decide(search))
+                    found = self._prover.better(self._decide(search))
+                    result = found if found.settings or result is None else result
                 if is_faster(result.speedup):
                     result = self._improve(search, result)
                     self._start_cold(result)
@@ -278,6 +280,8 @@ class _Study(Measuring):
             self._chosen, self._evaluator.trials, self._budget, self._enter, self._note
         )
         self._chosen = chosen
+        self._unproven = {name: chosen.unavailable[name] for name in chosen.enough_s}
+        self._enough_s = max(chosen.enough_s.values(), default=None)
         return KnobSearch(
             chosen,
             self._screened(proven),
@@ -385,7 +389,7 @@ class _Study(Measuring):
         new = {name: value for name, value in found.items() if proven.settings.get(name) != value}
         if new:
             why = f"`--budget {self._budget.enough_for([found])}` would have room for a proof of it"
-            self._unproven = dict.fromkeys(new, f"it looked better in single runs, no more: {why}")
+            self._unproven |= dict.fromkeys(new, f"it looked better in single runs, no more: {why}")
             self.progress.on_message(
                 f"beside what is proven, {format_settings(new)} looked better in single runs, "
                 f"which is no proof: {why.replace('`', '')}"
@@ -403,7 +407,8 @@ class _Study(Measuring):
     def _note_left_out(self, wanting: Sequence[Settings]) -> None:
         """Say what the budget had no room for, and which would have."""
         if wanting:
-            self._enough_s, words = budgets_for(wanting, self._budget, self.knobs)
+            enough_s, words = budgets_for(wanting, self._budget, self.knobs)
+            self._enough_s = max(filter(None, [enough_s, self._enough_s]), default=None)
             self._no_room += f": {words} would have"
             names = ", ".join(format_settings(dict([list(each.items())[-1]])) for each in wanting)
             self.progress.on_message(
@@ -471,7 +476,7 @@ class _Study(Measuring):
             trials=tuple(self._evaluator.trials),
             forking=self._forker.result(self._evaluator.trials),
             dropped=self._prover.rehearsed.dropped,
-            no_effect={name: why for name, why in useless.items() if name not in untried},
+            no_effect={n: why for n, why in useless.items() if n not in untried | self._unproven},
             untried={**untried, **self._unproven},
             screened=self._search.screening.result.values if self._search else (),
             supply=self._search.screening.supply if self._search else self._supply,

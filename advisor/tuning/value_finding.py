@@ -91,11 +91,13 @@ class ValueFinder(InOneScript):
                 chosen = self._with(chosen, name, Found(value))
                 continue
             alone = not chosen.space.parameters and chosen.unfound == (name,)
-            seconds = budget.finding_s(alone)
             needed_s = budget.expected_s({}) + LEAST_S
+            seconds = budget.finding_s(alone, needed_s + LEAST_S)
             if seconds < needed_s:
+                enough = budget.enough_to_find(needed_s, alone)
                 why = f"finding a value takes {needed_s:.0f} s, and the budget has no room for it"
-                chosen = self._with(chosen, name, Found(why=why))
+                why += f": `--budget {enough}` would have, and for its proof"
+                chosen = chosen.with_found(name, None, why, enough.seconds)
                 continue
             enter("finding", f"a value of {name} in one running script")
             found = self._ask(name, seconds)

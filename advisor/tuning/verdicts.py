@@ -33,7 +33,7 @@ def verdict_of(result: StudyResult) -> Verdict:
     if is_faster(result.speedup) and result.best is not None:
         rehearsed = missing(result.rehearsal) is None
         return Verdict.FASTER if rehearsed else Verdict.FASTER_UNVERIFIED
-    if not _searched(result.trials):
+    if not _searched(result.trials) and not (result.settings and result.was_in_proof):
         return Verdict.NOT_TRIED
     if result.interrupted or untried_knobs(result.untried) or not is_no_gain(result.speedup):
         return Verdict.INCONCLUSIVE
@@ -117,12 +117,15 @@ def time_needed(
     known.
     """
     decided = result.verdict not in (Verdict.INCONCLUSIVE, Verdict.NOT_TRIED)
-    left = [{name: space[name].values[0]} for name in untried_knobs(result.untried)]
+    untried = untried_knobs(result.untried)
+    left = [{name: space[name].values[0]} for name in untried if name in space]
     dropped = [each.knob for each in result.dropped]
     best = left[-1] if left else result.settings or candidate(result.trials, dropped)
     is_proven = result.speedup is not None or result.was_in_proof
-    if decided or result.interrupted or not best:
+    if decided or result.interrupted:
         return None
+    if not best:
+        return max(0.0, enough_s - result.wall_s) if untried and enough_s is not None else None
     if is_proven and not left:
         return result.needed_s
     if result.settings and not is_proven:
