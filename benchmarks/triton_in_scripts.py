@@ -25,11 +25,13 @@ from typing import Any
 
 from fetch_public import SOURCE, Script, fetch, make, scripts
 
+from gpuadvisor.tuning.budget import OVERDRAFT
+
 SCRIPTS = Path(__file__).with_name("triton_scripts.toml")
 LEAST_S = 90.0
 """Time below which no further study begins."""
 OVER_S = 45.0
-"""Time that a study may take beyond its budget: its first look of a proof, and its end."""
+"""Time that is left for a study to go beyond its budget: its first look of a proof, and its end."""
 END_S = 30.0
 """Time that a study has to end when it is told to."""
 
@@ -68,7 +70,7 @@ def main() -> int:
             print(f"{name}: no time is left for it", file=sys.stderr)
             break
         print(f"{name}: {budget_s:.0f} s", flush=True)
-        if study(known[name], result, budget_s):
+        if study(known[name], result, budget_s, end_s - time.monotonic()):
             done += 1
             written = row(known[name], json.loads(result.read_text("utf-8")))
             result.with_suffix(".md").write_text(written, "utf-8")
@@ -109,8 +111,12 @@ def start_once(script: Script) -> None:
         run.wait()
 
 
-def study(script: Script, result: Path, budget_s: float) -> bool:
-    """Tune one script, and return whether there is a result; what else it says goes beside it."""
+def study(script: Script, result: Path, budget_s: float, left_s: float) -> bool:
+    """Tune one script, and return whether there is a result; what else it says goes beside it.
+
+    Where its runs take long for its budget, a proof may take a third of that more: it is ended when
+    no time is left for that.
+    """
     words = ["--only", "triton_kernels", "--no-profile", "--budget", f"{budget_s:.0f}s", "--json"]
     words += ["--plan", str(result.with_suffix(".plan.toml"))]
     start = [sys.executable, "-m", "gpuadvisor", "tune", *words, *script.started]
@@ -125,7 +131,8 @@ def study(script: Script, result: Path, budget_s: float) -> bool:
             text=True,
         )
         try:
-            out = tune.communicate(timeout=budget_s + OVER_S)[0]
+            most_s = max(budget_s + OVER_S, (1 + OVERDRAFT) * budget_s + END_S)
+            out = tune.communicate(timeout=min(most_s, left_s))[0]
         except subprocess.TimeoutExpired:
             tune.send_signal(signal.SIGINT)
             out = ended(tune)
