@@ -272,6 +272,11 @@ class ScriptEvaluator:
         compiled_s = max(0.0, self._budget.expected_s(head) - self._budget.expected_s({}))
         self._turning_s = turning.expected_s + compiled_s / 2
         self._expect_delay()
+        left_s = self._budget.left_s
+        if left_s is not None and self._budget.durations.first_look_s(head) > left_s:
+            turning = turning.shortest()  # what exceeds the budget lasts no longer than it has to
+            self._turning_s = turning.expected_s + compiled_s / 2
+            self._expect_delay()
         if not self._budget.has_room_for_proof(head):
             self._turn_nothing("the budget has no room for that")
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuadvisor.collectors.script.child.live_blocks import LEAST_STEPS, SETTLING_STEPS
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
@@ -40,6 +40,11 @@ class Turning:
     """Time that all of them will take, about, without what a knob compiles."""
     base: Settings = field(default_factory=dict)
     """Settings of the other side: none, unless two plans are compared."""
+
+    def shortest(self) -> Turning:
+        """Return this with as few blocks as may be."""
+        expected_s = self.expected_s * LEAST_PAIRS / self.pairs
+        return replace(self, pairs=LEAST_PAIRS, expected_s=expected_s)
 
     def blocks(self, seed: str) -> list[Block]:
         """Return the blocks of a process, each pair in an order by chance.
