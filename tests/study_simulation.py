@@ -287,7 +287,7 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
             patch.setattr(first_run, "devices_for", lambda python, jobs: [device])
             machine.warmup_s = budget.schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)
-            for module in (budget, measuring, supply_timer, screening, cold_start):
+            for module in (budget, measuring, supply_timer, screening, cold_start, rehearsal):
                 patch.setattr(module, "time", clock)
             patch.setattr(trial_runner, "run_script", machine.run)
             patch.setattr(cold_start, "run_script", machine.run_cold)

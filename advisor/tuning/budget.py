@@ -395,13 +395,13 @@ class Budget:
 
         What the first look of a proof needs is left out, and what a usual proof needs where there
         is time for both. `is_proven` where the proof was made before: then it may take all that is
-        left, for nothing else is as urgent.
+        left, for nothing else is as urgent, and is begun where its least lives may end in that.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
-        left_s, needed_s = self.left_s or 0.0, self.durations.lives_s(settings)
+        left_s, needed_s = self.left_s or 0.0, self.durations.lives_s(settings, least=is_proven)
         if is_proven:
-            most_s = usual_s = left_s + self._overdraft_s
+            most_s = usual_s = left_s
         else:
             most_s = left_s - self.durations.first_look_s(settings)
             usual_s = left_s - self._proof_s(settings)

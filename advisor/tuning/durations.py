@@ -138,16 +138,17 @@ class Durations:
         """Return how long an ablation takes; one setting alone needs none."""
         return (2 + len(settings)) * self.again_s(settings) if len(settings) > 1 else 0.0
 
-    def lives_s(self, settings: Settings) -> float:
+    def lives_s(self, settings: Settings, least: bool = False) -> float:
         """Return how long the lives of a rehearsal take; 0 where these settings had theirs.
 
-        The unchanged script lives twice for all rehearsals of a study together.
+        The unchanged script lives twice for all rehearsals of a study together. With `least`, that
+        is without the life that only scripts want whose samples are drawn at random.
         """
         if frozenset(settings.items()) in self._lived:
             return 0.0
         unchanged_s = 0.0 if self.has_lived else 2 * self.run_s({})
-        trials_s = unchanged_s + self._lives(settings) * self.again_s(settings)
-        return self._life_trials * trials_s
+        lives = 1 if least else self._lives(settings)
+        return self._life_trials * (unchanged_s + lives * self.again_s(settings))
 
     def life_s(self, settings: Settings) -> float:
         """Return how long one more life of these settings takes, or of the unchanged script."""

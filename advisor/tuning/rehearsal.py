@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -70,8 +71,8 @@ class Rehearser:
     """Relative difference of results that is allowed."""
     seed: int = 0
     allowed_s: float = USUAL_REHEARSAL_S
-    """Most that the lives of one rehearsal may take. A plan that is slower than the unchanged
-    script takes more; lives beyond the usual ones are shortened or left out for it."""
+    """Most that the lives of one rehearsal may take together. One that would end later is ended
+    then, and held against no settings; one that would hardly end before is not begun."""
     samples_per_step: float | None = None
     """As trials saw it; None where it is not known."""
     step_ms: float | None = None
@@ -82,6 +83,10 @@ class Rehearser:
     """Whether lives read fewer samples than wanted, as there is no time for more."""
     _spent_s: float = field(default=0.0, repr=False)
     """What the lives of the rehearsal that goes on have taken."""
+    _began_s: float = field(default=0.0, repr=False)
+    """When that began."""
+    _clearing_s: float = field(default=0.0, repr=False)
+    """Most that it took to read what a life left and to clear it away."""
     _lacks_room: bool = field(default=False, repr=False)
     """Whether a life was wanted in it that the allowed time has no room for."""
     _redrawn: Life | None = field(default=None, repr=False)
@@ -99,6 +104,7 @@ class Rehearser:
         key = frozenset(settings.items())
         if key not in self._known:
             self._spent_s, self._lacks_room = 0.0, False
+            self._began_s = time.monotonic()
             found = self._rehearse(settings, step_ms)
             wants_time = found.wants_time or self._is_cut or self._lacks_room
             self._known[key] = replace(found, wants_time=wants_time)
@@ -111,20 +117,31 @@ class Rehearser:
             nothing = dict.fromkeys(Aspect, why)
             return Rehearsal(dict(settings), not_covered=nothing, wants_time=True)
         second = self._second
-        limit_s = max(self.allowed_s / LIVES, SLACK * first.wall_s) + sum(
+        fair_s = max(self.allowed_s / LIVES, SLACK * first.wall_s) + sum(
             self.knobs[name].extra_startup_s for name in settings if name in self.knobs
         )
         shortening = replace(self._shortening, evaluate=not self._compiles_long(settings))
-        plan = self._live(settings, shortening, limit_s)
+        limit_s = self._room_s(fair_s, first)
+        plan = self._live(settings, shortening, limit_s) if limit_s and second else None
+        is_whole = first.state is TrialState.COMPLETE
+        if second is None or plan is None or (is_whole and self._is_cut_off(plan, fair_s)):
+            self._lacks_room = True
+            lived = [each for each in (first, second, plan) if each is not None]
+            why = f"there was time for {sum(life.wall_s for life in lived):.0f} s of lives only"
+            return Rehearsal(
+                dict(settings),
+                not_covered=dict.fromkeys(Aspect, why),
+                wall_s=self._spent_s,
+            )
         numerics = None
         if draws_samples_at_random(first):
-            numerics = self._without_data(settings, limit_s)
+            numerics = self._without_data(settings, fair_s, plan)
         times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
         known = self._without_data_knobs(settings) if numerics is not None else settings
         untimed = _Untimed(
             self._nudged,
             lambda given_up: self._on_equal_weights(
-                known, shortening, self._room_s(limit_s, plan), given_up
+                known, shortening, self._room_s(fair_s, plan), given_up
             ),
             self._has_room_for_two(first),
         )
@@ -142,13 +159,21 @@ class Rehearser:
             found = compare(lives, settings, self.knobs, self.tolerance)
         finally:
             untimed.close()
-        if _is_of_times(found) and (limit_s := self._room_s(limit_s, plan)):
+        if _is_of_times(found) and (limit_s := self._room_s(fair_s, plan)):
             # Passes of a few batches last milliseconds, and a start was seen once: a busy moment
             # looks like a slow plan.
             other = self._live(settings, shortening, limit_s)
+            if is_whole and self._is_cut_off(other, fair_s):
+                self._lacks_room = True
+                return found
             again = compare(replace(lives, plan=other), settings, self.knobs, self.tolerance)
             return replace(again, wall_s=again.wall_s + lives.plan.wall_s)
         return found
+
+    def _is_cut_off(self, life: Life, fair_s: float) -> bool:
+        """Say whether a life under settings ended with the time allowed, before `fair_s` were over:
+        the seconds after which it would be slower than the unchanged script's by far."""
+        return life.state is TrialState.HUNG and life.wall_s < fair_s
 
     @cached_property
     def _first(self) -> Life:
@@ -157,35 +182,40 @@ class Rehearser:
         first = self._live({}, self._shortening, limit_s)
         if first.state is not TrialState.COMPLETE and _passed_over(first):
             self._shortening = replace(self._shortening, later=0)
-            first = self._live({}, self._shortening, limit_s)
+            first = self._live({}, self._shortening, self._left_s(limit_s))
         if first.state is TrialState.HUNG:
             return first
         if first.state is not TrialState.COMPLETE:
             self._shortening = Shortening("", batches=WHOLE, steps=WHOLE, epochs=WHOLE)
-            return self._live({}, self._shortening, limit_s)
+            return self._live({}, self._shortening, self._left_s(limit_s))
         apart_s = first.wall_s - sum(each.seconds for each in first.epochs)
         most_s = max(0.0, PASS_SHARE * (limit_s - apart_s))
         more, fits = enough_batches(first, self._shortening.batches, limit_s / 2, most_s)
         self._is_cut = not fits
         if more > self._shortening.batches:
             self._shortening = replace(self._shortening, batches=more)
-            first = self._live({}, self._shortening, limit_s)
+            first = self._live({}, self._shortening, self._left_s(limit_s))
         return first
 
     @cached_property
-    def _second(self) -> Life:
+    def _second(self) -> Life | None:
         """Another life of the unchanged script, to see what two of them agree in. It keeps its
-        weights."""
+        weights. None where it has no room."""
+        limit_s = self._room_s(self.allowed_s / LIVES, self._first)
         shortening = replace(self._shortening, weights=self._weights)
-        return self._live({}, shortening, self.allowed_s / LIVES)
+        return self._live({}, shortening, limit_s) if limit_s else None
+
+    def _left_s(self, limit_s: float) -> float:
+        """Return how long a life may take that would be given so many seconds."""
+        spent_s = max(self._spent_s, time.monotonic() - self._began_s)
+        return max(0.0, min(limit_s, self.allowed_s - spent_s - self._clearing_s))
 
     def _room_s(self, limit_s: float, like: Life) -> float:
-        """Return how long a life beyond the usual ones may take; 0 where there is no room for one.
+        """Return how long one more life may take; 0 where there is no room for it.
 
         It is expected to take as long as another one, that it is `like`.
         """
-        left_s = self.allowed_s - self._spent_s
-        if left_s >= like.wall_s:
+        if (left_s := self._left_s(self.allowed_s)) >= like.wall_s:
             return min(limit_s, left_s)
         self._lacks_room = True
         return 0.0
@@ -265,11 +295,19 @@ class Rehearser:
             later = max(0, min(LATER, fitting - EPOCHS))
         return Shortening("", batches=BATCHES, steps=steps, epochs=EPOCHS, later=later)
 
-    def _without_data(self, settings: Settings, limit_s: float) -> Life | None:
-        """Live under the settings that leave the data alone, where the others do not."""
+    def _without_data(self, settings: Settings, fair_s: float, plan: Life) -> Life | None:
+        """Live under the settings that leave the data alone, where the others do not.
+
+        None where there are no such settings, or the life has no room.
+        """
         rest = self._without_data_knobs(settings)
         has_rest = 0 < len(rest) < len(settings)
-        return self._live(rest, self._shortening, limit_s) if has_rest else None
+        limit_s = self._room_s(fair_s, plan) if has_rest else 0.0
+        life = self._live(rest, self._shortening, limit_s) if limit_s else None
+        if life is None or not self._is_cut_off(life, fair_s):
+            return life
+        self._lacks_room = True
+        return None
 
     def _without_data_knobs(self, settings: Settings) -> Settings:
         reach = {n for n in settings if n in self.knobs and Aspect.BATCHES in self.knobs[n].reaches}
@@ -309,8 +347,11 @@ class Rehearser:
         if reseed is not None:
             name += ", other random numbers"
         self.progress.on_life_start(name)
+        began_s = time.monotonic()
         life = run_life(request, shortening)
-        self._spent_s += life.wall_s
+        more_s = time.monotonic() - began_s - life.wall_s
+        self._clearing_s = max(self._clearing_s, more_s)
+        self._spent_s += life.wall_s + max(0.0, more_s)
         if self.cancelled():
             raise Interrupted("interrupted")
         is_whole = life.state is TrialState.COMPLETE
