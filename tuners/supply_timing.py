@@ -277,7 +277,8 @@ class _Timing:
             for each, times in zip(self._values, self._times, strict=True)
         ]
         rest_ms = self._unchanged_rest_ms
-        found = LoaderSupply(self.baseline.mean_step_ms, rest_ms, tuple(values), why=why)
+        step_ms = self.baseline.mean_step_ms
+        found = LoaderSupply(step_ms, rest_ms, tuple(values), why=why, cores=self.cores)
         return self._with_workers(found, self.rest_ms)
 
     def again(self, supply: LoaderSupply, rest_ms: float) -> LoaderSupply:
@@ -303,7 +304,8 @@ class _Timing:
             for each in supply.values
             if list(each.settings) == [WORKERS] and each.step_ms is not None
         }
-        order = in_order({count: step for count, step in promised.items() if count != own})
+        others = {count: step for count, step in promised.items() if count != own}
+        order = in_order(others, self.cores)
         found = replace(supply, workers=order[:MOST_TRIED])
         own_ms = promised[own].ms if own in promised else 0.0
         unchanged_ms = self.baseline.mean_step_ms - self._unchanged_rest_ms + rest_ms
@@ -326,7 +328,9 @@ def rechosen(supply: LoaderSupply, rest_ms: float, baseline: Measurement) -> Loa
 
     Nothing is timed again. It is compared with what the script's own workers allow there.
     """
-    return _Timing(baseline, baseline.facts.loaders[0], (), (), float).again(supply, rest_ms)
+    loader = baseline.facts.loaders[0]
+    timing = _Timing(baseline, loader, (), (), float, cores=supply.cores)
+    return timing.again(supply, rest_ms)
 
 
 def _promised_ms(settings: Settings, supply_ms: float, rest_ms: float) -> float:
@@ -342,14 +346,21 @@ def batches_a_step(baseline: Measurement) -> float:
     return max(1.0, samples / size) if samples and size else 1.0
 
 
-def in_order(steps: Mapping[int, Promised]) -> tuple[int, ...]:
+def in_order(steps: Mapping[int, Promised], cores: int = 0) -> tuple[int, ...]:
     """Return numbers of workers in the order in which to try them, from the step each promises.
 
-    The fewest come first of those that are not surely behind the one that promises most: each
-    worker is a process with memory of its own, and more of them than cores make runs differ.
+    The fewest come first of those that are not behind the one that promises most: each worker is a
+    process with memory of its own, and more of them than cores make runs differ. So those beyond
+    the script's `cores` have to be faster surely. Up to there what was timed decides, however
+    unsure it is: too few workers cost all that others would bring, too many a little memory.
     """
     if not steps:
         return ()
     most = min(steps.values(), key=lambda step: step.ms)
-    behind = {count: step.ms if step.is_behind(most) else 0.0 for count, step in steps.items()}
+    own = (step.ms for count, step in steps.items() if 0 < count <= cores)
+    near_ms = NEAR * min(own, default=math.inf)
+    behind = {
+        count: step.ms if step.is_behind(most) or step.ms > near_ms else 0.0
+        for count, step in steps.items()
+    }
     return tuple(sorted(steps, key=lambda count: (behind[count], count)))

@@ -52,3 +52,5 @@ class LoaderSupply:
     best_rest_ms: float | None = None
     """What the rest of a step takes with what was screened best for its computing: the numbers of
     workers were chosen for that. None where they were chosen for `rest_ms`."""
+    cores: int = 0
+    """CPU cores that the script may use; 0 where that is not known."""
