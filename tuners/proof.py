@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Generic, TypeVar
 
@@ -271,6 +271,8 @@ class _Proving(Generic[SideT]):
         self._pairs: list[Pair] = []
         self._in_turns: list[tuple[InTurns, InTurns]] = []
         """What both sides took in turns, for each pair in whose processes they did."""
+        self._looks: list[Speedup] = []
+        """What earlier looks at these pairs have found."""
         self._share = 1.0
         """Part of the error of each look that pairs forgotten since have not used up."""
         self._known_base = list(filter(None, (self._cost(t) for t in self.known.base)))
@@ -308,7 +310,8 @@ class _Proving(Generic[SideT]):
                     self._in_turns.append((plain.in_turns, tuned.in_turns))
                 if len(self._pairs) not in LOOKS:
                     continue
-                found = self._speedup()
+                found = self._known_by_now()
+                self._looks.append(found)
                 if self.settled(found):
                     break
                 if found.ci99_low > self.least and not is_shown:
@@ -320,7 +323,7 @@ class _Proving(Generic[SideT]):
             if failed.state is TrialState.WRONG or failures >= MAX_FAILURES:
                 proof.failed = failed
                 return proof
-        proof.speedup = self._speedup()
+        proof.speedup = self._known_by_now()
         proof.needed = self._needed(proof.speedup)
         if is_faster(proof.speedup):
             proof.surer = self._speedup(self.earlier + 1)
@@ -334,6 +337,7 @@ class _Proving(Generic[SideT]):
         proof.disturbed += [*proof.base, *proof.head]
         for counted in (proof.base, proof.head, proof.ratios, self._pairs, self._in_turns):
             counted.clear()
+        self._looks.clear()
 
     def _ratio_of_blocks(self, plain: Trial, tuned: Trial) -> float:
         """Return base's cost over head's, by samples where they are known, of a pair in turns."""
@@ -349,6 +353,18 @@ class _Proving(Generic[SideT]):
         """
         left = LOOKS[0] - len(self._pairs)
         return left <= 0 or self.affordable([self.base, self.head] * left)
+
+    def _known_by_now(self) -> Speedup:
+        """Return what the pairs show, with an interval no wider than those of earlier looks.
+
+        All looks hold together, so what one has shown stays so: a pair with a larger gain than the
+        others widens the interval of all, and would take back what they have shown. Where the ratio
+        lies outside of what earlier looks found, something has changed, and they count for nothing.
+        """
+        found = self._speedup()
+        low = max(each.ci99_low for each in (found, *self._looks))
+        high = min(each.ci99_high for each in (found, *self._looks))
+        return replace(found, ci99_low=low, ci99_high=high) if low <= found.ratio <= high else found
 
     def _speedup(self, earlier: int | None = None) -> Speedup:
         """Return what the pairs show; where all were timed in turns, too, whatever shows more.
