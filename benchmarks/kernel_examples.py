@@ -3,15 +3,17 @@
     python benchmarks/kernel_examples.py --kernel transpose --brute-force --rows rows.jsonl
     python benchmarks/kernel_examples.py --kernel transpose --search 5 --rows rows.jsonl
     python benchmarks/kernel_examples.py --kernel softmax --beside --rows rows.jsonl
+    python benchmarks/kernel_examples.py --kernel softmax --replay --device "NVIDIA H200"
 
 `--brute-force` evaluates every point of the first problem (`--problem N` another), in the file
 `NAME-N-DEVICE.json` of `--folder`. It goes on where it was stopped: begin it again until it says
 that all points are known; before, nothing else is done, and the status is 1. `--search SEEDS` lets
 the search have 15 % of the points, on the GPU, with as many processes that compile ahead as a user
-gets, and looks up in that file how good what it found really is; the file replayed with more seeds
-comes beside it. `--beside` times the default and the
-best point in turns with torch and torch.compile; of softmax and layer norm also what a search at
-the quick effort finds, and Helion's version at its own, with the seconds that each took to search.
+gets, and looks up in that file how good what it found really is. `--replay` searches the file with
+more seeds, which takes minutes of a CPU and needs no GPU. `--beside` times the default and the best
+point in turns with torch, torch.compile and a copy that moves as many bytes; of softmax and layer
+norm also what a search at the quick effort finds, and Helion's version at its own, with the seconds
+that each took to search.
 Each adds rows to the file of `--rows`, and what has its row there already is not done again.
 """
 
@@ -59,15 +61,15 @@ def main() -> None:
     parser.add_argument("--problem", type=int, default=0)
     parser.add_argument("--brute-force", action="store_true")
     parser.add_argument("--search", metavar="SEEDS", type=int, default=0)
+    parser.add_argument("--replay", action="store_true")
+    parser.add_argument("--device", help="GPU that --replay is of, where that is not here")
     parser.add_argument("--beside", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path("kernel_spaces"))
     parser.add_argument("--rows", type=Path, default=Path("kernel_examples.jsonl"))
     parser.add_argument("--budget", help="most time for --brute-force in one run, such as 8m")
     parser.add_argument("--jobs", type=int, help="processes that compile for --brute-force")
     args = parser.parse_args()
-    import torch
-
-    device = torch.cuda.get_device_name(0)
+    device = args.device or _device_here()
     file = EXAMPLES / f"{args.kernel}.py"
     words = "".join(c if c.isalnum() else "_" for c in device)
     space = args.folder / f"{args.kernel}-{args.problem}-{words}.json"
@@ -82,10 +84,16 @@ def main() -> None:
     for seed in range(args.search):
         if f"search {seed}" not in done:
             _add(args.rows, {**row, **_search(options, space, seed)})
-    if args.search and "replayed" not in done:
+    if args.replay and "replayed" not in done:
         _add(args.rows, {**row, **_replayed(read(space))})
     if args.beside and "beside" not in done:
         _add(args.rows, {**row, **_beside(args.kernel, file, args.problem, space, options)})
+
+
+def _device_here() -> str:
+    import torch
+
+    return torch.cuda.get_device_name(0)
 
 
 def _done(rows: Path, row: dict[str, Any]) -> set[str]:
@@ -241,6 +249,8 @@ def _beside(
             wrong = difference([launch().contiguous()], expected, kernel.tolerance)
             row[f"{side}_differs"] = wrong
         sides |= others
+    useful_bytes = kernel.value("bytes", kernel.bytes, {**sizes, **kernel.start})
+    sides["copy"] = _copy(useful_bytes)
     for launch in sides.values():
         for _ in range(3):
             launch()
@@ -248,8 +258,12 @@ def _beside(
 
     rounds = GpuClock().rounds(list(sides.values()), ROUNDS, random.Random(0))
     row["ms"] = {side: median(times) for side, times in zip(sides, rounds, strict=True)}
+    row["bytes"] = useful_bytes
+    row["gb_per_s"] = {side: _rate(useful_bytes, ms) for side, ms in row["ms"].items()}
+    row["of_copy"] = row["ms"]["copy"] / row["ms"]["best"]
     took = {side: f" after {s:.0f} s of search" for side, s in row["search_s"].items()}
     print(", ".join(f"{side} {ms:.5g} ms{took.get(side, '')}" for side, ms in row["ms"].items()))
+    print(f"{row['of_copy']:.0%} of the bandwidth of a copy that moves as many bytes")
     return row
 
 
@@ -282,6 +296,15 @@ def _in_helion(name: str, given: list[Any], row: dict[str, Any]) -> dict[str, Ca
     return {"helion": launch}
 
 
+def _copy(moved_bytes: int) -> Callable[[], object]:
+    """Return torch's copy within the device that reads half of so many bytes, and writes half."""
+    import torch
+
+    source = torch.ones(moved_bytes // 2, dtype=torch.uint8, device="cuda")
+    goal = torch.empty_like(source)
+    return lambda: goal.copy_(source)
+
+
 def _torch(kernel: Kernel, name: str, arguments: Arguments) -> Callable[[], Any] | None:
     """Return what torch has for the same work, on the same arguments."""
     import torch
@@ -304,6 +327,8 @@ def _torch(kernel: Kernel, name: str, arguments: Arguments) -> Callable[[], Any]
         return lambda: given[0].sum().reshape(1)
     if name == "matmul":
         return lambda: given[0] @ given[1]
+    if name == "matmul_bf16":
+        return lambda: torch.mm(given[1], given[2])
     if name == "prefix_sum":
         return lambda: given[0].cumsum(0, dtype=torch.int32)
     return None
