@@ -48,6 +48,7 @@ from gpuadvisor.rules.facts.launches import calls, launches
 from gpuadvisor.rules.facts.starting import LOADING_NS, SLOW_CALL_NS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import IDLE
+from gpuadvisor.rules.facts.two_clocks import ON_DEVICE, ON_HOST, two_clocks
 from gpuadvisor.rules.facts.window import FILLED, Fitness
 
 MOST = 0.5
@@ -72,10 +73,11 @@ def judged(
     whole = Facts(profile, ceilings or {}, fitness)
     if not whole.has_timeline or not whole.busy:
         return whole
-    if (apart := _clocks_apart(whole)) is not None:
-        told = f"{fitness.note}. {apart}" if fitness.note else apart
-        known = replace(fitness, note=told, no_idle=apart)
-        return Facts(WithoutHost(profile), ceilings or {}, known)
+    if (apart := two_clocks(whole)) is not None:
+        told = f"{fitness.note}. {apart.told}" if fitness.note else apart.told
+        if apart.on_one_clock:
+            return judged(apart.profile, ceilings, replace(fitness, note=told))
+        return Facts(apart.profile, ceilings or {}, replace(fitness, note=told, no_idle=apart.told))
     if not fitness.excerpt:
         whole = _without_loading(whole) or whole
         loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
@@ -118,25 +120,6 @@ def judged(
     return Facts(whole.profile, ceilings or {}, note)
 
 
-def _clocks_apart(whole: Facts) -> str | None:
-    """Return that the clocks of the host and of the devices are not the same, in a sentence without
-    a full stop; None where nothing shows that.
-
-    Nothing can run before the call that launches it has begun. In 17 recordings of six kinds of
-    GPUs with 100,000 launches nothing does, by less than 3 us.
-    """
-    known = np.flatnonzero(whole.launched.known & (whole.work.end_ns > whole.work.begin_ns))
-    early_ns = whole.launched.begin_ns[known] - whole.work.begin_ns[known]
-    early = early_ns > 0
-    if not len(known) or early.mean() <= 1 - FILLED:
-        return None
-    return (
-        f"{_percent(early.mean())} of the GPU's work begins before the call that launched it, by up"
-        f" to {_ms(early_ns.max())}: {_APART}, so that what the CPU did while the GPU worked or was"
-        " idle is not known"
-    )
-
-
 def _without_loading(whole: Facts) -> Facts | None:
     """Return the facts of what follows the loading of a program that first copies its data to the
     devices, for more than `1 - FILLED` of its run, and then works in a loop; None where it is no
@@ -165,10 +148,12 @@ def _without_loading(whole: Facts) -> Facts | None:
     if work.intervals(before).total_ns <= MOST * (until - window.begin_ns):
         return None
     size = int(np.maximum(work.copies["bytes"][before - work.kernels], 0).sum())
+    noted = f"{whole.fitness.note}. " if whole.fitness.note else ""
     why = (
-        f"The first {_percent(share)} of the recorded run ({(until - window.begin_ns) / 1e6:,.0f}"
-        f" ms) load: {size / 2**20:,.0f} MiB are copied to the GPU before its first kernel that"
-        " computes, which a program does once; what follows is looked at"
+        f"{noted}The first {_percent(share)} of the recorded run"
+        f" ({(until - window.begin_ns) / 1e6:,.0f} ms) load: {size / 2**20:,.0f} MiB are copied to"
+        " the GPU before its first kernel that computes, which a program does once; what follows is"
+        " looked at"
     )
     found = Facts(part, whole.ceilings, Fitness(why, None, part.not_before_ns))
     return found if _recurs(found.work) else None
@@ -363,38 +348,6 @@ def _steady(facts: Facts, cold: Intervals) -> tuple[int, int, int] | None:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-ON_DEVICE = ("kernels", "copies")
-ON_HOST = ("calls", "operators", "synchronizations", "ranges")
-
-
-_APART = "the clocks of the CPU and the GPU differ in this recording"
-
-
-class WithoutHost:
-    """A `Profile` of which only what ran on the devices can be used, as its clocks differ."""
-
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
-
-    @property
-    def header(self) -> Header:
-        header = self._profile.header
-        return replace(
-            header, not_measured={**dict.fromkeys(ON_HOST, _APART), **header.not_measured}
-        )
-
-    def rows(self, table: str) -> int:
-        """Return how many rows a table has; of those of the host none."""
-        return 0 if table in ON_HOST else self._profile.rows(table)
-
-    def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
-        """Return columns, of the host's tables without rows."""
-        columns = self._profile.columns(table, names)
-        if table not in ON_HOST:
-            return columns
-        return {name: column[:0] for name, column in columns.items()}
 
 
 class Part:

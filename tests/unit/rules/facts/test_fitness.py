@@ -222,9 +222,15 @@ def test_launches_at_the_end_whose_kernels_were_still_to_come_are_not_lost():
     assert lost_launches(judged(made.profile())).endswith("which lost some")
 
 
-def apart(by_us, late=(0, 1, 2, 3, 4)):
-    """Steps whose work is recorded so much earlier than it ran, by a clock of its own."""
+def apart(by_us, late=(0, 1, 2, 3, 4), waits_us=None):
+    """Steps whose work is recorded so much earlier than it ran, by a clock of its own, with a wait
+    at the end of each that returns so long after the work has ended."""
     made = training()
+    for number, at in enumerate(range(0, 5 * 2000, 2000)) if waits_us is not None else ():
+        last = made.rows["kernels"][18 * number + 17]
+        done = (last["begin_ns"] + last["duration_ns"]) / US + waits_us
+        launched = at + 1750
+        made.call("cudaDeviceSynchronize", (launched, done - launched), CallKind.SYNCHRONIZE)
     for number, row in enumerate(made.rows["kernels"]):
         row["begin_ns"] -= by_us * US if number // 18 in late else 0
     return judged(made.profile())
@@ -238,6 +244,25 @@ def test_where_the_clocks_differ_nothing_is_said_of_what_the_host_did(by_us):
     assert facts.steps is None and facts.window.run_ns == apart(0).busy[0].span_ns
     shown, silent = findings(facts)
     assert not shown and {"launch_bound", "host_bound"} <= silent
+
+
+@pytest.mark.parametrize("by_us", [100, 2_000_000])
+def test_where_launches_and_waits_agree_the_work_is_put_on_the_clock_of_the_host(by_us):
+    facts, same = apart(by_us, waits_us=1), apart(0, waits_us=1)
+    assert "is taken as that much later" in facts.fitness.note
+    assert facts.fitness.no_idle is None and len(facts.steps.steps) == 5
+    assert findings(facts) == findings(same)
+    assert facts.window.busy_share == pytest.approx(same.window.busy_share, abs=0.01)
+    assert facts.idle[0].idle_ns == pytest.approx(same.idle[0].idle_ns, rel=0.05)
+    closes(facts)
+
+
+@pytest.mark.parametrize(("late", "waits_us"), [
+    ((0, 1, 2, 3, 4), 5000),  # waits return so late that the clocks may differ by more than a gap
+    ((1, 2), 1),  # not the whole time: some waits would return before what they waited for
+])  # fmt: skip
+def test_where_launches_and_waits_do_not_agree_nothing_is_said_of_the_host(late, waits_us):
+    assert "is not known" in apart(2000, late, waits_us).fitness.no_idle
 
 
 def test_a_clock_that_is_a_little_behind_is_none_that_differs():
