@@ -4,7 +4,8 @@ Attention in steps is a batched product, softmax, and a batched product. What li
 products on the stream (scale, mask, softmax, dropout) works on a matrix of tokens by tokens, which
 fused attention never writes to memory. Backward it is the same around the softmax's backward pass,
 with two products on each side. Log-softmax, as losses have, is none, nor is softmax without a
-batched product on both sides.
+batched product on both sides. Neither is the softmax of a router, whose choice of experts is sorted
+before their batched products: no other product, and nothing that sorts, lies within attention.
 
 Memory-bound kernels (elementwise ones, normalizations, pooling) that follow each other on a stream
 each read their input from memory and write their output there; fused, what passes between them
@@ -69,14 +70,17 @@ def attention(
         return Attention(0, nothing, nothing)
     is_batched = np.isin(operator, _numbers(operator, texts, lambda text: text in BATCHED))
     used, place = np.unique(work.name[rows], return_inverse=True)
-    products_by_name = [kind_of(work.texts[name]).family is Family.GEMM for name in used.tolist()]
-    is_batched &= np.array(products_by_name, np.bool_)[place]
+    families = [kind_of(work.texts[name]).family for name in used.tolist()]
+    is_product = np.array([each is Family.GEMM for each in families], np.bool_)[place]
+    is_sort = np.array([each is Family.SORT for each in families], np.bool_)[place]
+    is_batched &= is_product
+    is_foreign = is_product & ~is_batched | is_sort
     is_backward = np.isin(operator, _numbers(operator, texts, BACKWARD.fullmatch))
     is_copy = np.isin(operator, _numbers(operator, texts, lambda text: text in COPIES))
     products, between, each, copies = set[int](), set[int](), list[IntArray](), set[int]()
     for _, at in by_key(work.stream[rows]):
         at = at[np.argsort(work.begin_ns[rows[at]], kind="stable")]
-        for first, last in _around_softmax(is_softmax[at], is_batched[at]):
+        for first, last in _around_softmax(is_softmax[at], is_batched[at], is_foreign[at]):
             between |= {int(rows[place]) for place in at[first + 1 : last]}
             more = int(is_backward[at[first + 1 : last]].any())
             around = at[max(first - more, 0) : last + 1 + more]
@@ -100,15 +104,20 @@ def _run(chosen: BoolArray, place: int, step: int) -> list[int]:
     return found
 
 
-def _around_softmax(is_softmax: BoolArray, is_batched: BoolArray) -> list[tuple[int, int]]:
-    """Return the places of the products around each softmax."""
+def _around_softmax(
+    is_softmax: BoolArray, is_batched: BoolArray, is_foreign: BoolArray
+) -> list[tuple[int, int]]:
+    """Return the places of the products around each softmax, with nothing foreign within."""
     batched = np.flatnonzero(is_batched)
     softmax = np.flatnonzero(is_softmax)
     after = np.searchsorted(batched, softmax)
     inside = (after > 0) & (after < len(batched))
     softmax, after = softmax[inside], after[inside]
     first, last = batched[after - 1], batched[after]
-    near = (softmax - first <= REACH) & (last - softmax <= REACH)
+    foreign = np.cumsum(is_foreign)
+    near = (
+        (softmax - first <= REACH) & (last - softmax <= REACH) & (foreign[first] == foreign[last])
+    )
     return list(zip(first[near].tolist(), last[near].tolist(), strict=True))
 
 

@@ -15,6 +15,9 @@ VALUES = K(GEMM, 300, "aten::bmm", "[[128, 2048, 2048], [128, 2048, 64]]", HALF)
 NORMALISED = K(SOFTMAX, 700, "aten::_softmax", "[[128, 2048, 2048], [], []]", HALF)
 SCALED = K(ADD, 700, "aten::add", "[[128, 2048, 2048], [128, 2048, 2048], []]", HALF)
 COPIED = K(ADD, 700, "aten::copy_", "[[16, 2048, 8, 64], [16, 2048, 8, 64], []]", HALF)
+CHOSEN = K(
+    "void at::native::sbtopk::gatherTopK<c10::Half, unsigned int, 2, false>()", 7, "aten::topk"
+)
 LINEAR = K(GEMM, 300, "aten::addmm", "[[64], [2048, 64], [64, 64], [], []]", HALF)
 
 FIRES = {
@@ -32,6 +35,8 @@ FIRES = {
 SILENT = {
     "a loss": lambda: queued([SCORES, K(SOFTMAX, 700, "aten::_log_softmax"), VALUES] * 4),
     "a classifier": lambda: queued([LINEAR, NORMALISED, LINEAR] * 4),
+    "a router of experts": lambda: queued([VALUES, NORMALISED, CHOSEN, VALUES] * 4),
+    "a router after its product": lambda: queued([VALUES, LINEAR, NORMALISED, VALUES] * 4),
     "far apart": lambda: queued([SCORES, *[SCALED] * 9, NORMALISED, *[SCALED] * 9, VALUES] * 4),
     "too little": lambda: queued(
         [SCORES, NORMALISED, VALUES, K("my_kernel", 70_000, "mine::op")] * 4
