@@ -330,7 +330,7 @@ def _cold(facts: Facts) -> Intervals:
 
 def _steady(facts: Facts, cold: Intervals) -> tuple[int, int, int] | None:
     """Return when the longest row of steps without start-up begins and ends, and how many they are;
-    None where no step is without."""
+    None where no step is without, or where no work of a device was launched in these."""
     steps = facts.steps.steps if facts.steps is not None else ()
     begin = np.array([each.begin_ns for each in steps], np.int64)
     end = begin + np.array([each.duration_ns for each in steps], np.int64)
@@ -343,7 +343,11 @@ def _steady(facts: Facts, cold: Intervals) -> tuple[int, int, int] | None:
     if not count or count == len(steps) == 1:
         return None
     following = int(begin[last + 1]) if last + 1 < len(steps) else int(facts.window.end_ns) + 1
-    return int(begin[last - count + 1]), following, count
+    since = int(begin[last - count + 1])
+    launched = np.where(facts.launched.known, facts.launched.begin_ns, facts.work.begin_ns)
+    if not ((since <= launched) & (launched < following)).any():
+        return None
+    return since, following, count
 
 
 def _percent(share: float) -> str:

@@ -149,6 +149,14 @@ def test_a_slow_allocation_before_the_first_work_is_a_start():
     assert "4 of 5 steps are looked at" in judged(made.profile()).fitness.note
 
 
+def test_an_empty_step_after_a_start_is_not_what_is_looked_at():
+    made = training((0,), steps=1)
+    made.range("ProfilerStep#1", (500_000, 50), Range.STEP)  # the profiler's, after the last
+    facts = judged(made.profile())
+    assert facts.window.busy_share > 0
+    assert "no steady steps follow" in facts.fitness.note
+
+
 def test_a_steady_recording_is_looked_at_whole():
     facts = judged(training().profile())
     assert facts.fitness.note == "" and len(facts.steps.steps) == 5
