@@ -104,7 +104,18 @@ def test_a_knob_alone_is_proven_at_once_where_there_is_no_time_to_try_it_before(
     phases = [trial.phase for trial in result.trials]
     assert phases == ["baseline"] * 2 + ["proof"] * 2 * LOOKS[0]
     assert result.verdict is Verdict.FASTER_UNVERIFIED
-    assert machine.now_s <= 515
+    assert machine.now_s <= 545
+
+
+def test_where_a_start_takes_long_both_sides_are_timed_though_two_runs_agree(tune):
+    machine = SlowStart()
+    result, said = tune(machine, 496.0)
+    assert result.speedup.in_turns and set(machine.blocks) == {2 * LEAST_PAIRS}
+    assert any(each.startswith("that takes little beside a start: ") for each in said)
+    machine = SlowStart()
+    machine.start_s = 30.0
+    result, _ = tune(machine, 496.0)
+    assert result.speedup and not machine.blocks, "they would add a fifth of a run"
 
 
 def test_processes_that_differ_time_both_sides_in_turns(tune):
