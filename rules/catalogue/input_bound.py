@@ -152,7 +152,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
         "At most all of the time in which the GPU was idle before these copies, or what the run"
         " played again without it saves at the pace of the host without the profiler; at least "
         + (
-            "what 4 processes that prepare batches would save."
+            "what is saved with a quarter of it left, the share of each of 4 that prepare in turn."
             if is_told
             else "nothing, as it is not known what the CPU does then."
         )
