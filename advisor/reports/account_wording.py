@@ -343,6 +343,10 @@ def work_sentence(found: WorkWithoutFinding, how: str) -> str:
     )
 
 
+COUNTING_ON_AMD = "`rocprof-compute profile -n counted -- PROGRAM` reads hardware counters"
+"""The command that counts kernels on GPUs of AMD's."""
+
+
 def counting(kernel: str, script: str | None) -> str:
     """Return the command that counts a kernel: of a script, or else of any program."""
     if script is not None:

@@ -15,7 +15,13 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
 from gpuadvisor.reports.profile_report import ProfileReport
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.requirements import WITH_COUNTERS, WITH_PROFILE, WITH_STEPS
+from gpuadvisor.rules.requirements import (
+    NOT_ON_THIS_GPU,
+    WITH_COUNTERS,
+    WITH_DAEMON,
+    WITH_PROFILE,
+    WITH_STEPS,
+)
 from gpuadvisor.rules.rule import Loaded
 
 ONLY_PYTORCH = "only of programs of PyTorch"
@@ -34,6 +40,10 @@ command for a script."""
 _OF_GPUS = re.compile(r"aten::_?(cudnn|miopen)_(?!is_acceptable)\w+")
 """Names of PyTorch's operators that only a GPU runs. That cuDNN accepts something is asked on a CPU
 as well."""
+_OF_HIP = re.compile(r"hip(Ext)?(Module)?(Launch|Graph|Memcpy|Memset|Stream|Device)\w*")
+"""Names of calls of HIP, in which programs on AMD's GPUs call them."""
+OF_NVIDIA = (WITH_COUNTERS, WITH_DAEMON)
+"""Ways that lead over NVIDIA's tools and driver: its counters, and NVML."""
 MOST_AT_TOP = 3
 """Findings at the top: who reads more than three does none of them."""
 
@@ -116,8 +126,10 @@ class DiagnosisReport:
     def _way(self, how: str) -> str:
         if self.is_of_program:
             return WAYS_OF_PROGRAM.get(how, how)
-        command = how.replace("SCRIPT", self.script_words)
         profile = self.profile
+        if how in OF_NVIDIA and profile is not None and is_of_amd(profile.facts):
+            return NOT_ON_THIS_GPU
+        command = how.replace("SCRIPT", self.script_words)
         if profile is None or profile.facts.time_breakdowns or self.source != "kineto":
             return command
         if operator_of_gpus(profile.facts):
@@ -179,3 +191,8 @@ def operator_of_gpus(facts: Facts) -> str:
     named = np.unique(facts.profile.columns("operators", ("name",))["name"]).tolist()
     texts = facts.profile.header.texts
     return next((texts[name] for name in named if _OF_GPUS.fullmatch(texts[name])), "")
+
+
+def is_of_amd(facts: Facts) -> bool:
+    """Say whether the program used a GPU of AMD's: it called HIP."""
+    return any(_OF_HIP.fullmatch(text) for text in facts.profile.header.texts)

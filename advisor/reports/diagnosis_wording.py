@@ -21,6 +21,7 @@ from gpuadvisor.reports import (
 from gpuadvisor.reports.diagnosis_report import (
     MOST_AT_TOP,
     DiagnosisReport,
+    is_of_amd,
     operator_of_gpus,
     script_parts,
 )
@@ -221,7 +222,10 @@ def account(report: DiagnosisReport) -> list[str]:
     kernels = account_wording.work_without_finding(whole, report.diagnosis, facts.rooflines)
     if kernels is not None:
         of_script = report.script_words if report.script or report.source == "kineto" else None
-        how = "" if is_short else account_wording.counting(kernels.kernel, of_script)
+        how = account_wording.counting(kernels.kernel, of_script)
+        if is_of_amd(facts):
+            how = account_wording.COUNTING_ON_AMD
+        how = "" if is_short else how
         words.append(account_wording.work_sentence(kernels, how))
     return words
 

@@ -483,6 +483,22 @@ def test_operators_of_a_gpu_did_not_run_without_one(operator, is_of_gpu):
     assert ("on a machine with a GPU" not in text) is is_of_gpu
 
 
+@pytest.mark.parametrize(
+    "launch", ["hipLaunchKernel", "hipExtModuleLaunchKernel", "cudaLaunchKernel"]
+)
+def test_no_tool_of_nvidia_is_advised_for_a_gpu_of_amd(launch):
+    made = Made()
+    for number in range(20):
+        at = 1_000.0 * number
+        made.kernel("Cijk_gemm", (at + 10, 990), correlation=number)
+        made.call(launch, (at, 5), CallKind.LAUNCH, correlation=number)
+    _, text = said(made.profile())
+    of_amd = launch.startswith("hip")
+    assert ("profile --ncu" not in text) is of_amd
+    assert ("daemon start" not in text) is of_amd
+    assert ("rocprof-compute" in text) is of_amd
+
+
 def of_finding(parts, span, kernel_us=600.0):
     """A run of one kernel, and copies for the rest, with a finding about a part of it."""
     made = Made()
