@@ -17,7 +17,7 @@ from gpuadvisor.domain.study import Trial
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
-from gpuadvisor.tuning.durations import Durations
+from gpuadvisor.tuning.durations import LIFE_ERROR, Durations
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 LONGEST_S = 30 * 24 * 3600
@@ -395,16 +395,16 @@ class Budget:
 
         What the first look of a proof needs is left out, and what a usual proof needs where there
         is time for both. `is_proven` where the proof was made before: then it may take all that is
-        left, for nothing else is as urgent, and is begun where its least lives may end in that.
+        left, for nothing else is as urgent, and is begun where its least lives may end in that: by
+        what lives differ from what is expected of them.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
         left_s, needed_s = self.left_s or 0.0, self.durations.lives_s(settings, least=is_proven)
         if is_proven:
-            most_s = usual_s = left_s
-        else:
-            most_s = left_s - self.durations.first_look_s(settings)
-            usual_s = left_s - self._proof_s(settings)
+            return left_s if (1 - LIFE_ERROR) * needed_s <= left_s else 0.0
+        most_s = left_s - self.durations.first_look_s(settings)
+        usual_s = left_s - self._proof_s(settings)
         return 0.0 if needed_s > most_s else max(needed_s, usual_s)
 
     def advice(self) -> str | None:

@@ -19,7 +19,7 @@ from gpuadvisor.tuning.budget import (
     BudgetLimit,
     Reserve,
 )
-from gpuadvisor.tuning.durations import LIFE_TRIALS
+from gpuadvisor.tuning.durations import LIFE_ERROR, LIFE_TRIALS
 from gpuadvisor.tuning.trial_runner import limits_for
 from tests.simulation import Switch, measurement
 
@@ -279,8 +279,11 @@ class TestTime:
         assert made.rehearsal_s(TF32) == 0
         left_s = LOOKS[0] * 20 + lives_s - 1
         assert made.rehearsal_s(TF32, is_proven=True) == left_s
-        clock[0] = 600 - lives_s + 1
-        assert made.rehearsal_s(TF32, is_proven=True) == 0  # no time is left at all
+        clock[0] = 600 - (1 - LIFE_ERROR) * lives_s + 1
+        assert made.rehearsal_s(TF32, is_proven=True) == 0
+        clock[0] -= 2
+        left_s = (1 - LIFE_ERROR) * lives_s + 1
+        assert made.rehearsal_s(TF32, is_proven=True) == pytest.approx(left_s)
         made.durations.record_rehearsal({"other": True}, lives_s)  # the unchanged script lived
         clock[0] = 580
         assert made.rehearsal_s(TF32, is_proven=True) > 0
