@@ -61,6 +61,15 @@ def test_a_loader_that_faster_computing_waits_for_is_timed_before_the_first_tria
     assert machine.gain(result.settings) > 0.94 * simulated.best_gain(machine)
 
 
+def test_the_first_trial_has_the_workers_that_faster_computing_needs(simulated, tune):
+    """However much blocks of the loader differ; with one trial and a proof, that decides it all."""
+    firsts = []
+    for seed in "abcde":
+        result, _ = tune(simulated.Restless(seed), 420.0)
+        firsts.append(next(trial.settings for trial in result.trials if trial.phase == "search"))
+    assert [each["dataloader_workers"] for each in firsts].count(15) >= 4
+
+
 def test_computing_is_not_asked_a_larger_budget_for_where_the_loader_is_the_limit(simulated, tune):
     result, said = tune(simulated.Inference("a"), 510.0)
     assert (result.verdict, result.settings) == (Verdict.FASTER, {"dataloader_workers": 15})
