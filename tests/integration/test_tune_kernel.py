@@ -259,7 +259,7 @@ def test_numba_that_is_older_than_its_numpy_is_told_from_a_kernel_that_fails():
     "name, kernel",
     [
         *((name, name) for name in ("transpose", "reduction", "matmul", "stencil", "prefix_sum",
-                                    "softmax", "layer_norm", "attention")),
+                                    "softmax", "layer_norm", "attention", "matmul_bf16")),
         ("scaled_sum", "scaled_sum_cupy"),
         ("scaled_sum", "scaled_sum_numba"),
     ],
@@ -289,7 +289,10 @@ for _ in range(20000):
     launch()
     gpuadvisor.step()
 """
-FAST = {"block_x": 32, "block_y": 8, "tile_x": 32, "tile_y": 32, "padding": 1}
+FAST = {
+    "block_x": 32, "block_y": 8, "tile_x": 32, "tile_y": 32, "width": 1, "padding": 1,
+    "swizzled": 0,
+}  # fmt: skip
 """The default of the transpose."""
 
 
