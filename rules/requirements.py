@@ -225,7 +225,23 @@ def _lacks_cpu_steps(facts: Facts) -> str | None:
 def _lacks_host_ranges(facts: Facts) -> str | None:
     kinds = facts.profile.columns("ranges", ("kind",))["kind"].tolist()
     marked = {Range.USER, Range.STEP, Range.LOADER}
-    return None if marked & set(kinds) else "nothing that the program or PyTorch marked"
+    if marked & set(kinds):
+        return None
+    begins = " begins in the part that is looked at" if _is_of_part(facts) else ""
+    return f"nothing that the program or PyTorch marked{begins}"
+
+
+def _is_of_part(facts: Facts) -> bool:
+    """Say whether only a part of the recording is looked at: what begins before it is not known."""
+    return facts.fitness.not_before_ns is not None
+
+
+def _lacks_steps(facts: Facts) -> str | None:
+    if facts.steps is not None:
+        return None
+    part = "no step begins in the part that is looked at"
+    never = part if _is_of_part(facts) else "no steps were recorded"
+    return facts.profile.header.not_measured.get("ranges", never)
 
 
 HOST_RANGES = _of_profile(_lacks_host_ranges)
@@ -251,14 +267,7 @@ COPIES_ALONE = _of_profile(lambda facts: "kernels ran besides" if facts.work.ker
 OPERATORS = fact("operators")
 """Operators of the framework."""
 SHAPES = table("operators.shapes")
-STEPS = _of_profile(
-    lambda facts: (
-        None
-        if facts.steps is not None
-        else facts.profile.header.not_measured.get("ranges", "no steps were recorded")
-    ),
-    WITH_STEPS,
-)
+STEPS = _of_profile(_lacks_steps, WITH_STEPS)
 MEMORY = fact("memory")
 """Allocations and releases, with totals."""
 LAUNCH_SHAPES = table("kernels.registers")

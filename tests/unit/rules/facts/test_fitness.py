@@ -331,10 +331,12 @@ def test_the_account_closes_with_and_without_loading(copies, kernels, later, too
     assert facts.account.kernels_ns == whole.account.kernels_ns
 
 
-def paced(pauses, passes=120, kernels=10, still=200_000.0, start=0.0):
+def paced(pauses, passes=120, kernels=10, still=200_000.0, start=0.0, marked=False):
     """Passes over the same kernels at the host's pace, and times in which nothing happens before
-    some of them; the first launch may take long."""
+    some of them; the first launch may take long. All of it may be marked as one step."""
     made, at = Made(), 0.0
+    if marked:
+        made.range("ProfilerStep#6", (0, passes * kernels * 65 + len(pauses) * still), Range.STEP)
     for number in range(passes):
         at += still if number in pauses else 0.0
         for place in range(kernels):
@@ -357,6 +359,12 @@ def test_the_stretch_at_a_pace_is_looked_at_and_the_stand_still_is_told(pauses):
     assert facts.fitness.note.endswith(", which cudaLaunchKernel launched")
     assert "launch_bound" in findings(facts)[0]
     closes(facts)
+
+
+def test_a_step_that_begins_before_the_stretch_was_recorded():
+    found = diagnose(Evidence(judged(paced((1,), marked=True))), load_rules())
+    why = {each.rule: each.why for each in found.not_measured}
+    assert why["warm_up_in_profile"] == "no step begins in the part that is looked at"
 
 
 def test_a_start_before_it_is_told_as_such():
