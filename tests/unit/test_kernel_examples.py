@@ -119,6 +119,8 @@ def on_cpu(name, problem, points, **environment):
 @pytest.mark.parametrize("name, problem", TRITON.items())
 def test_triton_computes_what_its_reference_does(name, problem):
     pytest.importorskip("triton", reason="Triton is not installed")
+    if name == "matmul_bf16":
+        pytest.skip("the interpreter of Triton 3.6 multiplies the bits of bfloat16 as integers")
     kernel = loaded(name)
     points = covering(kernel, {**kernel.problems[0], **problem}, RANDOM_POINTS)
     assert on_cpu(name, problem, points, TRITON_INTERPRET="1") == [None] * len(points)
