@@ -4,7 +4,8 @@
 
 Reads what `gpuadvisor tune --json` wrote, each `study.json` and `*.json` below a folder, as
 `hand_rows.py studies` keeps them. Prints a line an expectation, as Markdown, and how many of those
-that were both estimated and measured lie inside. What was not measured is counted with its reason.
+that were both estimated and measured lie inside: by proof or ablation, and, counted by themselves,
+by blocks of steps of one running process. What neither measured is counted with its reason.
 """
 
 from __future__ import annotations
@@ -24,23 +25,28 @@ def main() -> None:
     """Print the table of the studies that were named."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("places", nargs="+", type=Path)
-    inside, widths, reasons = [], [], Counter[str]()
+    inside: dict[str, list[bool]] = {"proven": [], "in one process": []}
+    widths: list[float] = []
+    reasons = Counter[str]()
     print("| script | GPU | finding | predicted | measured |\n| --- | --- | --- | --- | --- |")
     for study in studies(parser.parse_args().places):
         for each in study["expectations"]:
-            predicted, measured = each["predicted_pct"], each["measured_pct"]
+            predicted, proven = each["predicted_pct"], each["measured_pct"]
+            measured = proven or each.get("screened_pct")
             if predicted is None or measured is None:
                 reasons[each["why_not_measured"] or "no range was told"] += 1
                 continue
-            inside.append(bool(each["is_met"]))
+            how = "proven" if proven else "in one process"
+            is_met = predicted["low"] <= measured["value"] <= predicted["high"]
+            inside[how].append(is_met)
             widths.append(predicted["high"] - predicted["low"])
-            print(row(study, each))
-    print(f"\n{sum(inside)} of {len(inside)} inside", end="")
-    if inside:
-        sure = binomtest(sum(inside), len(inside)).proportion_ci()
-        print(
-            f" (95 % interval {sure.low:.0%} to {sure.high:.0%}), {median(widths):.0f} points wide"
-        )
+            print(row(study, each, measured, f"{how}{'' if is_met else ', **outside**'}"))
+    for how, met in inside.items():
+        print(f"\n{how}: {sum(met)} of {len(met)} inside", end="")
+        if met:
+            sure = binomtest(sum(met), len(met)).proportion_ci()
+            print(f" (95 % interval {sure.low:.0%} to {sure.high:.0%})", end="")
+    print(f"\nmedian width {median(widths):.0f} points" if widths else "")
     for why, count in reasons.most_common():
         print(f"  {count} not measured: {why}")
 
@@ -61,19 +67,17 @@ def studies(places: list[Path]) -> Iterator[dict[str, Any]]:
                     yield document
 
 
-def row(study: dict[str, Any], each: dict[str, Any]) -> str:
+def row(study: dict[str, Any], each: dict[str, Any], measured: dict[str, float], how: str) -> str:
     """Return an expectation that was measured as a row of the table."""
-    predicted, measured = each["predicted_pct"], each["measured_pct"]
-    told = f"{predicted['low']:.0f} to {predicted['high']:.0f} %"
-    found = f"{measured['value']:.1f} % ({measured['low']:.1f} to {measured['high']:.1f})"
-    missed = "" if each["is_met"] else ", **outside**"
+    predicted = each["predicted_pct"]
     settings = ", ".join(f"{name}={value}" for name, value in each["measured_with"].items())
+    ends = f"{measured['low']:.1f} to {measured['high']:.1f}"
     cells = (
         study["script"],
         study["device"]["name"] or "CPU",
         each["rule"],
-        told,
-        f"{found} by {settings}{missed}",
+        f"{predicted['low']:.0f} to {predicted['high']:.0f} %",
+        f"{measured['value']:.1f} % ({ends}) by {settings}, {how}",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -208,9 +208,12 @@ class Expectation:
     measured_high_pct: float | None = None
     """Upper end of the 99 % interval of that."""
     settings: Settings = field(default_factory=dict)
-    """Settings with which that was measured."""
+    """Settings with which that was measured, or screened."""
     why: str = ""
     """Why nothing was measured; empty where something was."""
+    screened_pct: tuple[float, float, float] | None = None
+    """The same percentage and the ends of its 99 % interval by blocks of steps in one running
+    process, which is no proof; None where that was not compared, or something was measured."""
 
     @property
     def is_met(self) -> bool | None:

@@ -179,6 +179,9 @@ def _expectation(expectation: Expectation) -> Json:
         )
         if measured
         else None,
+        "screened_pct": dict(zip(("value", "low", "high"), expectation.screened_pct, strict=True))
+        if expectation.screened_pct
+        else None,
         **fields(expectation, "is_met knobs measured_with=settings"),
         **fields(expectation, "why_not_measured=why?"),
     }

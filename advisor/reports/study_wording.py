@@ -393,16 +393,25 @@ def expectation_rows(result: StudyResult, brief: bool = False) -> list[tuple[str
 
 
 def _measured(each: Expectation) -> str:
-    """Return `22 % (20 to 24 %) with tf32`, `24 % longer (...)` or why nothing was measured."""
-    ends = each.measured_low_pct, each.measured_high_pct
-    if each.measured_pct is None or None in ends:
-        return f"not measured: {each.why or 'single runs of the search are no proof'}"
+    """Return `22 % (20 to 24 %) with tf32`, `24 % longer (...)` or why nothing was measured, and
+    what one running process showed in its place."""
+    value, ends = each.measured_pct, (each.measured_low_pct, each.measured_high_pct)
+    if value is None or None in ends:
+        why = f"not measured: {each.why or 'single runs of the search are no proof'}"
+        if each.screened_pct is None:
+            return why
+        return f"{_saved(each, *each.screened_pct)} in one running process, no proof; {why}"
+    return _saved(each, value, *(end or 0.0 for end in ends))
+
+
+def _saved(each: Expectation, value: float, *ends: float) -> str:
+    """Return what its settings save, in percent, with the ends of the interval."""
     with_them = f" with {figures.settings(each.settings)}" if each.settings else ""
-    if (each.measured_low_pct or 0.0) < -MOST_LONGER_PCT:
+    if ends[0] < -MOST_LONGER_PCT:
         return f"cannot be told{with_them}, as runs differ too much"
-    longer = each.measured_pct <= -0.5
-    low, high = sorted(-(end or 0.0) if longer else end or 0.0 for end in ends)
-    moved = f"{abs(each.measured_pct):.0f} %" + (" longer" if longer else "")
+    longer = value <= -0.5
+    low, high = sorted(-end if longer else end for end in ends)
+    moved = f"{abs(value):.0f} %" + (" longer" if longer else "")
     return f"{moved} ({figures.percent_range(low, high)}){with_them}"
 
 

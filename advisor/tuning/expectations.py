@@ -242,7 +242,25 @@ def with_measured(
             100 * (high - 1) / (least if high > 1 else most),
         ]
         return _measured(each, shares, {best.knob: best.value})
-    return replace(each, why=_why_not_measured(each, result))
+    return _screened(replace(each, why=_why_not_measured(each, result)), result)
+
+
+def _screened(each: Expectation, result: StudyResult) -> Expectation:
+    """Return an expectation with what the screening saw the best of its knobs save, if anything.
+
+    What was compared beside other settings is of the time that these had left.
+    """
+    compared = {(one.knob, one.value): one.ratio for one in result.screened if one.ratio}
+    known = [one for one in result.screened if one.ratio and one.knob in each.knobs]
+    best = max(known, key=lambda one: one.ratio.ratio if one.ratio else 0.0, default=None)
+    if best is None or best.ratio is None or not best.beside.items() <= compared.keys():
+        return each
+    left = 1.0 - result.baseline.starved_share if best.of_computing else 1.0
+    for setting in best.beside.items():
+        left /= compared[setting].ratio
+    ends = (best.ratio.ratio, best.ratio.low, best.ratio.high)
+    value, low, high = (100 * left * (1 - 1 / end) for end in ends)
+    return replace(each, screened_pct=(value, low, high), settings={best.knob: best.value})
 
 
 def _measured(each: Expectation, shares: Sequence[float], settings: Settings) -> Expectation:

@@ -27,7 +27,9 @@ FIELDS = documented("A study as JSON")
 
 
 def test_the_page_documents_every_field_and_no_other():
-    failed = study(rehearsal=rehearsal(problems=(FROZEN,)))
+    screened = replace(study().expectations[1], screened_pct=(3.0, 2.5, 3.5))
+    expected = (*study().expectations, screened)
+    failed = study(rehearsal=rehearsal(problems=(FROZEN,)), expectations=expected)
     assert dict(leaves(study_json(failed))).keys() == FIELDS.keys()
 
 

@@ -133,7 +133,17 @@ def test_what_was_measured_live_beside_all_else_is_not_ablated_and_labelled(live
     assert "one process, no proof" in report
     each = Expectation("rule", "warning", "words", 5.0, 10.0, ("tf32",))
     assert with_measured(each, result).measured_pct is None
-    assert "one running process only" in with_measured(each, result).why
+    found = with_measured(each, result)
+    assert "one running process only" in found.why
+    (beside,) = [each.beside for each in result.screened if each.knob == "tf32"]
+    value, low, high = found.screened_pct
+    left = 1.0 / (1.2 if "channels_last" in beside else 1.0)
+    assert low <= value <= high
+    assert value == pytest.approx(100 * left * (1 - 1 / 1.5), abs=1)
+    assert wording.expectation_rows(replace(result, expectations=(found,)))[0][2].endswith(
+        "with tf32 in one running process, no proof; not measured: tf32: compared in one running"
+        " process only, which is no proof"
+    )
 
 
 def test_a_gain_of_the_screening_alone_is_none(live, script):
