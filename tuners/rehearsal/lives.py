@@ -148,6 +148,13 @@ class Findings:
         """Whether results are known only of a life that read other samples, or another order."""
         return self.moved and self.lives.numerics is None
 
+    @property
+    def lacks_same_samples(self) -> bool:
+        """Whether settings compute otherwise, too, and no life read the unchanged script's random
+        samples under these alone: it had no room, or did not come to its end."""
+        computes = 0 < len(self.loader_knobs) < len(self.settings)
+        return computes and self.other_samples and draws_samples_at_random(self.lives.first)
+
     @cached_property
     def model_redraws(self) -> bool:
         """Whether the model draws random numbers, as dropout does, and others under the plan."""

@@ -15,6 +15,9 @@ from gpuadvisor.tuners.rehearsal.outputs import are_side_by_side, outputs_apart,
 
 LOSSES = 10
 """First losses that are held against the limit, as in trials: later ones have been amplified."""
+_NO_SAME_SAMPLES = (
+    "the plan reads other random samples, and nothing showed what it computes of equal ones"
+)
 _ROWS = ("enter", "leave", "enter", "leave")
 
 
@@ -94,11 +97,15 @@ class ResultComparison:
             return Equivalence("wrong", later.sentence, None, limit)
         if later is not None:
             return self._unchecked(later.sentence)
+        if self.found.lacks_same_samples:
+            return self._unchecked(_NO_SAME_SAMPLES)
         self.found.covered.append(Aspect.RESULTS)
         return Equivalence("equivalent", metric, value, limit, comparison.remark)
 
     def _sampled(self, metric: str) -> Equivalence:
         """Judge settings that change nothing but which random samples are read."""
+        if self.found.lacks_same_samples:
+            return self._unchecked(_NO_SAME_SAMPLES)
         if self.found.rounds or not {Aspect.BATCHES, Aspect.SECOND_EPOCH} <= set(
             self.found.covered
         ):

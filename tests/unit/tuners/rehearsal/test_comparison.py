@@ -292,6 +292,22 @@ class TestRandomSamples:
         other = replace(plan, losses=tuple(1.3 / (n + 1) for n in range(16)))
         assert rehearsed(other, self.first, settings=BF16).equivalence.status == "wrong"
 
+    @pytest.mark.parametrize("computing", [BF16, {"compile": True}])
+    @pytest.mark.parametrize("probes", [(), (put_out(1.0, 2.0),)])
+    def test_without_a_life_on_equal_samples_other_computing_is_not_checked(
+        self, probes, computing
+    ):
+        """Its life had no room: a model that answers alike before it trains may train otherwise."""
+        first, losses = replace(self.first, probes=probes), tuple(1.1 / (n + 1) for n in range(16))
+        plan = life([noisy(0, 5), noisy(1, 5)], workers=self.starts, losses=losses, probes=probes)
+        found = rehearsed(with_workers(plan), first, settings={**WORKERS, **computing})
+        assert found.equivalence.status == "not_checked" and missing(found)
+        assert missing(rehearsed(with_workers(plan), first)) is None
+        numerics = life([noisy(0), noisy(1)], changes=(self.drawn,), probes=probes)
+        settings = {**WORKERS, **computing}
+        found = rehearsed(with_workers(plan), first, settings=settings, numerics=numerics)
+        assert found.equivalence.status == "equivalent"
+
     def test_other_samples_and_another_precision_are_not_checked(self):
         losses = tuple(1.3 / (n + 1) for n in range(16))
         plan = life([noisy(0, 5), noisy(1, 5)], workers=self.starts, losses=losses)
