@@ -333,7 +333,7 @@ class _Proving(Generic[SideT]):
         """Let no pair count that was run so far."""
         proof = self._proof
         looked = sum(error for look, error in LOOK_ERRORS.items() if look <= len(self._pairs))
-        self._share -= looked / ERROR
+        self._share *= 1 - looked / ERROR
         proof.disturbed += [*proof.base, *proof.head]
         for counted in (proof.base, proof.head, proof.ratios, self._pairs, self._in_turns):
             counted.clear()

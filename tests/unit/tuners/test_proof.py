@@ -7,7 +7,7 @@ from itertools import count, islice
 
 import pytest
 
-from gpuadvisor.domain.study import Objective, Speedup, Trial, TrialState
+from gpuadvisor.domain.study import InTurns, Objective, Speedup, Trial, TrialState
 from gpuadvisor.tuners.proof import (
     LONGEST_DELAY_S,
     MAX_REPEATED,
@@ -202,6 +202,32 @@ class TestWhatALookHasShownStaysSo:
     def test_a_ratio_that_leaves_what_was_shown_takes_all_of_it_back(self):
         head = (*self.HEAD[:3], 900.0)
         assert not is_faster(self.proof(4, head=head))
+
+
+def test_what_forgotten_looks_used_up_never_exceeds_what_there_was():
+    """Pairs that follow one another, then twelve in turns, then such that follow again."""
+    generator = random.Random(1)
+    together, left = iter([False] * 4 + [True] * 12), iter([True] * 25)
+
+    def trial(side):
+        measured = simulation.measurement(
+            [(100 if side == "base" else 99) * generator.lognormvariate(0, 0.05)]
+        )
+        turns = InTurns(100.0, 99.0 * generator.lognormvariate(0, 0.05))
+        return Trial(0, {}, "proof", TrialState.COMPLETE, measurement=measured, in_turns=turns)
+
+    def both(sides):
+        return [trial(side) for side in sides] if next(together, False) else None
+
+    def run(side):
+        return replace(trial(side), in_turns=None)
+
+    more = lambda pair: next(left, False)  # noqa: E731
+    found = prove(
+        run, "base", "head", Objective.THROUGHPUT, more, known=Known([baseline(100.0)]), both=both
+    ).speedup
+    assert found.pairs > LOOKS[0]
+    assert 0 < found.ci99_low < 1 < found.ci99_high < 2
 
 
 @dataclass(frozen=True)
