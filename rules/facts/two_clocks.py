@@ -23,6 +23,8 @@ ON_DEVICE = ("kernels", "copies")
 ON_HOST = ("calls", "operators", "synchronizations", "ranges")
 _TIMED_BY_DEVICE = {"kernels": "begin_ns", "copies": "begin_ns", "collectives": "begin_ns",
                     "counters": "time_ns"}  # fmt: skip
+PARTS = 10
+"""Parts of the launches in each of which the clocks have to differ alike."""
 _WAIT_FOR_ALL = {"cudaDeviceSynchronize", "cuCtxSynchronize"}
 _DIFFER = "the clocks of the CPU and the GPU differ in this recording"
 
@@ -44,9 +46,11 @@ def two_clocks(whole: Facts) -> TwoClocks | None:
     shows that.
 
     In 17 recordings of six kinds of GPUs with 100,000 launches nothing begins before its launch.
-    What is between the least and the most by which the clocks may differ, in the half of the
-    launches in which the least is lower, is the doubt of every time. Gaps that are longer have to
-    be most of the idle time: only of these it is known what the host did meanwhile.
+    What is between the least and the most by which the clocks may differ, in the tenth of the
+    launches in which the least is lowest, is the doubt of every time: a clock that runs at another
+    pace, or is set anew, makes it large. Gaps that are longer have to be most of the idle time:
+    only of these it is known what the host did meanwhile. Where several devices or processes were
+    recorded, each may have a clock of its own.
     """
     known = np.flatnonzero(whole.launched.known & (whole.work.end_ns > whole.work.begin_ns))
     early_ns = whole.launched.begin_ns[known] - whole.work.begin_ns[known]
@@ -58,14 +62,21 @@ def two_clocks(whole: Facts) -> TwoClocks | None:
         f"{100 * early.mean():.0f} % of the GPU's work begins before the call that launched it, by"
         f" up to {least / 1e6:,.3g} ms: {_DIFFER}"
     )
-    halves = np.array_split(early_ns[np.argsort(whole.launched.begin_ns[known])], 2)
-    lower = min(int(half.max()) for half in halves if len(half))
-    most = int(_returned_after_ns(whole, known).min(initial=np.iinfo(np.int64).max))
-    if most < least or not _is_small(whole, most - lower):
+    tenths = np.array_split(early_ns[np.argsort(whole.launched.begin_ns[known])], PARTS)
+    lower = min(int(each.max()) for each in tenths if len(each))
+    waited_ns = _returned_after_ns(whole, known)
+    most = int(waited_ns.min(initial=np.iinfo(np.int64).max))
+    can_tell = len(waited_ns) and _is_of_one(whole)
+    if not can_tell or most < least or not _is_small(whole, most - lower):
         unknown = f"{told}, so that what the CPU did while the GPU worked or was idle is not known"
         return TwoClocks(unknown, _WithoutHost(whole.profile), False)
     moved = f"{told}. What ran on the GPU is taken as that much later, as then it fits the launches"
     return TwoClocks(f"{moved} and waits", _OnOneClock(whole.profile, least), True)
+
+
+def _is_of_one(whole: Facts) -> bool:
+    """Return whether one device, and one process, did all that was recorded."""
+    return all(len(np.unique(each)) == 1 for each in (whole.work.device, whole.host.process))
 
 
 def _returned_after_ns(whole: Facts, known: IntArray) -> IntArray:

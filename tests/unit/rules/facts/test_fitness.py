@@ -273,6 +273,34 @@ def test_where_launches_and_waits_do_not_agree_nothing_is_said_of_the_host(late,
     assert "is not known" in apart(2000, late, waits_us).fitness.no_idle
 
 
+def behind(early_us, still=3000.0, took=990.0, devices=1, waits=True):
+    """Kernels of several devices in turn that are recorded earlier than they ran, each by what
+    `early_us` says of its place (0 to 1) and device, with a wait for all of them at the end."""
+    made, at = Made(), 0.0
+    for number in range(100):
+        device = number % devices
+        runs = at + 10 - early_us(number / 99, device)
+        made.launched("gemm", call=(at, 5), runs=(runs, took), device=device, stream=device)
+        at += took + still
+    if waits:
+        made.call("cudaDeviceSynchronize", (at - still - 5, 17), CallKind.SYNCHRONIZE)
+    return judged(made.profile())
+
+
+def test_one_wait_at_the_end_is_enough_for_a_clock_that_is_as_much_behind_all_the_time():
+    assert behind(lambda place, device: 2000).fitness.no_idle is None
+
+
+@pytest.mark.parametrize("recorded", [
+    lambda: behind(lambda place, device: 4000 * place),  # at another pace than the host's
+    lambda: behind(lambda place, device: 3500 * (place > 0.25)),  # set anew on the way
+    lambda: behind(lambda place, device: 2000 * device, devices=2),  # one of two clocks
+    lambda: behind(lambda place, device: 2000, still=0, took=1000, waits=False),
+], ids=["pace", "set", "devices", "nothing waited"])  # fmt: skip
+def test_a_clock_that_is_not_known_to_be_as_much_behind_all_the_time_is_not_corrected(recorded):
+    assert "is not known" in recorded().fitness.no_idle
+
+
 def test_a_clock_that_is_a_little_behind_is_none_that_differs():
     assert apart(5).fitness.no_idle is None
 
