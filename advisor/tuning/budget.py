@@ -405,7 +405,8 @@ class Budget:
             return left_s if (1 - LIFE_ERROR) * needed_s <= left_s else 0.0
         most_s = left_s - self.durations.first_look_s(settings)
         usual_s = left_s - self._proof_s(settings)
-        return 0.0 if needed_s > most_s else max(needed_s, usual_s)
+        longer_s = (1 + LIFE_ERROR) * needed_s  # what takes so long is as expected, and may end
+        return 0.0 if needed_s > most_s else max(min(longer_s, most_s), usual_s)
 
     def advice(self) -> str | None:
         """Return a sentence if the budget is too small for a study of this script, else None."""

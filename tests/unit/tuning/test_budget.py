@@ -291,6 +291,14 @@ class TestTime:
         assert LIFE_TRIALS * 10 < made.rehearsal_s(TF32) < lives_s
         assert budget_of("9 trials").rehearsal_s(TF32) == 200
 
+    def test_lives_that_differ_as_usual_may_end_before_a_proof(self, clock):
+        """A life that takes longer than allowed is cut off, and no rehearsal is begun again."""
+        made = budget_of("600s")
+        made.expect_spread(0.05)  # a usual proof wants more than is left beside a rehearsal
+        lives_s = LIFE_TRIALS * 30
+        clock[0] = 600 - LOOKS[0] * 20 - 1.5 * lives_s
+        assert made.rehearsal_s(TF32) == pytest.approx((1 + LIFE_ERROR) * lives_s)
+
     def test_lives_take_as_long_as_those_of_the_first_rehearsal(self, clock):
         made = budget_of("600s")
         made.durations.record_rehearsal({"other": True}, 90.0)
