@@ -395,8 +395,7 @@ class Budget:
 
         What the first look of a proof needs is left out, and what a usual proof needs where there
         is time for both. `is_proven` where the proof was made before: then it may take all that is
-        left, for nothing else is as urgent, and is begun where its least lives may end in that: by
-        what lives differ from what is expected of them.
+        left, and is begun where its least lives may end in that, as far as lives usually differ.
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
