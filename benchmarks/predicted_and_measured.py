@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -25,11 +25,14 @@ def main() -> None:
     """Print the table of the studies that were named."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("places", nargs="+", type=Path)
-    inside: dict[str, list[bool]] = {"proven": [], "in one process": []}
+    inside = defaultdict[str, list[bool]](list)
     widths: list[float] = []
     reasons = Counter[str]()
+    places = parser.parse_args().places
+    if gone := [str(place) for place in places if not place.exists()]:
+        parser.error(f"there is no {', '.join(gone)}")
     print("| script | GPU | finding | predicted | measured |\n| --- | --- | --- | --- | --- |")
-    for study in studies(parser.parse_args().places):
+    for study in studies(places):
         for each in study["expectations"]:
             predicted, proven = each["predicted_pct"], each["measured_pct"]
             measured = proven or each.get("screened_pct")
@@ -37,6 +40,8 @@ def main() -> None:
                 reasons[each["why_not_measured"] or "no range was told"] += 1
                 continue
             how = "proven" if proven else "in one process"
+            if measured.get("of_computing"):
+                how = "in one process, of the computing"
             is_met = predicted["low"] <= measured["value"] <= predicted["high"]
             inside[how].append(is_met)
             widths.append(predicted["high"] - predicted["low"])

@@ -44,7 +44,8 @@ class KnobSpace:
     unfound: tuple[str, ...] = ()
     """Knobs whose value the running script has yet to show, in their order."""
     enough_s: Mapping[str, float] = field(default_factory=dict)
-    """Of those that are unavailable for want of time, the budget that would have it, in seconds."""
+    """Knob name to the seconds of a budget that would have room to ask the script for its value,
+    for knobs that are unavailable as this budget has none."""
 
     def with_found(
         self, name: str, parameter: Parameter | None, why: str = "", enough_s: float | None = None

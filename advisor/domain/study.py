@@ -212,8 +212,12 @@ class Expectation:
     why: str = ""
     """Why nothing was measured; empty where something was."""
     screened_pct: tuple[float, float, float] | None = None
-    """The same percentage and the ends of its 99 % interval by blocks of steps in one running
-    process, which is no proof; None where that was not compared, or something was measured."""
+    """Percentage of the unchanged script's time that `settings` saved, and the ends of its 99 %
+    interval, by blocks of steps in one running process, which is no proof; None where that was not
+    compared, or something was proven."""
+    screened_of_computing: bool = False
+    """Whether those blocks had their batch already: a script that waits for its loader may save
+    less than `screened_pct`, down to nothing."""
 
     @property
     def is_met(self) -> bool | None:

@@ -179,12 +179,18 @@ def _expectation(expectation: Expectation) -> Json:
         )
         if measured
         else None,
-        "screened_pct": dict(zip(("value", "low", "high"), expectation.screened_pct, strict=True))
-        if expectation.screened_pct
-        else None,
+        "screened_pct": _screened_pct(expectation),
         **fields(expectation, "is_met knobs measured_with=settings"),
         **fields(expectation, "why_not_measured=why?"),
     }
+
+
+def _screened_pct(expectation: Expectation) -> Json | None:
+    if expectation.screened_pct is None:
+        return None
+    value, low, high = expectation.screened_pct
+    of_computing = expectation.screened_of_computing
+    return {"value": value, "low": low, "high": high, "of_computing": of_computing}
 
 
 def _trial(trial: Trial) -> Json:

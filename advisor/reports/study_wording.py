@@ -400,7 +400,8 @@ def _measured(each: Expectation) -> str:
         why = f"not measured: {each.why or 'single runs of the search are no proof'}"
         if each.screened_pct is None:
             return why
-        return f"{_saved(each, *each.screened_pct)} in one running process, no proof; {why}"
+        of = " of the computing, for which a loader may be too slow," * each.screened_of_computing
+        return f"{_saved(each, *each.screened_pct)}{of} in one running process, no proof; {why}"
     return _saved(each, value, *(end or 0.0 for end in ends))
 
 

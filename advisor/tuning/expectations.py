@@ -260,7 +260,12 @@ def _screened(each: Expectation, result: StudyResult) -> Expectation:
         left /= compared[setting].ratio
     ends = (best.ratio.ratio, best.ratio.low, best.ratio.high)
     value, low, high = (100 * left * (1 - 1 / end) for end in ends)
-    return replace(each, screened_pct=(value, low, high), settings={best.knob: best.value})
+    return replace(
+        each,
+        screened_pct=(value, low, high),
+        screened_of_computing=best.of_computing,
+        settings={best.knob: best.value},
+    )
 
 
 def _measured(each: Expectation, shares: Sequence[float], settings: Settings) -> Expectation:

@@ -231,8 +231,9 @@ def test_predictions_stand_beside_what_was_measured():
     missing = replace(expected, low_pct=None, measured_pct=None, why="no knob can try it")
     once = replace(expected, measured_low_pct=None, measured_high_pct=None)
     screened = replace(missing, screened_pct=(3.0, 2.4, 3.6), settings={"tf32": True})
+    alone = replace(screened, screened_of_computing=True)
     wide = replace(expected, measured_low_pct=-21054.0, measured_high_pct=100.0)
-    every = (expected, slower, missing, screened, once, wide)
+    every = (expected, slower, missing, screened, alone, once, wide)
     rows = wording.expectation_rows(study(expectations=every))
     assert [row[1:] for row in rows] == [
         ("8 to 17 %", "11 % (9 to 12 %) with num_workers=8"),
@@ -242,6 +243,11 @@ def test_predictions_stand_beside_what_was_measured():
             "not estimated",
             "3 % (2 to 4 %) with tf32 in one running process, no proof; not measured: no knob can"
             " try it",
+        ),
+        (
+            "not estimated",
+            "3 % (2 to 4 %) with tf32 of the computing, for which a loader may be too slow, in one"
+            " running process, no proof; not measured: no knob can try it",
         ),
         ("8 to 17 %", "not measured: single runs of the search are no proof"),
         ("8 to 17 %", "cannot be told with num_workers=8, as runs differ too much"),

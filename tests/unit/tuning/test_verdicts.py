@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.knobs import Contribution, Origin
+from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.domain.study import (
     Expectation,
     Objective,
@@ -246,6 +247,20 @@ class TestWhatAnExpectationMeasured:
         assert found.measured_low_pct == pytest.approx(5 / 1.25)
         assert found.measured_high_pct == pytest.approx(15 / 1.15)
         assert found.settings == {"tf32": True}
+
+    def test_blocks_of_the_computing_alone_are_said_to_be_that(self):
+        ratio, beside = Ratio(1.25, 1.2, 1.3, 4), {"channels_last": True}
+        screened = [
+            Screened("channels_last", True, ScreenedAs.KEPT, Ratio(2.0, 1.9, 2.1, 4)),
+            Screened("tf32", True, ScreenedAs.KEPT, ratio, beside, of_computing=True),
+        ]
+        of_tf32 = replace(LAYOUT, knobs=("tf32",))
+        best = {"tf32": True, "compile": True}
+        found = with_measured(of_tf32, self.result(settings=best, screened=tuple(screened)))
+        assert found.measured_pct is None and found.screened_of_computing
+        assert found.screened_pct[0] == pytest.approx(100 / 2.0 * (1 - 1 / 1.25))
+        unknown = self.result(settings=best, screened=tuple(screened[1:]))
+        assert with_measured(of_tf32, unknown).screened_pct is None
 
     def test_figures_of_the_search_are_no_measurement(self):
         best = {"tf32": True, "compile": True}
