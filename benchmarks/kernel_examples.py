@@ -347,12 +347,15 @@ class _Counted(Progress):
 
 
 def _times(record: Record) -> dict[tuple[Any, ...], float]:
-    """Return the time of each point, where it is known by its ratio to the default in turns."""
+    """Return the time of each point, or its ratio to the default in turns, whichever says more.
+
+    Clocks drift, which the ratio does not see; and what disturbs both by as many microseconds makes
+    the ratio of the faster one too good, which its own time is not.
+    """
     complete = [e for e in record.evaluations if e.state is TrialState.COMPLETE and e.time_ms]
     defaults = [median(e.default_ms) for e in complete if e.default_ms]
-    usual = median(defaults) if defaults else 1.0
-    # Clocks drift over the hours of a brute force: the ratio in turns does not.
-    return {_key(e.point): usual / (e.gain or 1.0) if defaults else e.time_ms for e in complete}
+    usual = median(defaults) if defaults else 0.0
+    return {_key(e.point): max(e.time_ms or 0.0, usual / (e.gain or 1.0)) for e in complete}
 
 
 def _key(point: Any) -> tuple[Any, ...]:
