@@ -180,7 +180,10 @@ def _not_tried(result: StudyResult) -> str:
         return f"none of {figures.count(len(tried), 'setting')} ran to its end with usable results"
     if _untried_knobs(result):
         return "the budget had no room for a setting"
-    return "no knob can work on this script, at this level"
+    if len(result.no_effect) == 1:
+        ((knob, why),) = result.no_effect.items()
+        return f"`{knob}` has nothing to set in this script: {why.rstrip('.')}"
+    return "no knob has anything to set in this script, at this level"
 
 
 def advice(result: StudyResult) -> str:
@@ -220,7 +223,8 @@ def _not_tried_advice(result: StudyResult) -> str:
         return " ".join(filter(None, [below, _wider_advice(result)]))
     if _untried_knobs(result):
         return f"{nothing}: {_larger_budget(result)} has room for some."
-    return " ".join(filter(None, [f"{nothing}.", _wider_advice(result)]))
+    kept = "Nothing was changed, and no run was made with a setting."
+    return " ".join(filter(None, [kept, _wider_advice(result)]))
 
 
 def _inconclusive_advice(result: StudyResult) -> str:

@@ -199,7 +199,8 @@ class TestTheSentences:
 
     def test_not_tried_as_no_knob_applies(self, show):
         text = said(PROSE[show], untried_study(untried={}))
-        assert "o knob can work on this script, at this level" in text
+        assert "has nothing to set in this script: " in text
+        assert "no run was made with a setting" in text
 
     def test_not_tried_as_all_failed(self, show):
         failed = tuple(each for each in study().trials if each.measurement is None)

@@ -217,7 +217,9 @@ def test_what_cannot_be_tried_is_not_called_tried(script):
 def test_no_knob_that_applies(script):
     result = tune(only=frozenset({"sdpa_backend"}))
     assert (result.verdict, result.untried) == ("not_tried", {})
-    assert "no knob can work on this script" in wording.reason(result)
+    assert wording.reason(result).startswith("`sdpa_backend` has nothing to set in this script: ")
+    both = replace(result, no_effect={**result.no_effect, "bf16": "no module is called"})
+    assert wording.reason(both).startswith("no knob has anything to set in this script")
 
 
 def test_a_gain_is_unverified_without_a_plan_nobody_asked_for(script, tmp_path):
