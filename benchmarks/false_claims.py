@@ -52,6 +52,8 @@ LONGER_STARTS = (0.0, 0.0, 0.5, 1.0, 2.0)
 """Parts of a run that the tuned side's start takes longer."""
 SPREADS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
 WITHIN_PAIRS = 16
+FEW = (3, 4, 5, 6, 8, 12)
+"""Pairs after which a budget ends a proof."""
 BASELINES = 3
 
 
@@ -64,6 +66,8 @@ class Rates:
     no_gain: int
     pairs: float
     """Mean number of pairs."""
+    missed: int = 0
+    """Intervals beside the true gain."""
 
     @property
     def claims(self) -> float:
@@ -95,10 +99,12 @@ def neighbour(
 
 
 def proofs(make: Make, gain: float, studies: int, pairs: int | None = None, seed: int = 0) -> Rates:
-    """Prove settings that are faster by `gain` so many times, within so many pairs."""
+    """Prove settings that are faster by `gain` so many times, until a budget of so many pairs ends
+    or, without one, until it is decided.
+    """
     model = simulation.multiplied({"knob": 1 + gain})
     budget = {} if pairs is None else {"budget": BASELINES + 2 * pairs}
-    faster = no_gain = total = 0
+    faster = no_gain = total = missed = 0
     for study in range(studies):
         generator = random.Random(f"{seed} {study}")
         evaluator = simulation.SimulatedEvaluator(
@@ -114,7 +120,8 @@ def proofs(make: Make, gain: float, studies: int, pairs: int | None = None, seed
         faster += is_faster(found)
         no_gain += is_no_gain(found)
         total += found.pairs if found else 0
-    return Rates(studies, faster, no_gain, total / studies)
+        missed += found is not None and not found.ci99_low <= 1 + gain <= found.ci99_high
+    return Rates(studies, faster, no_gain, total / studies, missed)
 
 
 def placebos(make: Make, studies: int, seed: int = 0) -> Rates:
@@ -152,6 +159,17 @@ def _noise_row(studies: int, name: str) -> str:
 def _neighbour_row(studies: int, period_s: float) -> str:
     found = [beside(period_s, recognised, studies) for recognised in (0.0, 0.8)]
     return f"| {period_s} s | {' | '.join(map(rate, found))} |"
+
+
+def _few_row(studies: int, case: tuple[str, int]) -> str:
+    name, pairs = case
+    make = NOISES.get(name) or partial(neighbour, period_s=int(name.split()[1]))
+    none, tenth, half = (proofs(make, gain, studies, pairs) for gain in (0.0, 0.1, 0.5))
+    missed = max(each.missed for each in (none, tenth, half))
+    return (
+        f"| {name} | {pairs} | {rate(none)} | {tenth.claims:.0%} | {half.claims:.0%} |"
+        f" {missed / studies:.2%} (at most {at_most(missed, studies):.2%}) |"
+    )
 
 
 def _power_row(studies: int, spread: float) -> str:
@@ -200,6 +218,13 @@ def main() -> None:
         table(head, _noise_row, NOISES)
         head = "| neighbour's period | true gain 0 % | with 8 of 10 disturbed runs recognised |"
         table(head, _neighbour_row, PERIODS_S)
+        print("\nWhere the budget ends a proof, the last look has all the error that is left:")
+        beside_few = (f"neighbour {period_s} s" for period_s in PERIODS_S[::3])
+        cases = [(name, pairs) for name in (*NOISES, *beside_few) for pairs in FEW]
+        head = (
+            "| noise | pairs | 0 % claimed | 10 % proven | 50 % proven | true gain missed, worst |"
+        )
+        table(head, _few_row, cases)
         print(f"\nWithin {WITHIN_PAIRS} pairs, by the spread between runs:")
         head = "| spread | 5 % proven | pairs | 3x proven | pairs | 0 % claimed | no gain shown |"
         table(head, _power_row, SPREADS)

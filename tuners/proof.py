@@ -18,6 +18,7 @@ from gpuadvisor.tuners.statistics import (
     Pair,
     Spread,
     error_of_look,
+    error_that_is_left,
     pairs_needed,
     pooled,
     proven_ratio,
@@ -279,10 +280,11 @@ class _Proving(Generic[SideT]):
         self._known_head = list(filter(None, (self._cost(t) for t in self.known.head)))
 
     def go(self, order: Iterator[bool]) -> Proof:
-        proof, failures, repeated, is_shown = self._proof, 0, 0, False
+        proof, failures, repeated, is_shown, is_last = self._proof, 0, 0, False, False
         most = 0 if self.known.always_disturbed else MAX_REPEATED
         while len(self._pairs) < LOOKS[-1]:
             if len(self._pairs) >= LOOKS[0] and not self.affordable([self.base, self.head]):
+                is_last = True
                 break
             base_first = next(order)
             sides = (self.base, self.head) if base_first else (self.head, self.base)
@@ -323,7 +325,7 @@ class _Proving(Generic[SideT]):
             if failed.state is TrialState.WRONG or failures >= MAX_FAILURES:
                 proof.failed = failed
                 return proof
-        proof.speedup = self._known_by_now()
+        proof.speedup = self._known_by_now(is_last)
         proof.needed = self._needed(proof.speedup)
         if is_faster(proof.speedup):
             proof.surer = self._speedup(self.earlier + 1)
@@ -354,25 +356,27 @@ class _Proving(Generic[SideT]):
         left = LOOKS[0] - len(self._pairs)
         return left <= 0 or self.affordable([self.base, self.head] * left)
 
-    def _known_by_now(self) -> Speedup:
+    def _known_by_now(self, is_last: bool = False) -> Speedup:
         """Return what the pairs show, with an interval no wider than those of earlier looks.
 
         All looks hold together, so what one has shown stays so: a pair with a larger gain than the
         others widens the interval of all, and would take back what they have shown. Where the ratio
         lies outside of what earlier looks found, something has changed, and they count for nothing.
+        The last one, after which there is no time for another pair, has all the error that is left.
         """
-        found = self._speedup()
+        found = self._speedup(is_last=is_last)
         low = max(each.ci99_low for each in (found, *self._looks))
         high = min(each.ci99_high for each in (found, *self._looks))
         return replace(found, ci99_low=low, ci99_high=high) if low <= found.ratio <= high else found
 
-    def _speedup(self, earlier: int | None = None) -> Speedup:
+    def _speedup(self, earlier: int | None = None, *, is_last: bool = False) -> Speedup:
         """Return what the pairs show; where all were timed in turns, too, whatever shows more.
 
         Two ways of asking share what a look may use up. `earlier` replaces the number of proofs.
         """
         earlier = self.earlier if earlier is None else earlier
-        error = self._share * error_of_look(len(self._pairs))
+        error_after = error_that_is_left if is_last else error_of_look
+        error = self._share * error_after(len(self._pairs))
         if self._proof.ratios:  # beside such pairs nothing can slow down one side alone
             return proven_ratio(self._pairs, earlier=earlier, error=error, is_clear=True)
         can_turn = len(self._in_turns) == len(self._pairs)

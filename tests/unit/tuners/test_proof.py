@@ -185,19 +185,29 @@ class TestWhatALookHasShownStaysSo:
 
     BASE, HEAD = (152.3, 155.5, 164.9, 200.9), (110.0, 99.3, 107.8, 88.0)
 
-    def proof(self, pairs, base=BASE, head=HEAD):
+    def proof(self, pairs, base=BASE, head=HEAD, shown=lambda found: True):
         seed = next(s for n in count() if [*islice(orders(s := str(n)), 4)] == [1, 0, 0, 1])
         known = Known([baseline(187.3), baseline(183.4)])
         left = iter([True] * (pairs - LOOKS[0]))
         run = steps_of({"base": base, "head": head})
         more = lambda pair: next(left, False)  # noqa: E731
-        return prove(run, "base", "head", Objective.THROUGHPUT, more, seed, known).speedup
+        found = prove(run, "base", "head", Objective.THROUGHPUT, more, seed, known, shown=shown)
+        return found.speedup
 
     def test_a_larger_gain_takes_nothing_back(self):
-        three, four = self.proof(3), self.proof(4)
-        assert is_faster(three) and is_faster(four)
+        looks = []
+        four = self.proof(4, shown=lambda found: looks.append(found) or True)
+        (three,) = looks
+        assert three.pairs == 3 and is_faster(three) and is_faster(four)
         assert four.ratio > three.ratio
         assert four.ci99_low >= three.ci99_low and four.ci99_high <= three.ci99_high
+
+    def test_where_no_look_can_follow_the_last_has_the_error_of_those(self):
+        looks = []
+        self.proof(4, shown=lambda found: looks.append(found) or True)
+        last = self.proof(3)
+        assert last.ratio == looks[0].ratio
+        assert looks[0].ci99_low < last.ci99_low and last.ci99_high < looks[0].ci99_high
 
     def test_a_ratio_that_leaves_what_was_shown_takes_all_of_it_back(self):
         head = (*self.HEAD[:3], 900.0)

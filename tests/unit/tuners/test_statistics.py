@@ -15,6 +15,7 @@ from gpuadvisor.tuners.statistics import (
     LOOKS,
     Pair,
     error_of_look,
+    error_that_is_left,
     paired_ratio,
     pairs_needed,
     proven_ratio,
@@ -147,7 +148,15 @@ def test_later_proofs_of_a_study_are_surer_and_all_together_sure_enough():
 
 def test_all_looks_together_use_up_the_error():
     assert sum(LOOK_ERRORS.values()) == pytest.approx(ERROR)
-    assert error_of_look(5) == LOOK_ERRORS[6]  # the budget ended it, and that look never comes
+    assert error_of_look(5) == LOOK_ERRORS[6]
+
+
+@pytest.mark.parametrize("pairs", [4, 5, 6, 12, LOOKS[-1]])
+def test_the_last_look_has_the_error_that_earlier_ones_have_not_used_up(pairs):
+    earlier = sum(error for look, error in LOOK_ERRORS.items() if look < pairs)
+    assert earlier + error_that_is_left(pairs) == pytest.approx(ERROR)
+    assert error_that_is_left(pairs) >= error_of_look(pairs) - 1e-12
+    assert error_of_look(3) < error_that_is_left(3) < ERROR
 
 
 def test_five_percent_at_a_spread_of_two_need_at_most_sixteen_pairs():
