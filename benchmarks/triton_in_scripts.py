@@ -7,7 +7,8 @@
 fetched to FOLDER, their data are made there. `gpuadvisor tune` runs each, unmodified, with no knob
 but `triton_kernels`, after a first start by itself where the list says so. As each ends,
 `triton-NAME.json` and a row of Markdown, `triton-NAME.md`, stand in `--kept` (FOLDER by default):
-the same command goes on with those that have none.
+the same command goes on with those that have none, and tries those again that needed more time than
+they had, where there is more now.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ OVER_S = 45.0
 """Time that is left for a study to go beyond its budget: its first look of a proof, and its end."""
 END_S = 30.0
 """Time that a study has to end when it is told to."""
+QUIET_S = 20.0
+"""Time without a new kernel on disk after which a script has compiled all that its steps need: one
+configuration of an autotuner takes 1 to 5 s."""
+STARTING_S = 60.0
+"""Time within which a script writes its first kernel, where there is one that it has not yet."""
+LOOK_S = 0.2
+"""Time from one look at the kernels on disk to the next."""
 
 
 def main() -> int:
@@ -57,16 +65,18 @@ def main() -> int:
     kept = (options.kept or root).absolute()
     kept.mkdir(parents=True, exist_ok=True)
     failed, done = [], 0
-    for name in names:
+    results = {name: kept / f"triton-{name}.json" for name in names}
+    for name in sorted(names, key=lambda name: results[name].exists()):
         fetch(root, known[name].repository, options.source, options.scripts)
-        result = kept / f"triton-{name}.json"
-        if options.fetch or result.exists():
+        result = results[name]
+        budget_s = min(options.each, end_s - time.monotonic() - OVER_S)
+        if options.fetch or is_settled(result, budget_s):
             done += 1
             continue
         make(known[name], small=False)
-        start_once(known[name])
+        start_once(known[name], end_s - time.monotonic())
         budget_s = min(options.each, end_s - time.monotonic() - OVER_S)
-        if budget_s < LEAST_S:
+        if budget_s < LEAST_S or is_settled(result, budget_s):
             print(f"{name}: no time is left for it", file=sys.stderr)
             break
         print(f"{name}: {budget_s:.0f} s", flush=True)
@@ -90,25 +100,52 @@ def environment(script: Script) -> dict[str, str]:
     return found
 
 
-def start_once(script: Script) -> None:
-    """Start a script that compiles much, as its user has done before: Triton keeps what it made."""
+def is_settled(result: Path, budget_s: float) -> bool:
+    """Say whether there is a result that a study with this budget has nothing to add to: one that
+    needed no more time than it had, or had as much."""
+    if not result.exists():
+        return False
+    told = json.loads(result.read_text("utf-8"))
+    return not told.get("needed_s") or budget_s <= told.get("budget_s", told["wall_s"])
+
+
+def start_once(script: Script, left_s: float) -> None:
+    """Start a script that compiles much until it has compiled it, as its user has done before:
+    Triton keeps what it made, and so do we that all of it is there.
+
+    A start that is cut off after `left_s` goes on in the next call.
+    """
     first_s = script.about.get("first_s")
-    if not first_s:
+    about = environment(script)
+    home = Path(about.get("TRITON_HOME", Path.home()), ".triton", "cache")
+    made = Path(about.get("TRITON_CACHE_DIR", home))
+    whole = made / f"whole-{script.about['name']}"
+    if not first_s or whole.exists():
         return
-    print(f"{script.about['name']}: {first_s} s for what it compiles", flush=True)
+    print(f"{script.about['name']}: some {first_s} s for what it compiles", flush=True)
+    began = time.time()
     run = subprocess.Popen(
         [sys.executable, *script.started, *script.about["args"]],
         cwd=script.folder,
-        env=environment(script),
+        env=about,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    try:
-        run.wait(first_s)
-    except subprocess.TimeoutExpired:
+    while run.poll() is None and time.time() < began + left_s:
+        last = newest(made)
+        if time.time() > QUIET_S + (last if last > began else began + STARTING_S):
+            whole.touch()
+            break
+        time.sleep(LOOK_S)
+    if run.poll() is None:
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
+
+
+def newest(made: Path) -> float:
+    """Return when the last kernel was written, in seconds since the epoch; 0 without any."""
+    return max((each.stat().st_mtime for each in made.glob("*")), default=0.0)
 
 
 def study(script: Script, result: Path, budget_s: float, left_s: float) -> bool:
@@ -140,7 +177,8 @@ def study(script: Script, result: Path, budget_s: float, left_s: float) -> bool:
         last = log.read_text("utf-8").splitlines()[-12:]
         print(f"{script.about['name']}: status {tune.returncode}", *last, sep="\n", file=sys.stderr)
         return False
-    result.write_text(out, "utf-8")
+    told = {**json.loads(out), "budget_s": budget_s}
+    result.write_text(json.dumps(told, indent=2), "utf-8")
     return True
 
 
