@@ -84,7 +84,11 @@ class _Entry:
         """Say how many others were tried, and what of them was refused or could not be."""
         wrong = f", {self.wrong} refused as they compute something else" if self.wrong else ""
         numbers = f"{GRID}: {NUMBERS}" in self.text
-        kept = ", blocks left alone as its grid is given as numbers" if numbers else ""
+        kept = (
+            ", blocks that its grid counts left alone as that is given as numbers"
+            if numbers
+            else ""
+        )
         return f" ({self.tried} others tried{wrong}{kept})"
 
     @property

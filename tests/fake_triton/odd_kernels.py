@@ -145,6 +145,62 @@ def some_rows(x, out, rows, columns, BLOCK: tl.constexpr, ROWS: tl.constexpr, EV
         tl.store(out + place, tl.load(x + place, mask=mask), mask=mask)
 
 
+@triton.jit
+def column_totals(x, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for first in range(0, rows, ROWS):
+        row = first + tl.arange(0, ROWS)
+        place = row[:, None] * columns + column[None, :]
+        mask = (row[:, None] < rows) & (column[None, :] < columns)
+        total += tl.sum(tl.load(x + place, mask=mask), 0)
+    tl.store(out + column, total, mask=column < columns)
+
+
+@triton.jit
+def over_steps(x, out, STEPS: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
+    begin = tl.program_id(0) * BLOCK
+    total = tl.zeros((BLOCK,), tl.float32)
+    for step in range(0, STEPS, 1):
+        place = begin + tl.arange(0, BLOCK)
+        total += tl.load(x + step * N + place, mask=place < N)
+        tl.store(out + step * N + place, total, mask=place < N)
+
+
+@triton.jit
+def scaled_part(x, out, n, begin, LENGTH: tl.constexpr, FACTOR: tl.constexpr):
+    place = begin * LENGTH + tl.arange(0, LENGTH)
+    tl.store(out + place, FACTOR * tl.load(x + place, mask=place < n), mask=place < n)
+
+
+@triton.jit
+def by_parts(x, out, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
+    scaled_part(x, out, n, tl.program_id(0), BLOCK, FACTOR=FACTOR)
+
+
+@triton.jit
+def from_memory(x, begins, out, n, LINES: tl.constexpr, BLOCK: tl.constexpr):
+    line = tl.program_id(0) // LINES * LINES
+    begin = tl.load(begins + line)
+    for number in range((n - begin) // BLOCK):
+        place = begin + number * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + place, tl.load(x + place, mask=place < n), mask=place < n)
+
+
+@triton.jit
+def below_diagonal(x, out, n, ROWS: tl.constexpr, STEP: tl.constexpr):
+    kind = x.dtype
+    x += tl.program_id(1) * n * n
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros((ROWS, STEP), tl.float32)
+    for first in range(0, (tl.program_id(0) + 1) * ROWS, STEP):
+        column = first + tl.arange(0, STEP)
+        mask = row[:, None] >= column[None, :]
+        value = tl.load(x + row[:, None] * n + column[None, :], mask=mask)
+        total = total * 2 + tl.where(mask, value, 0.0).to(kind)
+    tl.store(out + row, tl.sum(total, 1), mask=row < n)
+
+
 class Counted(KernelInterface):
     """What somebody wrapped around an autotuner."""
 

@@ -186,7 +186,7 @@ def test_what_cannot_be_changed_is_named_with_its_reason(odd, kernel, reason):
 def test_a_grid_of_numbers_keeps_its_blocks_and_that_is_said(odd):
     said = next(each for each in odd.sentences if each.startswith("scale("))
     assert "grid: numbers" in said
-    assert "blocks left alone as its grid is given as numbers" in said
+    assert "blocks that its grid counts left alone as that is given as numbers" in said
 
 
 def test_launches_past_the_brackets_are_named(odd):

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+from gpuadvisor.tuners.knobs._triton_text import Constants
+
 MODULE = "triton.runtime.jit"
 """Module after whose import launches can be stood around."""
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -27,8 +29,8 @@ MOST_FORMS = 4096
 """Different launches of a kernel that are remembered; where there are more, as with sizes that
 never come again, those that are new are not looked up."""
 GRID, NUMBERS = "grid", "numbers"
-"""What a line says of launches whose grid is given as numbers: they keep their blocks, and lines of
-other launches are not for them."""
+"""What a line says of launches whose grid is given as numbers: they keep the blocks that programs
+find their place by, and lines of other launches are not for them."""
 _UNKNOWN = object()
 _LINE = re.compile(r"(\S+?)\((.*)\) -> (\w+: \d+(?:, \w+: \d+)*)")
 _SEPARATOR = re.compile(r", (?=\w+: )")
@@ -108,6 +110,14 @@ class Kernel:
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(self.function).parameters
+
+    @cached_property
+    def constants(self) -> Constants:
+        """What its text says of its constants; NotTunable where that cannot be read."""
+        try:
+            return Constants(self.function)
+        except (OSError, SyntaxError, ValueError):
+            raise NotTunable("its text cannot be read") from None
 
     def is_constant(self, name: str) -> bool:
         """Say whether an argument is part of what is compiled (`tl.constexpr`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -44,20 +44,26 @@ class Launched:
 def tunable(kernel: Kernel, launched: Launched) -> dict[str, int]:
     """Return what may be set in a launch, by name, with the values that it has.
 
-    Powers of two among what is compiled in, where the grid is a function of them: 1 is none where
-    the script gives it, as it is a flag then more often than a block. And warps and stages, which
-    the script may leave to Triton.
+    Powers of two among what is compiled in, where the kernel's text uses them as blocks: 1 is none
+    where the script gives it, as it is a flag then more often than a block. What a program's place
+    is counted in is left alone where the grid does not follow it, as one given as numbers does not.
+    And warps and stages, which the script may leave to Triton.
     """
     values = _values(kernel, launched)
-    found = {}
-    if callable(launched.grid):
-        made = set(getattr(getattr(kernel.tuner, "best_config", None), "kwargs", {}))
-        made.update(*(each.values for each in kernel.heuristics))
-        found = {
-            name: value
-            for name, value in values.items()
-            if (kernel.is_constant(name) or name in made) and _is_block(value, name in made)
-        }
+    made = set(getattr(getattr(kernel.tuner, "best_config", None), "kwargs", {}))
+    made.update(*(each.values for each in kernel.heuristics))
+    lengths, places = kernel.constants.lengths, kernel.constants.places
+    stuck = places
+    if callable(launched.grid):  # what is no length there may put programs in groups
+        stuck = places & lengths - _read_by(launched.grid, values)
+    found = {
+        name: value
+        for name, value in values.items()
+        if (kernel.is_constant(name) or name in made)
+        and _is_block(value, name in made)
+        and name in lengths | places
+        and name not in stuck
+    }
     if type(kernel.compiled or kernel.launched).__name__.startswith("Interpreted"):
         return found
     options = {"num_warps": 4, "num_stages": 3}  # what Triton takes on NVIDIA's GPUs
@@ -97,6 +103,34 @@ def _values(kernel: Kernel, launched: Launched) -> dict[str, Any]:
         given = kernel.ruled(each, (), given)
     defaults = {n: p.default for n, p in kernel.parameters.items() if p.default is not p.empty}
     return {**defaults, **given}
+
+
+class _Reads(Mapping[str, Any]):
+    """Values that note which of them are asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _read_by(grid: Any, values: Mapping[str, Any]) -> set[str]:
+    """Return the names of those values that a function as a grid depends on."""
+    reads = _Reads(values)
+    try:
+        grid(reads)
+    except Exception:  # it asks for more than is known here
+        return set(values)
+    return reads.names
 
 
 def lookup_us(kernel: Kernel, launched: Launched, texts: Mapping[str, str]) -> float:

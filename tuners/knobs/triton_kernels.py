@@ -1,11 +1,11 @@
 """Launch the script's own Triton kernels with other blocks, warps and stages.
 
 For kernels with meta-parameters, those of `triton.autotune` among them, whose list of
-configurations is short; where the grid is given as numbers, blocks stay. They are tried in the
-running script, on copies of the real arguments, beside what the script has; what computes something
-else is refused, such as another block where a row has to fit into one. Kept is what pays, for each
-kernel and shape. With other blocks a script of four kernels went from 0.417 to 0.190 ms a step on
-an H200, most of that in a sum over columns whose blocks were too few.
+configurations is short; where the grid is given as numbers, the blocks that it counts stay. They
+are tried in the running script, on copies of the real arguments, beside what the script has; what
+computes something else is refused, such as another block where a row has to fit into one. Kept is
+what pays, for each kernel and shape. With other blocks a script of four kernels went from 0.417 to
+0.190 ms a step on an H200, most of that in a sum over columns whose blocks were too few.
 
 Launches inside CUDA graphs and in code that torch compiles are not changed, nor are kernels that
 torch generates: those are left to `compile_max_autotune`. Looking a launch up costs the CPU at most

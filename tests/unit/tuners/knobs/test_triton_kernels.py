@@ -370,6 +370,34 @@ def test_autotuners_that_cannot_be_passed_by(kernels, name, reason):
         Kernel.of(getattr(kernels, name)).check()
 
 
+def test_a_grid_of_numbers_leaves_the_steps_of_a_loop_free(kernels):
+    x, out = torch.rand(64, 32), torch.empty(32)
+    kernel, blocks = Kernel.of(kernels.column_totals), {"ROWS": 8, "BLOCK": 16}
+    free = tunable(kernel, seen(kernels, kernels.column_totals, x, out, 64, 32, **blocks))
+    assert {"ROWS", "BLOCK"} <= free.keys()
+    launch = {"grid": (2,), **blocks}
+    free = tunable(kernel, seen(kernels, kernels.column_totals, x, out, 64, 32, **launch))
+    assert free == {"ROWS": 8, "num_warps": 4, "num_stages": 3}
+    tried = copies(kernels, kernels.column_totals, x, out, 64, 32, **launch)
+    assert tried.measure({"ROWS": 32}, None)["state"] == "complete"
+
+
+def test_a_block_that_the_grid_does_not_follow_stays(kernels):
+    x = torch.rand(N)
+    launch = seen(kernels, kernels.scale, x, x, N, BLOCK=32, grid=lambda meta: (N // 32,))
+    assert tunable(Kernel.of(kernels.scale), launch) == {"num_warps": 4}
+    with_all = seen(kernels, kernels.scale, x, x, N, BLOCK=32, grid=lambda meta: blocks(**meta))
+    blocks = lambda BLOCK, **rest: (N // BLOCK,)  # noqa: E731, N803 - as scripts do
+    assert tunable(Kernel.of(kernels.scale), with_all) == {"BLOCK": 32, "num_warps": 4}
+
+
+def test_sizes_that_are_compiled_in_are_no_blocks(kernels):
+    x, sizes = torch.rand(4, N), {"STEPS": 4, "N": N, "BLOCK": 32}
+    launch = seen(kernels, kernels.over_steps, x, torch.empty(4, N), **sizes)
+    free = tunable(Kernel.of(kernels.over_steps), launch)
+    assert free == {"BLOCK": 32, "num_warps": 4, "num_stages": 3}
+
+
 # -- copies ----------------------------------------------------------------------------------------
 
 
