@@ -14,12 +14,11 @@ gc.disable()  # garbage, of which an import makes none, is a seventh of what thi
 import torch  # noqa: E402 - a wrong command line is told before it, in no time
 
 model = torch.nn.Linear(4, 1)
-due_s = time.perf_counter()  # a step that is late, on a busy machine, makes the next one shorter
-# How many there will be cannot be asked of an iterator, so nothing is forecast of the whole run:
-# so short a one saves less than starts of processes differ by.
-for _ in iter(range(chosen.steps)):
+# How many there will be cannot be asked of a generator, so nothing is forecast of the whole run: so
+# short a one saves less than starts of processes differ by.
+for _ in (None for _ in range(chosen.steps)):
+    begin_s = time.perf_counter()
     model(torch.ones(2, 4)).mean().backward()
-    due_s += chosen.pause
-    time.sleep(max(0.0, due_s - time.perf_counter()))
+    time.sleep(max(0.0, begin_s + chosen.pause - time.perf_counter()))
 print("trained", chosen.pause, flush=True)
 os._exit(0)  # taking torch down again takes a fifth of a run's time
