@@ -219,6 +219,8 @@ class Touch(str, Enum):
     """Weights and layers of a model, or parameters of an optimizer."""
     ROWS = "rows"
     """How many rows are read: it leaves a loop with steps."""
+    CLOCK = "clock"
+    """How many steps there are in a given time: it leaves their loop when that is over."""
 
     def __str__(self) -> str:
         return self.value

@@ -172,7 +172,10 @@ def _doubt_branches(found: Findings) -> None:
     for branch in (branch for life in every for branch in life.branches):
         where = (branch.place, branch.what)
         name = f"{branch.place}, `{branch.what}`,"
-        if _ends_reading(found, branch):
+        if Touch.CLOCK in branch.touches:
+            ends = "may end the loop when a time is over"
+            found.doubt = f"{name} {ends}: faster steps are more steps then, and other results"
+        elif _ends_reading(found, branch):
             # Where both lives end after the same rows, that is chance: the data was shortened.
             found.doubt = f"{name} may end the reading after other rows where batches are larger"
         elif not (where in unchanged and where in planned) and _matters(found, branch):

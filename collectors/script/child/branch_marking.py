@@ -141,13 +141,14 @@ class Marker:
         text, varies = ast.unparse(test), self.names.varies(test)
         if isinstance(node, ast.If):
             reached: list[Any] = []
-            node.body = self._branch(node, node.body, text, reached, varies)
+            node.body = self._branch(node, node.body, text, reached, varies, test)
             steady = self._steady(test)
             if reached and steady:  # an option that is off keeps it from being reached
                 test.values[steady] = _either(reached.pop().value, test.values[steady])  # type: ignore[attr-defined]
             before += reached
             if node.orelse:
-                node.orelse = self._branch(node, node.orelse, f"not ({text})", before, varies)
+                text = f"not ({text})"
+                node.orelse = self._branch(node, node.orelse, text, before, varies, test)
             node.test = _Expressions(self).visit(node.test)
             return
         outside, self._loop = self._loop, site
@@ -157,7 +158,8 @@ class Marker:
             node.iter = _Expressions(self).visit(node.iter)
         node.orelse = self.statements(node.orelse)
         if isinstance(node, ast.While) and site is not None and self.names.decides(test):
-            number = self._new(f"not ({text})", node, (Touch.ROWS,), site)
+            touches = tuple(sorted(self.names.left(test)))
+            number = self._new(f"not ({text})", node, touches, site)
             said = [_call(BRANCH, number, taken, at=test) for taken in (False, True)]
             node.test.values[1] = _either(said[0], test, said[1])  # type: ignore[attr-defined]
 
@@ -167,13 +169,19 @@ class Marker:
         return next((n for n, each in enumerate(values) if self.names.varies(each)), 0)
 
     def _branch(
-        self, at: Any, body: list[Any], text: str, before: list[Any], may_turn: bool
+        self,
+        at: Any,
+        body: list[Any],
+        text: str,
+        before: list[Any],
+        may_turn: bool,
+        test: ast.expr | None = None,
     ) -> list[Any]:
         """Return a branch with a mark at its start, where it is one that matters."""
         touches = self.names.touched(body)
         site = self._loop if _leaves(body) else None
         if site is not None or self.names.stops(body):
-            touches |= {Touch.ROWS}
+            touches |= self.names.left(test)
         if not may_turn or not touches:
             return self.statements(body)
         number = self._new(text, at, tuple(sorted(touches)), site, before)

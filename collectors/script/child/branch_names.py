@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from gpuadvisor.collectors.script.child.branch_clock import Clock
 from gpuadvisor.collectors.script.child.syntax import (
     DEFINITIONS,
     LOOPS,
@@ -88,6 +89,7 @@ class Names:
         self._aliases: dict[str, set[str]] = {}
         """Names that stand for functions of the files, with what calls of these look like."""
         self._read_bindings(nodes)
+        self._clock = Clock(self._bound, self._functions)
         self._selves: dict[int, str] = {}
         """The class that a name `self` stands for in a data set's method, by the name's identity.
         Methods that run for each sample are left out: workers change what is their own."""
@@ -141,6 +143,11 @@ class Names:
         given = [value for name, value in self._bound if name in names]
         is_count = isinstance(test, ast.Compare) and all(isinstance(v, ast.Constant) for v in given)
         return self.varies(test) and not is_count
+
+    def left(self, test: ast.expr | None) -> set[Touch]:
+        """Return what a condition touches that leaves a loop."""
+        is_timed = test is not None and self._clock.is_asked(test)
+        return {Touch.ROWS, Touch.CLOCK} if is_timed else {Touch.ROWS}
 
     def touched(self, body: Iterable[ast.AST]) -> set[Touch]:
         """Return what statements may change of what settings rely on, and functions they name."""

@@ -121,7 +121,9 @@ class Branches:
             touches = tuple(
                 touch
                 for touch in mark.touches
-                if touch is not Touch.ROWS or mark.site is None or has_steps(mark.site)
+                if touch not in (Touch.ROWS, Touch.CLOCK)
+                or mark.site is None
+                or has_steps(mark.site)
             )
             if touches:
                 yield Branch(

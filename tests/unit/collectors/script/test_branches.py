@@ -221,6 +221,60 @@ def test_forms_of_a_late_branch(reported, case):
     assert found[0].in_pass is ("in loader" in lines[0])
 
 
+BY_CLOCK = {
+    "at once": "import time\nfor x in loader:\n    step()\n    if time.time() > 9e9: break",
+    "a sum of differences": """
+        from time import perf_counter as now, perf_counter
+        spent = 0.0
+        for x in loader:
+            start = perf_counter()
+            step()
+            spent += perf_counter() - start
+            if spent > 9e9 or loss < 0: break
+    """,
+    "while there is time": """
+        import datetime
+        n, end = 0, datetime.datetime.now() + datetime.timedelta(days=9)
+        while n < 12 and datetime.datetime.now() < end:
+            step(); n += 1
+    """,
+    "a function of its own": """
+        import time
+        def seconds(start): return time.monotonic() - start
+        for x in loader:
+            step()
+            if seconds(time.monotonic()) > 9e9: exit()
+    """,
+    "a flag": """
+        import time
+        for x in loader:
+            step()
+            is_over = time.time() > 9e9
+            if is_over: break
+    """,
+}
+
+
+@pytest.mark.parametrize("form", BY_CLOCK)
+def test_a_loop_that_the_clock_may_end(reported, form):
+    before = "loader, loss = DataLoader(data), 1.0\n"
+    found = reported(before + textwrap.dedent(BY_CLOCK[form]))
+    assert [(*map(str, each.touches), each.taken) for each in found] == [("clock", "rows", False)]
+
+
+def test_times_that_are_only_told_end_no_loop(reported):
+    found = reported(
+        epochs(
+            "name = f'run-{time.time()}'",
+            "step_of = best(name)",
+            "if time.time() - start > 60: best(name)",
+            "if step_of(name) > 3: break",
+            before="import time\nstart = time.time()\nbest = lambda name: lambda name: 1\n",
+        )
+    )
+    assert [tuple(map(str, each.touches)) for each in found] == [("rows",)]
+
+
 ELSEWHERE = {
     "a function": (
         "def prune():\n    model.weight.zero_()\n",

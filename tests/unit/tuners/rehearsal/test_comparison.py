@@ -492,6 +492,17 @@ class TestSilence:
         assert ("may end the reading after other rows" in found.doubt) == (not losses)
         assert not rehearsed(first, first, settings=BF16).doubt
 
+    @pytest.mark.parametrize("is_taken", [False, True])
+    def test_faster_steps_are_more_steps_where_the_clock_ends_them(self, is_taken):
+        touches = (Touch.CLOCK, Touch.ROWS)
+        branch = Branch("a.py, line 34", "time() > end", touches, is_taken, True)
+        shortened = Loop("a.py, line 9", LoopKind.STEPS, None, 2, True)
+        first = life(branches=(branch,), loops=(shortened,))
+        found = rehearsed(with_workers(first), first)
+        assert "a.py, line 34, `time() > end`, may end the loop when a time" in missing(found)
+        whole = replace(first, loops=())
+        assert missing(rehearsed(with_workers(whole), whole)) is None
+
     @pytest.mark.parametrize("passes", [1, 2])
     def test_many_samples_stand_for_a_second_epoch_only_where_there_is_none(self, passes):
         shortened = Loop("a.py, line 9", LoopKind.STEPS, None, 2, True)
