@@ -42,6 +42,8 @@ class Moment(str, Enum):
     """After the end of one pass and before the first batch of the next."""
     HELD = "held"
     """It is there before the first batch is read."""
+    BETWEEN_BATCHES = "between_batches"
+    """After one batch of a pass was read and before the next is: by the script, as it steps."""
 
     def __str__(self) -> str:
         return self.value

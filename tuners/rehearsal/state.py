@@ -88,6 +88,8 @@ class StateComparison:
             told.add((change.path, change.moment))
             if change.moment is Moment.BETWEEN_EPOCHS:
                 self._between_epochs(change)
+            elif change.moment is Moment.BETWEEN_BATCHES:
+                self._between_batches(change)
             elif change.loader in in_main and change.path.split(".")[0] not in _SAMPLERS:
                 self._in_process(change)
         for each in repeated(plan.workers):
@@ -118,6 +120,15 @@ class StateComparison:
         if suspect in self.found.settings and not is_main_s and not self._is_made_once(change):
             why = "between epochs, and workers that live on would not see it"
             self._problem(f"the script changes {change.path} {why}", suspect)
+
+    def _between_batches(self, change: StateChange) -> None:
+        """Doubt samples that depend on what the script learns: workers read some before that."""
+        why = (
+            f"the script changes {change.path} between batches, and workers read ahead: samples"
+            " that depend on it are others"
+        )
+        self.found.not_covered[Aspect.DATASET_STATE] = self.found.doubt = self.found.doubt or why
+        self.found.covered = [a for a in self.found.covered if a != Aspect.DATASET_STATE]
 
     def _in_process(self, change: StateChange) -> None:
         """Judge what changes as samples are read, or is held open: workers have copies of it."""

@@ -66,6 +66,11 @@ def is_shared(array: Any, walk: Walk) -> bool:
     return False
 
 
+def is_on_host(array: Any) -> bool:
+    """Say whether an array's numbers lie in the host's memory, where a digest finds them."""
+    return not is_a(array, "torch.Tensor") or array.device.type == "cpu"
+
+
 def _is_mapped(address: int, walk: Walk) -> bool:
     """Say whether an address lies in memory that is mapped to be shared by processes."""
     if walk.mappings is None:

@@ -47,6 +47,8 @@ class State:
     """Whether there were more parts than are looked at, so that one may be missing for that."""
     generators: Mapping[str, GeneratorState] = field(default_factory=dict)
     """Attribute path to the state of each generator of random numbers among the parts."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Attribute path to the digest of memory that processes share."""
     possible: Mapping[str, str] = field(default_factory=dict)
     """Attribute path of values and containers to the code that changes them for some samples."""
 
@@ -60,7 +62,9 @@ def state_of(roots: Mapping[str, Any]) -> State:
     unseen = tuple(dict.fromkeys(walk.unseen))
     kept = {path for path, part in walk.parts.items() if part.kind in KEPT and part.digest}
     possible = {path: place for path, place in walk.possible.items() if path in kept}
-    return State(walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators, possible)
+    return State(
+        walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators, walk.shared, possible
+    )
 
 
 def loader_roots(loader: Any) -> dict[str, Any]:
@@ -92,6 +96,22 @@ def changes(before: State, after: State) -> list[tuple[str, StateKind, str]]:
         or (path in before.parts and path in after.parts)
         or not any(parent in changed for parent in _parents(path))
     ]
+
+
+def fed_back(before: State, after: State) -> list[tuple[str, StateKind, str]]:
+    """Return path, kind and type of what changed of all that workers see late: what they share with
+    the script, and what gives them their indices."""
+    shared = [
+        (path, StateKind.VALUE, "shared memory")
+        for path, digest in after.shared.items()
+        if before.shared.get(path, digest) != digest
+    ]
+    in_main = [
+        each
+        for each in changes(before, after)
+        if each[0].split(".")[0] in MAIN_PROCESS and each[1] is not StateKind.GENERATOR
+    ]
+    return [*shared, *in_main]
 
 
 def held(state: State) -> list[tuple[str, StateKind, str]]:

@@ -19,7 +19,9 @@ from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.counters import nothing
 from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
+    State,
     StateWatch,
+    fed_back,
     loader_roots,
     state_of,
 )
@@ -33,6 +35,8 @@ from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
 
 OWN_BATCH = "_gpuadvisor_own_batch"
 """Attribute of a DataLoader: the batch size with which the script itself built it."""
+LOOKED_S = 0.5
+"""Seconds of a life for looking at data sets between batches: some of large ones, all of others."""
 WATCHED = 4
 """Batches of a pass at which one looks whether reading draws random numbers."""
 GLOBAL = ("torch", "random", "numpy.random")
@@ -163,6 +167,9 @@ class Passes:
             pass_ = getattr(this, "_gpuadvisor_pass", None)
             if pass_ is None:
                 return following(this)
+            if pass_.batches and not this._num_workers:
+                with pass_:
+                    self._states.next_wanted(pass_)
             # The first batch of a pass draws the order of all.
             watched = not this._num_workers and 0 < len(pass_.batches) <= WATCHED
             before = self._states.generators() if watched else None
@@ -175,6 +182,8 @@ class Passes:
                 if before is not None:
                     self._states.drawn(pass_.place, pass_.number, before)
                 pass_.take(self._read(batch))
+                if not this._num_workers:
+                    self._states.batch_given(pass_)
                 self._progress.batch_given(pass_.serial)
             return batch
 
@@ -255,6 +264,10 @@ class States:
         self._record = record
         self._watches: dict[int, StateWatch] = {}
         self._known: set[tuple[Any, ...]] = set()
+        self._given: tuple[Pass | None, State | None] = (None, None)
+        """The pass of the newest batch, and its loader's state when that was given."""
+        self._looked_s = 0.0
+        """What looking between batches has taken."""
 
     def begin(self, loader: Any, place: int) -> None:
         """Look at a loader before the first batch of a pass."""
@@ -273,6 +286,29 @@ class States:
         if watch is not None:
             with guarded(self._record, "look at a data set"):
                 self._write(watch.pass_ends(state_of(loader_roots(loader))))
+
+    def batch_given(self, pass_: Pass) -> None:
+        """Look at a loader as the script gets a batch, while that has cost little."""
+        if self._looked_s < LOOKED_S:
+            with guarded(self._record, "look at a data set"):
+                self._given = pass_, self._look(pass_)
+
+    def next_wanted(self, pass_: Pass) -> None:
+        """Look once more, as it wants the next: what changed, the script did with the batch."""
+        of, before = self._given
+        if before is not None and of is pass_:
+            with guarded(self._record, "look at a data set"):
+                found = fed_back(before, self._look(pass_))
+                self._write([StateChange(pass_.place, pass_.number, path, kind,
+                                         Moment.BETWEEN_BATCHES, detail)
+                             for path, kind, detail in found])  # fmt: skip
+        self._given = None, None
+
+    def _look(self, pass_: Pass) -> State:
+        began_s = time.perf_counter()
+        state = state_of(loader_roots(pass_.loader))
+        self._looked_s += time.perf_counter() - began_s
+        return state
 
     def generators(self) -> dict[str, str]:
         """Return digests of the process's own generators of random numbers."""

@@ -20,6 +20,7 @@ from gpuadvisor.collectors.script.child.rehearsal.arrays import (
     buffer_digest,
     is_array,
     is_buffer,
+    is_on_host,
     is_shared,
 )
 from gpuadvisor.collectors.script.child.rehearsal.content import (
@@ -107,6 +108,8 @@ class Walk:
     def __init__(self) -> None:
         self.parts: dict[str, Part] = {}
         self.generators: dict[str, GeneratorState] = {}
+        self.shared: dict[str, str] = {}
+        """Attribute path to the digest of memory that processes share, which is no state."""
         self.unseen: list[str] = []
         self.is_cut = False
         """Whether there were more parts than are looked at."""
@@ -158,7 +161,7 @@ class Walk:
         if is_generator(value):
             return self._generator
         if is_of(value, *LEFT_ALONE):
-            return self._nothing
+            return self._left_alone
         if is_array(value):
             return self._array
         if issubclass(kind, CONTAINERS):
@@ -190,6 +193,11 @@ class Walk:
 
     def _nothing(self, path: str, value: Any) -> None:
         pass
+
+    def _left_alone(self, path: str, value: Any) -> None:
+        number = attributes_of(value).get("_obj")  # of multiprocessing's Value and Array
+        if is_of(value, "multiprocessing") and is_buffer(number):
+            self._buffer(path, number)
 
     def _generator(self, path: str, value: Any) -> None:
         state = generator_state(value)
@@ -304,6 +312,8 @@ class Walk:
 
     def _array(self, path: str, value: Any) -> None:
         if is_shared(value, self):
+            if is_on_host(value):
+                self.shared[path] = array_digest(value, self)[0]
             return
         if is_a(value, "numpy.ndarray") and value.dtype.hasobject:
             self._container(path, value, value.ravel().tolist())
@@ -314,7 +324,9 @@ class Walk:
             self.unseen.append(path)
 
     def _buffer(self, path: str, value: Any) -> None:
-        if not is_shared(value, self):
+        if is_shared(value, self):
+            self.shared[path] = buffer_digest(value)
+        else:
             self._note(path, StateKind.VALUE, value, buffer_digest(value))
 
     def _container(self, path: str, value: Any, items: Any = None) -> None:

@@ -227,6 +227,14 @@ class TestState:
         counts = StateChange(0, 0, "sampler.epoch", StateKind.VALUE, Moment.READING)
         assert rehearsed(with_workers(life()), life(changes=(counts,))).agrees
 
+    @pytest.mark.parametrize("path", ["sampler.weights", "dataset.weights"])
+    def test_workers_read_ahead_of_what_the_script_feeds_back(self, path):
+        change = StateChange(0, 0, path, StateKind.VALUE, Moment.BETWEEN_BATCHES)
+        found = rehearsed(with_workers(life()), life(changes=(change,)))
+        assert found.agrees
+        assert f"changes {path} between batches, and workers read ahead" in missing(found)
+        assert not missing(rehearsed(life(), life(changes=(change,)), settings=BF16))
+
     def test_a_cache_of_fixed_samples_does_no_harm(self):
         change = StateChange(0, 0, "dataset.cache", StateKind.CONTAINER, Moment.READING)
         assert rehearsed(with_workers(life()), life(changes=(change,))).agrees

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -154,6 +155,37 @@ class TestPasses:
         found = {(each["path"], each["kind"], each["moment"]) for each in written("change")}
         assert ("dataset.count", "value", "reading") in found
         assert ("torch", "generator", "reading") in found
+
+    @pytest.mark.parametrize("moment", ["read", "stepped"])
+    def test_what_a_script_feeds_back_to_its_data_between_batches(self, passes, moment):
+        made, written = passes
+        weights = torch.ones(100).share_memory_()
+        level = multiprocessing.Value("i", 0)
+
+        class Data(TensorDataset):
+            def __getitem__(self, index):
+                if moment == "read":
+                    weights[index] += level.value
+                    level.value += 1
+                return super().__getitem__(index)
+
+        class Own(SequentialSampler):
+            hard = 1.0
+
+        data = Data(*numbers(100).tensors)
+        data.weights, data.level = weights, level
+        own = Own(data)
+        for _ in DataLoader(data, batch_size=5, sampler=own):
+            if moment == "stepped":
+                weights[3] *= 2
+                level.value += 1
+                own.hard += 1
+        weights[3] *= 2
+        own.hard += 1
+        made.finish()
+        found = {each["path"] for each in written("change") if each["moment"] == "between_batches"}
+        all_of_them = {"dataset.weights", "dataset.level", "sampler.hard"}
+        assert found == (all_of_them if moment == "stepped" else set())
 
     def test_a_data_set_that_cannot_be_looked_at_is_told(self, passes, monkeypatch):
         _, written = passes
