@@ -15,9 +15,11 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import ScriptError, UsageError
+from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.statistics import spread_of
 from gpuadvisor.tuning.budget import LEAST_RUNS, OVERDRAFT, USUAL_RUNS, BudgetLimit
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.leftovers import written_since
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Recording
 
@@ -30,6 +32,8 @@ THIRD_SHARE = 1 / 50
 widens a proof's interval by 3 % at its first look to have two earlier runs of the script in place
 of three; and of the pairs that are kept back by how much baselines differ, such a budget has no
 room for more than six. Losses of other random numbers are compared in the rehearsal then."""
+NAMED = 3
+"""Files that an error names."""
 CLOCK_TICK_S = 0.02
 """How far the time of a file may lie behind the clock: two ticks of a kernel at 100 Hz."""
 
@@ -73,7 +77,7 @@ def measure_baselines(
     first = first or measure_first(evaluator, options, began)
     baseline = measured_baseline(first, options.command)
     _check_room_for_second(first, options)
-    again = _measure_again(evaluator, options.command, began, recording(baseline))
+    again = _measure_again(evaluator, options, began, recording(baseline))
     second = measured_baseline(again, options.command)
     other = None
     wants_other = needs_other_seed(baseline)
@@ -161,20 +165,33 @@ def _has_room_for_third(trials: Sequence[Trial], budget: BudgetLimit) -> bool:
 
 
 def _measure_again(
-    evaluator: ScriptEvaluator, command: Command, began: float, recording: Recording | None
+    evaluator: ScriptEvaluator, options: TuneOptions, began: float, recording: Recording | None
 ) -> RunOutcome:
     """Run the unchanged script once more; ScriptError where it works only once."""
     again = evaluator.measure_baseline(reads_since=began, recording=recording)
     if again.measurement is None:
         again = evaluator.measure_baseline(reads_since=began)  # once is no rule
     try:
-        measured_baseline(again, command)
+        measured_baseline(again, options.command)
     except ScriptError as error:
         raise ScriptError(
-            f"it ran the first time, but not again, and tuning runs it many times: {error}",
+            "it ran the first time, but not again, and tuning runs it many times:"
+            f" {error}{_in_the_way(options, began)}",
             error.output,
         ) from None
     return again
+
+
+def _in_the_way(options: TuneOptions, began: float) -> str:
+    """Return what a first run left that may stop later ones, with the way out, or nothing."""
+    left = () if options.scratch else written_since(began, options.command, (home(),))
+    if not left:
+        return ""
+    named = ", ".join(left[:NAMED]) + (f" and {len(left) - NAMED} more" if left[NAMED:] else "")
+    return (
+        f"; or what a run left is in the way of the next ({named}): remove that, and use --scratch,"
+        " with which nothing remains"
+    )
 
 
 def measured_baseline(outcome: RunOutcome, command: Command) -> Measurement:

@@ -9,7 +9,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuadvisor.collectors.script.request import Command
@@ -65,6 +65,14 @@ def left_since(before: Look, command: Command, own: Iterable[Path]) -> tuple[str
         if before.files.get(path) != state and not _is_in(path, ours)
     )
     return tuple(sorted(_relative(path, working) for path in changed))
+
+
+def written_since(began: float, command: Command, own: Iterable[Path]) -> tuple[str, ...]:
+    """Return what `left_since` would have, had somebody looked at `began`, in seconds since the
+    epoch: files whose last change is older were there."""
+    now = look(command)
+    older = {path: state for path, state in now.files.items() if state[1] < began * 1e9}
+    return left_since(replace(now, files=older), command, own)
 
 
 def _roots(command: Command) -> list[str]:

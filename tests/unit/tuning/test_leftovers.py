@@ -9,7 +9,7 @@ import pytest
 
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.tuning import leftovers
-from gpuadvisor.tuning.leftovers import left_since, look
+from gpuadvisor.tuning.leftovers import left_since, look, written_since
 
 
 @pytest.fixture
@@ -35,6 +35,15 @@ def test_new_and_changed_files_are_left(command):
     write(command, "log.txt")
     write(command, "data/b").unlink()
     assert left_since(before, command, ()) == ("data/a", "log.txt", "runs/1/last.pt")
+
+
+def test_what_was_written_since_a_time(command):
+    write(command, "old.txt")
+    for path in Path(command.folder).rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    write(command, "run.lock")
+    assert written_since(1.5e9, command, ()) == ("run.lock",)
+    assert written_since(1.5e9, command, (Path(command.folder),)) == ()
 
 
 def test_a_file_of_equal_size_that_was_written_again_is_left(command):

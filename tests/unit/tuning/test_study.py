@@ -509,6 +509,19 @@ def test_a_script_that_works_only_once_is_said_to(script):
         tune()
     assert error.value.output == "output"
     assert len(script.requests) == 3  # once more, as one failure is no rule
+    assert "--scratch" not in str(error.value)
+
+
+def test_what_a_first_run_left_may_stop_the_next(script):
+    def fail(names, run):
+        study.Path("run.lock").touch()
+        return TrialState.CRASHED if run else None
+
+    script.fail = fail
+    with pytest.raises(
+        ScriptError, match=r"in the way .*run\.lock.*remove that, and use --scratch"
+    ):
+        tune()
 
 
 def test_a_run_that_fails_once_is_repeated(script):
