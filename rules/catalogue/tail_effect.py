@@ -86,7 +86,7 @@ def _seen(kernel: KernelMetrics, waves: float, fixed: float) -> float | None:
     idle = kernel.idle_multiprocessors
     if idle is None or achieved is None or not theoretical:
         return None
-    idle -= fixed  # starting takes its time in any grid
+    idle -= fixed  # starting and ending take their time, and lack warps, in any grid
     if waves < 1 or busiest_share(kernel) >= MOST_BUSY:
         return idle
-    return max(idle, 1 - achieved / theoretical)
+    return max(idle, 1 - achieved / theoretical - fixed)

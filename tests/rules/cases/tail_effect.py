@@ -2,8 +2,11 @@
 
 from tests.rules.counted import ACTIVE, ELAPSED, QUIET, kernel
 
+SHORT = {"dram__bytes_read.sum": 2e6, "dram__bytes_write.sum": 2e6}
+"""What a kernel of some microseconds moves."""
 
-def rounds(blocks, idle, resident=1, achieved=95.0, **changes):
+
+def rounds(blocks, idle, resident=1, achieved=95.0, ms=1.0, **changes):
     """A kernel of which so many blocks fit on a multiprocessor (SM), and whose SMs idle so long."""
     return kernel(
         QUIET,
@@ -14,6 +17,7 @@ def rounds(blocks, idle, resident=1, achieved=95.0, **changes):
             **changes,
         },
         grid=blocks,
+        ms=ms,
     )
 
 
@@ -28,6 +32,9 @@ SILENT = {
     "nothing idles": lambda: rounds(133, 0.01),
     "warps are missing, but the multiprocessors are busy": lambda: rounds(
         1320 + 66, 0.01, 8, 75.0, **{f"sm__throughput{ELAPSED}": 75.0}
+    ),
+    "warps are missing in a launch that mostly starts and ends": lambda: rounds(
+        1320 + 66, 0.01, 8, 75.0, ms=0.008, **SHORT
     ),
     "fewer blocks than multiprocessors": lambda: rounds(100, 0.25),
 }
