@@ -19,7 +19,7 @@ Look = Callable[["KernelMetrics", "Loads"], RuleResult | None]
 """Looks at one kernel of which time and loads are known."""
 
 LIBRARY = re.compile(
-    r"at::native|cutlass|cublas|cudnn|xmma|nvjet|flash_|fmha|cub::|nccl|magma|winograd"
+    r"at::native|cutlass|cublas|cudnn|xmma|nvjet|flash::|flash_[fb]wd|fmha|cub::|nccl|magma|winograd"
     r"|^(?:void )?(?:volta|turing|ampere|hopper|sm\d\d)_",
     re.IGNORECASE,
 )

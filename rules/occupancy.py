@@ -89,9 +89,8 @@ def _limiter(kernel: KernelMetrics) -> str:
 
 
 def _without(kernel: KernelMetrics, occupancy: float) -> float:
-    """Return the occupancy that the next limiter allows."""
+    """Return the occupancy that the next limiter allows, and the grid: it has no more warps."""
     resident = kernel.resident or 1
     next_limit = min((each for each in kernel.limits.values() if each > resident), default=None)
-    if next_limit is None:
-        return 1.0
-    return min(occupancy * next_limit / resident, 1.0)
+    most = 1.0 if next_limit is None else min(occupancy * next_limit / resident, 1.0)
+    return most if kernel.waves is None else min(most, occupancy * max(kernel.waves, 1.0))
