@@ -17,6 +17,7 @@ from gpuadvisor.rules.facts.kernel_families import RANDOM, readable, short_name
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.facts.stalls import KernelStalls, StallSite, share_interval
 from gpuadvisor.rules.facts.unit_levels import AT_PEAK, LATENCY, UnitLevels, unit_levels
+from gpuadvisor.rules.kernels import too_small
 
 LEAST_SHARE = 0.1
 """Share of all captured time from which on a kernel is spoken of."""
@@ -121,9 +122,12 @@ def unexplained(report: DiagnosisReport) -> Iterator[Unexplained]:
     for each in report.worth_fixing:
         captured = each.captured_pct or each.improvement_pct
         told.setdefault(each.scope.name, []).append(captured.high if captured else 100.0)
-    if not total or "" in told:  # the name of the run is empty
+    of_run = "" in told  # the name of the run is empty
+    if not total or (of_run and evidence.has_timeline):
         return
     for kernel in unit_levels([metrics for metrics, _ in evidence.kernel_loads])[:MOST_AT_TOP]:
+        if of_run and too_small(kernel.metrics):
+            continue  # without a timeline it is the launches that are too small of which it tells
         share, found = kernel.time_ns / total, told.get(kernel.name)
         # Of a kernel whose units were not counted nobody knows what a finding explains.
         worth = None if found is None or kernel.lacks_units else max(found)

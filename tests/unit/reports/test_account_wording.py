@@ -22,7 +22,7 @@ from tests.diagnoses import diagnosis_report
 from tests.profile_reports import report
 from tests.profiles import Made
 from tests.rules.building import H100
-from tests.rules.counted import ELAPSED, QUIET, kernel
+from tests.rules.counted import ELAPSED, HEALTHY, QUIET, kernel
 from tests.rules.programs import Program
 
 
@@ -109,6 +109,21 @@ def test_launches_too_small_to_judge_are_not_fine():
     text = counted(kernel(QUIET, grid=264, ms=0.0052))
     assert "Nothing worth fixing" not in text and "1 thing to fix." in text
     assert "100% of the captured kernel time" in text and "Profile a real problem size" in text
+
+
+def test_small_launches_leave_the_kernel_with_most_of_the_time_to_be_told_of():
+    made = Made()
+    levels = {**HEALTHY, f"gpu__dram_throughput{ELAPSED}": 76.0}
+    for number, (name, us, grid) in enumerate((("pass", 25, 9000), ("end", 2, 1), ("last", 2, 1))):
+        made.kernel(
+            name, (0, us), grid_x=grid, grid_y=1, grid_z=1, block_x=256, block_y=1, block_z=1
+        )
+        for metric, value in {**levels, "gpu__time_duration.sum": us / 1e6}.items():
+            made.row("metrics", kernel=number, metric=metric, value=value)
+    alone = {"kernels.begin_ns": "kernels ran one by one"}
+    text = said(made.profile(source="ncu", devices=(H100,), not_measured=alone))[1]
+    assert "2 kernels: 2 launches" in text and "pass has 86.2 % of the captured" in text
+    assert "end has" not in text
 
 
 LIMITERS = ("blocks", "registers", "shared_mem", "warps")
