@@ -11,6 +11,7 @@ from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.estimates import idle_parts, paces, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import Transfers, small_to_device
+from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, IDLE, KERNELS
@@ -79,10 +80,16 @@ def _times(facts: Facts, copies: Transfers) -> Intervals:
 
 
 def _follows(facts: Facts, copies: Transfers) -> tuple[IntArray, IntArray]:
-    """Return begins and ends of the time between two such copies with nothing else between."""
+    """Return begins and ends of the time between two such copies with nothing else between.
+
+    By how much a pause is longer than the third longest (`AGAIN`), that is something else which
+    came once or twice: the program's own computing between two rounds of copies, and not them.
+    """
     line, work = facts.timeline, facts.work
     if line is None:
         return copies.rows[:0], copies.rows[:0]
     small = np.isin(line.rows, copies.rows)
     second = np.flatnonzero(small[1:] & small[:-1]) + 1
-    return work.end_ns[line.rows[second - 1]], work.begin_ns[line.rows[second]]
+    begin, end = work.end_ns[line.rows[second - 1]], work.begin_ns[line.rows[second]]
+    usual = np.sort(end - begin)[-AGAIN:][:1]
+    return begin, np.minimum(end, begin + usual) if len(usual) else end

@@ -14,6 +14,16 @@ def copies(count, size=8, runs=100):
     return timeline(program.made)
 
 
+def computes_between(seconds):
+    """Copies back to back, and once the host computes between two of them."""
+    program = Program()
+    for number in range(60):
+        program.works(1_000_000 * seconds if number == 30 else 1)
+        program.copies(8, 1)
+    program.launches("kernel", runs=10_000, times=10, op=5)
+    return timeline(program.made)
+
+
 def hidden():
     program = Program()
     program.launches("long", runs=50_000)
@@ -30,4 +40,5 @@ SILENT = {
     "large ones": lambda: copies(40, size=1 << 20),
     "hardly any time": lambda: copies(10, runs=2000),
     "while the GPU works": hidden,
+    "the host computes for long between two of them": lambda: computes_between(1),
 }
