@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import fcntl
+import gzip
 import json
 import os
 import random
@@ -210,6 +211,15 @@ def tokens(place: Path, small: bool) -> None:
         drawn.astype("uint16").tofile(place / f"{name}.bin")
 
 
+def enwik8(place: Path, small: bool) -> None:
+    """One packed text of 100 MB, a megabyte of random words over and over."""
+    place.mkdir(parents=True, exist_ok=True)
+    part = " ".join(_words(random.Random(0), 170_000)).encode()[:1_000_000]
+    with gzip.open(place / "enwik8.gz", "wb", compresslevel=1) as file:
+        for _ in range(100):
+            file.write(part)
+
+
 def pictures(place: Path, small: bool) -> None:
     """A folder a class of JPEG pictures, 16,384 in all."""
     made = picture_files(place.with_name(f"{place.name}-made"), small)
@@ -402,7 +412,7 @@ def _picture(path: Path) -> None:
 MAKERS: Mapping[str, Callable[[Path, bool], None]] = {
     maker: globals()[maker]
     for maker in (
-        *("mnist", "second_mnist", "words", "text", "letters", "tokens", "pictures"),
+        *("mnist", "second_mnist", "words", "text", "letters", "tokens", "enwik8", "pictures"),
         *("imagenette", "pets", "boxes"),
         *("vgg16", "timm_weights", "outputs", "voices", "graphs", "sentences"),
     )

@@ -15,9 +15,9 @@ carried="msgspec nvtx optuna alembic colorlog mako markupsafe sqlalchemy textual
 mdit-py-plugins platformdirs tomli-w zstandard pytest pytest-asyncio syrupy setuptools"
 # What examples/kernels are timed beside; 1.4.0 is the newest that torch 2.11 can import.
 compared="helion==1.4.0 filecheck==1.0.6"
-# What scripts of benchmarks/public_scripts.toml need beside what is there.
+# What scripts of benchmarks/public_scripts.toml and triton_scripts.toml need beside what is there.
 scripts="jsonargparse docstring-parser typeshed-client importlib-resources soundfile cffi pycparser
-datasets dill multiprocess"
+datasets dill multiprocess einops rotary-embedding-torch tqdm"
 # Of an image with torch, Triton, JAX and what people use beside them.
 there="torch numpy pandas scipy nvidia-ml-py prometheus-client psutil rich hypothesis pytest-cov
 pytest-timeout pytest-xdist cuda-core cuda-bindings nvidia-cuda-nvrtc triton scikit-learn"
