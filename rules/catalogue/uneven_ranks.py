@@ -11,6 +11,17 @@ from gpuadvisor.rules.facts.ranks import MATCHED
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS, Requirement
 from gpuadvisor.rules.rule import MOST, Estimate, Rule, RuleResult, percent
 
+ADVICE = (
+    "Give all ranks alike work: batches of equal length (sort or pack sequences), tables and"
+    " layers of equal cost; or synchronize less often by accumulating gradients (`no_sync`),"
+    " over which differences even out."
+)
+IDLE_ADVICE = (
+    "It is mostly idle time of their GPUs that sets the late ranks apart: see what holds up the CPU"
+    " of those that come last, such as fewer or shared cores, a slower loader, or logs and"
+    " checkpoints that they alone write."
+)
+
 RULE = Rule(
     Category.COMMUNICATION,
     needs=(KERNELS, COMMUNICATION, RANKS, Requirement(*MATCHED)),
@@ -37,6 +48,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     low, high = sorted((scale * group.beyond_mean_ns, scale * group.beyond_next_ns))
     late = ranks.late[0]
     name = ranks.ranks[late.place].name
+    is_idle = group.idle_beyond_mean_ns >= MOST * group.beyond_mean_ns
     yield RuleResult(
         f"The ranks wait for each other for {mean:.0%} of the run ({min(waiting):.0%} to"
         f" {max(waiting):.0%}), in {ranks.collectives:,} collectives to which they come at"
@@ -47,11 +59,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("transfer", transfer),
             percent("most_work_beyond_the_mean", group.beyond_mean_ns / group.span_ns),
         ),
-        "Give all ranks alike work: batches of equal length (sort or pack sequences), tables and"
-        " layers of equal cost; or synchronize less often by accumulating gradients (`no_sync`),"
-        " over which differences even out. Faster links and fewer bytes change nothing here.",
+        f"{IDLE_ADVICE if is_idle else ADVICE} Faster links and fewer bytes change nothing here.",
         Estimate(low, high, {"communication/exposed": high}),
         "Between two collectives, the own work of the rank that has most of it beyond the mean of"
         " the ranks (saved if work were spread evenly), and beyond the next one (if nobody had a"
         " surplus alone); no more than the exposed communication.",
+        knobs=() if is_idle else None,
     )

@@ -109,6 +109,9 @@ class OwnWork:
     ranks the one took that had most to do, added up: it is saved if work is spread evenly."""
     beyond_next_ns: int
     """How much more than the next one, added up."""
+    idle_beyond_mean_ns: int
+    """How much longer than the mean of the ranks the GPU of the one with most to do was idle, added
+    up."""
 
 
 @dataclass(frozen=True)
@@ -350,21 +353,24 @@ def _own_work(group: Matched, members: Sequence[_Member]) -> tuple[int, OwnWork]
         exposed.append(covered_ns(alone, edges[:-1], edges[1:]))
         first, last = int(edges[0]), int(edges[-1])
         spans.append(last - first)
-        idle.append(gaps(work.intervals(work.device == member.device), first, last).total_ns)
+        pauses = gaps(work.intervals(work.device == member.device), first, last)
+        idle.append(covered_ns(pauses, edges[:-1], edges[1:]))
     if min(spans) <= 0:
         return None
+    most = np.array(exposed).argmin(axis=0)  # the rank with most to do, in each piece
     ordered = np.sort(np.array(exposed), axis=0)
-    least = ordered[0]
+    least, paused = ordered[0], np.array(idle)
     waited_ns = int((begin.max(axis=0) - begin.min(axis=0)).sum())
     exposed_ns = tuple(int(each.sum()) for each in exposed)
     return waited_ns, OwnWork(
         group.ranks,
         max(spans),
         tuple(span - each for span, each in zip(spans, exposed_ns, strict=True)),
-        tuple(idle),
+        tuple(paused.sum(axis=1).tolist()),
         exposed_ns,
         int((ordered.mean(axis=0) - least).sum()),
         int((ordered[1] - least).sum()),
+        int((paused[most, np.arange(len(most))] - paused.mean(axis=0)).sum()),
     )
 
 

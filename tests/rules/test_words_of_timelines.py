@@ -13,9 +13,12 @@ from gpuadvisor.rules.catalogue import (
     managed_memory,
     many_small_copies,
     pageable_copies,
+    uneven_ranks,
 )
 from tests.profiles import Made
 from tests.rules.building import timeline
+from tests.rules.cases.straggler_rank import ranks
+from tests.rules.cases.uneven_ranks import in_turns
 from tests.rules.programs import Program
 
 NCCL = "ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)"
@@ -161,3 +164,11 @@ def test_programs_that_are_none_of_pytorch_are_advised_in_their_own_words(rule, 
     (found,) = rule.check(made())
     assert found.program_advice
     assert not {"DataLoader", "device='cuda'", "tensor"} & {*found.program_advice.split()}
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_ranks_whose_gpus_are_idle_are_not_told_to_share_their_work(computes):
+    (found,) = uneven_ranks.check(ranks(in_turns, computes=computes))
+    assert ("alike work" in found.advice) is computes
+    assert ("what holds up the CPU" in found.advice) is not computes
+    assert (found.knobs == ()) is not computes

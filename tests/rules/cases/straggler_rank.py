@@ -11,8 +11,10 @@ PASSES_US = 50
 RANKS = 4
 
 
-def rank(number, late_us, told=True, kind="allreduce", size=RANKS, steps=20, clock_us=0):
-    """Steps: a rank that is late by `late_us(step)` computes longer and waits for none.
+def rank(
+    number, late_us, told=True, kind="allreduce", size=RANKS, steps=20, clock_us=0, computes=True
+):
+    """Steps: a rank late by `late_us(step)` computes longer, or is idle, and waits for none.
 
     `late_us` gives the lateness of each rank in a step.
     """
@@ -22,7 +24,8 @@ def rank(number, late_us, told=True, kind="allreduce", size=RANKS, steps=20, clo
         begin = step * STEP_US + 3 * step * step  # not all alike: that would tell no two apart
         arrives = begin + 400 + late[number]
         leaves = begin + 400 + max(late) + PASSES_US
-        made.launched("gemm", call=(begin, 5), runs=(begin, 400 + late[number]))
+        lasts = 400 + (late[number] if computes else 0)
+        made.launched("gemm", call=(begin, 5), runs=(begin, lasts))
         correlation = made.correlation()
         runs = (arrives, leaves - arrives)
         made.launched(NAME, (begin + 6, 5), runs, correlation=correlation, stream=9)
