@@ -18,8 +18,8 @@ ADVICE = (
 )
 IDLE_ADVICE = (
     "It is mostly idle time of their GPUs that sets the late ranks apart: see what holds up the CPU"
-    " of those that come last, such as fewer or shared cores, a slower loader, or logs and"
-    " checkpoints that they alone write."
+    " of those that come last, such as more to launch, fewer or shared cores, a slower loader, or"
+    " logs and checkpoints that they alone write."
 )
 
 RULE = Rule(
