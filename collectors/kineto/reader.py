@@ -206,7 +206,8 @@ def refuse_foreign(path: Path, output: Output, tables: Tables) -> None:
     shared = (*ANYBODYS, "kernels") if seems else ANYBODYS
     if any(rows for table, rows in output.rows.items() if table not in shared):
         return
-    what = f"{seems or 'a Chrome trace of another program'}, it seems, and"
+    other = "a Chrome trace of another program, or of PyTorch's profiler before Kineto"
+    what = f"{seems or other}, it seems, and"
     if not tables.has_phases:
         what = "JSON, but"
     raise UsageError(

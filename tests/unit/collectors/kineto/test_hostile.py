@@ -207,6 +207,11 @@ ONNX_RUNTIME = b"""[
         (XLA, "is a trace of XLA's profiler"),
         (ONNX_RUNTIME, "is a profile of ONNX Runtime"),
         (b'[{"ph": "C", "name": "heap", "ts": 1, "args": {"used": 5}}]', "of another program"),
+        (  # as torch.autograd.profiler wrote it
+            b'[{"name": "aten::empty", "ph": "X", "ts": 4.7, "dur": 4.1, "tid": 1, "pid": "CPU'
+            b' functions", "args": {}}]',
+            "PyTorch's profiler before Kineto",
+        ),
     ],
 )
 def test_another_file_is_refused_in_one_sentence(tmp_path: Path, content: bytes, says: str) -> None:
