@@ -34,6 +34,11 @@ _KEEP = (
     "Keep memory: leave out torch.cuda.empty_cache(), allocate buffers once, and let segments grow"
     " (expandable_segments) where sizes change."
 )
+_HARDLY_KEPT = (
+    "There are more of these calls than kernels: hardly any memory is kept. PyTorch's allocator"
+    " keeps it unless PYTORCH_NO_CUDA_MEMORY_CACHING is set; else a library allocates by itself."
+)
+"""The variable stands in PyTorch's notes, "CUDA environment variables"."""
 _KEEP_IN_PROGRAM = (
     "Keep memory: allocate buffers once and use them again, or take those of the GPU with"
     " cudaMallocAsync from a pool that keeps it (cudaMemPoolAttrReleaseThreshold)."
@@ -64,7 +69,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             Figure("time_in_these_calls", round(took / 1e6, 3), "ms"),
             Figure("run_saved_without_them", round(50 * (low + high), 1), "%", 100 * NOTICEABLE),
         ),
-        _KEEP_PINNED if whose == _PINNED else _KEEP,
+        _advice(facts, whose, len(calls)),
         Estimate(
             LEAST_SAVED * low * evidence.run_ns,
             most * evidence.run_ns,
@@ -77,6 +82,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         program_advice=_KEEP_PINNED if whose == _PINNED else _KEEP_IN_PROGRAM,
         calls=calls,
     )
+
+
+def _advice(facts: Facts, whose: str, calls: int) -> str:
+    """Return what to do in a program of PyTorch, whose allocator asks the driver for more only
+    until it has enough."""
+    if whose == _PINNED:
+        return _KEEP_PINNED
+    return f"{_HARDLY_KEPT} {_KEEP}" if calls > facts.work.kernels else _KEEP
 
 
 def _at_most(facts: Facts) -> float:

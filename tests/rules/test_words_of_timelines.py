@@ -140,6 +140,18 @@ def test_copies_of_a_program_that_does_nothing_again_are_no_more_than_a_notice(p
     assert ("no kernel comes 3 times" in found.summary) is (severity is not None)
 
 
+@pytest.mark.parametrize(("kernels", "keeps"), [(1, False), (4, True)])
+def test_more_allocations_than_kernels_are_of_no_allocator_that_keeps_memory(kernels, keeps):
+    program = Program()
+    for _ in range(8):
+        program.allocates(300)
+        program.launches("kernel", runs=200, times=kernels, op=20)
+        program.allocates(300, free=True)
+    program.launches("last", runs=10)
+    (found,) = allocator_churn.check(timeline(program.made))
+    assert ("hardly any memory is kept" not in found.advice) is keeps
+
+
 def prepares():
     program = Program()
     for _ in range(4):
