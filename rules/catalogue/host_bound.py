@@ -21,6 +21,17 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
 from gpuadvisor.rules.rule import MOST, NOTICEABLE, Estimate, Rule, RuleResult, percent
 
+_MOVE = (
+    "Move this work out of the loop, to another process, or to the GPU; compile what is left of"
+    " Python in the model."
+)
+_CAPTURE = (
+    "This is what PyTorch's compiler made, which launches kernel by kernel: have it capture them"
+    " as CUDA graphs (torch.compile(mode='reduce-overhead')), or give each more to do."
+)
+_COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
+"""How PyTorch names the time in what `torch.compile` made (`torch._dynamo`, `torch._inductor`)."""
+
 RULE = Rule(
     Category.LAUNCH_BOUND,
     needs=(KERNELS, LOOP, OPERATORS, HOST_RANGES, COPY_SIZES),
@@ -52,6 +63,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if high * run < LEAST_IDLE * span_ns(facts):
         return
     doing = facts.host_doing
+    is_compiled = doing is not None and doing.name.startswith(_COMPILED)
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
         f" things than launching{f', mostly {doing.name}' if doing else ''}{_seldom(facts, idle)}"
@@ -61,8 +73,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             else ""
         ),
         (percent("gpu_idle_other_host", evidence.share(idle), LEAST_IDLE),),
-        "Move this work out of the loop, to another process, or to the GPU; compile what is left"
-        " of Python in the model.",
+        _CAPTURE if is_compiled else _MOVE,
         Estimate(
             low * run,
             high * run,
@@ -76,6 +87,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" without them; at least {LEAST_SAVED:.0%} of the first, as the work may"
         " only become faster, and without what comes before the GPU's first work; copies in the"
         " midst of it, one tensor after the other, go with it.",
+        knobs=("compile_cudagraphs", "cpu_threads") if is_compiled else None,
     )
 
 

@@ -73,6 +73,22 @@ def test_a_pause_that_comes_once_is_told_as_such(pauses_us, seldom):
     assert told is seldom
 
 
+@pytest.mark.parametrize(
+    ("operator", "knob"), [("aten::nonzero", None), ("Torch-Compiled Region: 0/0", "graphs")]
+)
+def test_what_is_compiled_is_not_to_be_compiled(operator, knob):
+    program = Program()
+    for number in range(10):
+        began = program.now
+        program.computes(operator, 3000)
+        program.launches("kernel", runs=500, times=4)
+        program.step(number, began)
+    (found,) = host_bound.check(timeline(program.made))
+    assert operator in found.summary
+    assert ("reduce-overhead" in found.advice) is (knob is not None)
+    assert ("compile_cudagraphs" in (found.knobs or ())) is (knob is not None)
+
+
 def brings_back(piece, call=""):
     """A kernel, and 64 MiB of results that go back to the host at 13 GB/s, in pieces."""
     made = Made()
