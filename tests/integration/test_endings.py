@@ -28,7 +28,10 @@ from tests.integration import runs
 
 ROOT = Path(__file__).parents[2]
 
-TRAIN = """
+LEFT = "import atexit, gc; atexit.register(gc.freeze)"
+"""Has a script whose torch was forked end in a third of the time: a look for garbage copies it."""
+TRAIN = f"""
+{LEFT}
 import time, torch
 def train(steps):
     model = torch.nn.Linear(4, 1)
@@ -39,7 +42,8 @@ def train(steps):
 """Steps without an optimizer, whose first use would import a quarter of torch."""
 
 
-HIDING = """
+HIDING = f"""
+{LEFT}
 import time, torch
 class Hiding:
     def __init__(self, tensor):
@@ -50,7 +54,7 @@ class Hiding:
 class Model(torch.nn.Linear):
     def forward(self, x):
         y = super().forward(x)
-        return y if n < {good} else Hiding(y)
+        return y if n < {{good}} else Hiding(y)
 model = Model(4, 1)
 with torch.no_grad():
     for n in range(12):
@@ -58,7 +62,8 @@ with torch.no_grad():
         time.sleep(0.01)
 """
 """A script whose outputs can be looked into for so many calls."""
-ODD = """
+ODD = f"""
+{LEFT}
 import time, torch
 class Hidden:
     @property
