@@ -231,6 +231,8 @@ def _inconclusive_advice(result: StudyResult) -> str:
     if result.interrupted:
         return "Nothing was changed. Run it again with `--resume` to go on from here."
     words = "Nothing was changed, and a gain is possible: "
+    if result.speedup is not None and result.speedup.ratio < 1:
+        words = "Nothing was changed: this looks slower, though a gain is not ruled out: "
     if result.speedup is None and result.settings and result.was_in_proof:
         return f"{words}the notes say how the proof failed."
     if result.speedup is None and result.settings:

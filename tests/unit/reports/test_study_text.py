@@ -120,6 +120,15 @@ def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
     assert not set(wording.not_helpful(wide)) & set(wide.settings)
 
 
+def test_what_looks_slower_is_no_gain_to_hope_for():
+    slower = inconclusive_study(speedup=Speedup(0.28, 0.05, 1.60, 6))
+    text = " ".join(printed(slower).split())
+    assert "Nothing was changed: this looks slower, though a gain is not ruled out: `" in text
+    assert "a gain is possible" not in text
+    likely = inconclusive_study(speedup=Speedup(1.28, 0.95, 1.60, 6))
+    assert "Nothing was changed, and a gain is possible: " in " ".join(printed(likely).split())
+
+
 def test_what_is_not_known_of_the_time_is_not_said():
     text = " ".join(printed(inconclusive_study(needed_s=None)).split())
     assert "`--only num_workers` with a larger `--budget`, or a quieter machine," in text
