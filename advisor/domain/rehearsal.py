@@ -65,6 +65,10 @@ class StateChange:
     """Type of the object, as its user knows it: `numpy.random.Generator`."""
 
 
+OF_ITS_WORKER = "its worker"
+"""Path of a `PossibleChange` that says that samples may depend on the worker that reads them."""
+
+
 @dataclass(frozen=True)
 class PossibleChange:
     """A part of a data set that its code changes for some samples only, as its source says."""

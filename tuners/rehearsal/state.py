@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind, WorkerStart
+from gpuadvisor.domain.rehearsal import OF_ITS_WORKER, Moment, StateChange, StateKind, WorkerStart
 from gpuadvisor.domain.study import Aspect
 from gpuadvisor.tuners.rehearsal.data import DataComparison
 from gpuadvisor.tuners.rehearsal.lives import Findings, is_whole, parts_of, passes_of
@@ -110,6 +110,8 @@ class StateComparison:
             inside = (f"{each.path}.", f"{each.path}[")
             if each.loader in loaders and not any(path.startswith(inside) for path in seen):
                 why = f"{each.code} can change {each.path}, and did for no sample of the rehearsal"
+                if each.path == OF_ITS_WORKER:
+                    why = f"{each.code} asks for its worker: samples not rehearsed may depend on it"
                 self.found.not_covered[Aspect.DATASET_STATE] = self.found.doubt = why
                 self.found.covered = [a for a in self.found.covered if a != Aspect.DATASET_STATE]
                 return

@@ -19,7 +19,7 @@ from gpuadvisor.collectors.script.child.rehearsal.generators import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_of
 from gpuadvisor.collectors.script.child.rehearsal.walk import Part, Walk
-from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
+from gpuadvisor.domain.rehearsal import OF_ITS_WORKER, Moment, StateChange, StateKind
 
 MAIN_PROCESS = ("batch_sampler", "sampler")
 """Attributes of a DataLoader that its workers get no copy of. What the data set shares with one of
@@ -61,7 +61,9 @@ def state_of(roots: Mapping[str, Any]) -> State:
     walk.run({name: root for name, root in roots.items() if name in MAIN_PROCESS})
     unseen = tuple(dict.fromkeys(walk.unseen))
     kept = {path for path, part in walk.parts.items() if part.kind in KEPT and part.digest}
-    possible = {path: place for path, place in walk.possible.items() if path in kept}
+    possible = {
+        path: place for path, place in walk.possible.items() if path in kept | {OF_ITS_WORKER}
+    }
     return State(
         walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators, walk.shared, possible
     )

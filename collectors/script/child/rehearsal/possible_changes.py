@@ -23,6 +23,13 @@ from gpuadvisor.collectors.script.child.rehearsal.code_references import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.content import PLAIN
 from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, mro_of
+from gpuadvisor.collectors.script.child.syntax import last_name
+from gpuadvisor.domain.rehearsal import OF_ITS_WORKER
+
+WORKER_NAMES = frozenset({"current_process", "get_worker_info"})
+"""Functions of torch's and of multiprocessing that tell a worker from the script's process."""
+_STREAMS = ("__iter__", "__next__")
+"""Methods that must ask for their worker: each gives its share of all samples."""
 
 
 def of_object(path: str, kind: type, own: Mapping[str, Any]) -> dict[str, str]:
@@ -36,7 +43,11 @@ def of_object(path: str, kind: type, own: Mapping[str, Any]) -> dict[str, str]:
     for name in ENTRY_METHODS:
         method = method_named(kind, name) if name != "__len__" else None
         if method is not None:
-            _Reader(path, f"{path}.{name}", method, kind, values, found).read()
+            more: dict[str, str] = {}
+            _Reader(path, f"{path}.{name}", method, kind, values, more).read()
+            if name in _STREAMS:
+                more.pop(OF_ITS_WORKER, None)
+            found = {**found, **{p: code for p, code in more.items() if p not in found}}
     return found
 
 
@@ -137,6 +148,8 @@ class _Reader:
                 self._note(node)
         elif isinstance(node, ast.Call):
             called, place, function, kind = node.func, "", None, None
+            if last_name(called) in WORKER_NAMES:
+                self.found.setdefault(OF_ITS_WORKER, self._name)
             if isinstance(called, ast.Attribute):
                 if called.attr in MUTATING:
                     self._note(called.value)
@@ -152,8 +165,11 @@ class _Reader:
     def _note(self, target: ast.expr) -> None:
         path = self._path(target)
         if self.is_rare and path:
-            name = self.function.__qualname__.rpartition("<locals>.")[2]
-            self.found.setdefault(path, name)
+            self.found.setdefault(path, self._name)
+
+    @property
+    def _name(self) -> str:
+        return self.function.__qualname__.rpartition("<locals>.")[2]
 
     def _is_self(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and node.id == self._self

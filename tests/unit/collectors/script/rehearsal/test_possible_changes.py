@@ -57,6 +57,21 @@ class CountsByKind(Data):
         return i
 
 
+class AsksForItsWorker(Data):
+    def __getitem__(self, i):
+        return self.read(i)
+
+    def read(self, i):
+        worker = torch.utils.data.get_worker_info()
+        return 0 if worker is not None and i % 1000 == 999 else i
+
+
+class SharesWithOthers(Data):
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        return iter(range(worker.id if worker else 0, 9, worker.num_workers if worker else 1))
+
+
 class KeepsWords(Data):
     def __getitem__(self, i):
         if i > 5:
@@ -279,3 +294,9 @@ def test_code_without_source_is_left_alone() -> None:
     dataset = made()
     dataset.x = []
     assert state_of({"dataset": dataset}).possible == {}
+
+
+def test_samples_that_may_depend_on_their_worker() -> None:
+    found = state_of({"dataset": AsksForItsWorker(x=1)}).possible
+    assert found == {"its worker": "AsksForItsWorker.read"}
+    assert state_of({"dataset": SharesWithOthers(x=1)}).possible == {}
