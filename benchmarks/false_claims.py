@@ -218,7 +218,7 @@ def main() -> None:
         table(head, _noise_row, NOISES)
         head = "| neighbour's period | true gain 0 % | with 8 of 10 disturbed runs recognised |"
         table(head, _neighbour_row, PERIODS_S)
-        print("\nWhere the budget ends a proof, the last look has all the error that is left:")
+        print("\nWhere the budget ends a proof, the last look has half of the error that is left:")
         beside_few = (f"neighbour {period_s} s" for period_s in PERIODS_S[::3])
         cases = [(name, pairs) for name in (*NOISES, *beside_few) for pairs in FEW]
         head = (

@@ -17,8 +17,8 @@ from gpuadvisor.tuners.statistics import (
     LOOKS,
     Pair,
     Spread,
+    error_of_last_look,
     error_of_look,
-    error_that_is_left,
     pairs_needed,
     pooled,
     proven_ratio,
@@ -362,7 +362,7 @@ class _Proving(Generic[SideT]):
         All looks hold together, so what one has shown stays so: a pair with a larger gain than the
         others widens the interval of all, and would take back what they have shown. Where the ratio
         lies outside of what earlier looks found, something has changed, and they count for nothing.
-        The last one, after which there is no time for another pair, has all the error that is left.
+        The last one, after which there is no time for another pair, may use up more of the error.
         """
         found = self._speedup(is_last=is_last)
         low = max(each.ci99_low for each in (found, *self._looks))
@@ -375,7 +375,7 @@ class _Proving(Generic[SideT]):
         Two ways of asking share what a look may use up. `earlier` replaces the number of proofs.
         """
         earlier = self.earlier if earlier is None else earlier
-        error_after = error_that_is_left if is_last else error_of_look
+        error_after = error_of_last_look if is_last else error_of_look
         error = self._share * error_after(len(self._pairs))
         if self._proof.ratios:  # beside such pairs nothing can slow down one side alone
             return proven_ratio(self._pairs, earlier=earlier, error=error, is_clear=True)

@@ -27,10 +27,10 @@ may use up (Bonferroni). Most of it goes to the looks that nearly every study ca
 shows what is several times as much as runs differ by: 1.14x on a quiet GPU, 2x where they differ by
 a tenth."""
 LOOKS = tuple(LOOK_ERRORS)
-LEFT_TO_THREE = 0.5
-"""Part of the error left that the last look uses up after no more pairs than the first one's: where
-runs have two speeds, three of a side are of one too often. Simulated, half of runs 20 % slower:
-with all of it 1.85 of 100 intervals miss the gain, with half 0.53, and 0.85 with all after four
+LAST_SHARE = 0.5
+"""Part of the error left that the last look of a proof uses up whose budget ends: where runs have
+two speeds, the few of a side are of one too often for Student's t. Simulated, half of runs 20 %
+slower: with all of it up to 1.9 of 100 intervals miss the gain, with half 0.5 after three and four
 pairs (`benchmarks/false_claims.py`)."""
 
 LATER_SHARE = 0.25
@@ -192,14 +192,14 @@ def error_of_look(pairs: int) -> float:
     return next((error for look, error in LOOK_ERRORS.items() if look >= pairs), ERROR / 100)
 
 
-def error_that_is_left(pairs: int) -> float:
+def error_of_last_look(pairs: int) -> float:
     """Return the error that the interval of a proof may use up that can afford no further pair.
 
-    It is what looks at fewer pairs have not used up, as later ones never come; half of it after no
-    more pairs than the first look's. Only where it is not what pairs show that ends the proof.
+    It is a part of what looks at fewer pairs have not used up, as later ones never come, and no
+    less than its own. Only where it is not what pairs show that ends the proof.
     """
     left = ERROR - math.fsum(error for look, error in LOOK_ERRORS.items() if look < pairs)
-    return left if pairs > LOOKS[0] else LEFT_TO_THREE * left
+    return max(error_of_look(pairs), LAST_SHARE * left)
 
 
 def pairs_needed(distance: float, spread: float, least: int = LOOKS[0]) -> int | None:

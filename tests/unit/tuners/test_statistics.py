@@ -14,8 +14,8 @@ from gpuadvisor.tuners.statistics import (
     LOOK_ERRORS,
     LOOKS,
     Pair,
+    error_of_last_look,
     error_of_look,
-    error_that_is_left,
     paired_ratio,
     pairs_needed,
     proven_ratio,
@@ -151,12 +151,12 @@ def test_all_looks_together_use_up_the_error():
     assert error_of_look(5) == LOOK_ERRORS[6]
 
 
-@pytest.mark.parametrize("pairs", [4, 5, 6, 12, LOOKS[-1]])
-def test_the_last_look_has_the_error_that_earlier_ones_have_not_used_up(pairs):
+@pytest.mark.parametrize("pairs", [3, 4, 5, 6, 12, 16, LOOKS[-1]])
+def test_the_last_look_has_no_more_error_than_earlier_ones_have_left(pairs):
     earlier = sum(error for look, error in LOOK_ERRORS.items() if look < pairs)
-    assert earlier + error_that_is_left(pairs) == pytest.approx(ERROR)
-    assert error_that_is_left(pairs) >= error_of_look(pairs) - 1e-12
-    assert error_of_look(3) < error_that_is_left(3) < ERROR
+    assert earlier + error_of_last_look(pairs) <= ERROR + 1e-12
+    assert error_of_last_look(pairs) >= error_of_look(pairs)
+    assert (error_of_last_look(pairs) > error_of_look(pairs)) == (pairs < 16)
 
 
 def test_five_percent_at_a_spread_of_two_need_at_most_sixteen_pairs():
