@@ -21,6 +21,7 @@ from gpuadvisor.collectors.devices import inventory
 # Other threads of OpenBLAS spin where they wait, two thirds of the CPU time of searches by a model.
 # numpy reads this when it is imported, as by none of the imports above.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ.pop("OMP_NUM_THREADS", None)  # `cpu_threads` does not try what it says
 
 # How long a machine takes for an example says nothing of what is tested, and whether a commit
 # passes is no matter of luck: each run draws the same. --hypothesis-profile=search draws others.
