@@ -49,6 +49,7 @@ class TimeComparison:
         claimed = base_s / plan_s if measured is not None else SLOWER
         if (epochs or 2) > 1:
             self._judge("later epochs", ratio, claimed, unsure)
+            self._judge_last(claimed)
         saved_s = count * (first.later_s - plan.later_s) - start_s
         each_step_s = (first.later_s - plan.later_s) / first.batches
         forecast = Forecast(
@@ -91,6 +92,23 @@ class TimeComparison:
             self._doubt(
                 f"it cannot be told whether {slower}: two lives of that differ by {unsure - 1:.0%}"
             )
+
+    def _judge_last(self, claimed: float) -> None:
+        """Doubt a gain that the second epoch still has and the last one that was lived has lost.
+
+        Something was turned on between, such as an evaluation in each step. What workers take to
+        start is in both.
+        """
+        lives = (self.found.lives.first, self.found.lives.second, self.found.lives.plan)
+        *ours, planned = map(_later_passes_s, lives)
+        if not planned[1:] or any(len(times_s) != len(planned) for times_s in ours):
+            return
+        last_s = [times_s[-1] for times_s in ours]
+        ratio = max(last_s) / planned[-1]
+        had_gained = planned[0] <= max(times_s[0] for times_s in ours)
+        if had_gained and ratio < LATER_LOSS * claimed and ratio * _spread(last_s) < SLOWER:
+            slower = f"{1 / ratio:.2f}x as long as the unchanged script's"
+            self._doubt(f"the last epoch of the rehearsal takes {slower}, and others may as well")
 
     def _judge_whole(self, forecast: Forecast, unsure_s: float = 0.0) -> None:
         """Say that the whole run loses time, where that is more than its two lives differ by."""
@@ -171,6 +189,16 @@ class _Times:
         first = passes[0]
         spent_s = first.start_s + first.seconds - len(first.batches) * step_s
         return cls(whole, median(times_s), max(0.0, spent_s))
+
+
+def _later_passes_s(life: Life) -> list[float]:
+    """Return how long each pass but the first took, over what was trained on last."""
+    passes = [each for each in training_passes(life) if each.finished and each.batches]
+    return [
+        each.start_s + each.seconds
+        for each in passes
+        if each.number > 0 and each.loader == passes[-1].loader
+    ]
 
 
 def _least_step_s(life: Life) -> float | None:

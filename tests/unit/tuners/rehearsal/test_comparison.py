@@ -344,6 +344,21 @@ class TestTimes:
         found = rehearsed(slow, first, second, settings=BF16, step_ms=(100.0, 50.0))
         assert [p.aspect for p in found.problems] == [Aspect.SECOND_EPOCH]
 
+    @pytest.mark.parametrize(("last_s", "doubted"), [(1.1, False), (2.6, True)])
+    def test_a_gain_that_the_last_epoch_has_lost(self, last_s, doubted):
+        def lived(*seconds):
+            return life([epoch(n, seconds=each) for n, each in enumerate(seconds)])
+
+        first, second = lived(1.0, 1.0, 2.0), lived(1.0, 1.0, 2.2)
+        plan = with_workers(lived(0.5, 0.5, last_s))
+        found = rehearsed(plan, first, second, step_ms=(125.0, 62.5))
+        assert found.agrees
+        why = "the last epoch of the rehearsal takes 1.18x as long as the unchanged script's"
+        assert (why in (missing(found) or "")) is doubted
+        assert found.doubt_is_timed is doubted
+        uneven = lived(1.0, 1.0, 3.3)  # two lives of the unchanged script differ by as much
+        assert missing(rehearsed(plan, first, uneven, step_ms=(125.0, 62.5))) is None
+
     def test_later_epochs_of_a_script_without_loaders(self):
         def loop(*seconds):
             return Loop("train.py, line 3", LoopKind.EPOCHS, 90, 2, True, seconds)
