@@ -195,8 +195,10 @@ class Passes:
             self._end(self._open[place], finished=False)
         number = self._counts[place]
         self._counts[place] += 1
+        began_s = time.perf_counter()
         self._states.begin(loader, place)
         self._between()
+        self.add_own_time(time.perf_counter() - began_s)  # of passes around this one
         pass_ = self._open[place] = Pass(
             loader, place, number, whole_batches(loader._index_sampler), self._steps()
         )
@@ -255,6 +257,7 @@ class Passes:
         )
         pass_.loader = None
         self._between()
+        self.add_own_time(time.perf_counter() - ended_s)
 
 
 class States:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,18 @@ class TestPasses:
         found = {each["path"] for each in written("change") if each["moment"] == "between_batches"}
         all_of_them = {"dataset.weights", "dataset.level", "sampler.hard"}
         assert found == (all_of_them if moment == "stepped" else set())
+
+    def test_looking_at_an_inner_loader_is_no_time_of_the_outer_pass(self, passes, monkeypatch):
+        made, written = passes
+        slow = made._states.begin
+        monkeypatch.setattr(made._states, "begin", lambda *of: (slow(*of), time.sleep(0.05)))
+        outer, inner = DataLoader(numbers(100), batch_size=5), DataLoader(numbers(30), batch_size=5)
+        began_s = time.perf_counter()
+        for _ in outer:
+            list(inner)
+        wall_s = time.perf_counter() - began_s
+        (whole,) = (each for each in written("epoch") if each["whole_batches"] == 20)
+        assert whole["seconds"] < wall_s - 4 * 0.05  # four inner passes were looked at for so long
 
     def test_a_data_set_that_cannot_be_looked_at_is_told(self, passes, monkeypatch):
         _, written = passes
