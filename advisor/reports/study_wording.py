@@ -472,12 +472,10 @@ def _more_memory(result: StudyResult) -> str:
         f"{figures.settings({knob: result.settings[knob]})} {figures.memory(more_bytes)}"
         for knob, more_bytes in found.knobs.items()
     )
-    where = (
-        f"runs with one setting more took so much more: {each}"
-        if each
-        else ("which of the settings takes it was not measured")
+    unknown = "which of the settings takes it was not measured"
+    return (
+        f"{said}; {f'runs with one setting more took so much more: {each}' if each else unknown}."
     )
-    return f"{said}; {where}."
 
 
 def _files(names: Sequence[str]) -> str:
