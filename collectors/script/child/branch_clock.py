@@ -15,6 +15,10 @@ CLOCKS = frozenset({
 NUMBERS = frozenset({"abs", "float", "int", "max", "min", "round", "sum", "total_seconds"})
 """Functions that make a time of times; what others make of one is none: a name, or a seed."""
 
+TIME_LIMITS = frozenset({"max_time"})
+"""Arguments after whose time a library ends its loop: those of Lightning's `Trainer` and of
+`generate` in transformers."""
+
 
 class Clock:
     """Knows the names that stand for times, wherever in the files, and functions that tell one."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from gpuadvisor.collectors.script.child.branch_clock import TIME_LIMITS
 from gpuadvisor.collectors.script.child.branch_names import STORES, Names
 from gpuadvisor.collectors.script.child.syntax import breaks, last_name, own_nodes
 from gpuadvisor.domain.rehearsal import Touch
@@ -45,6 +46,8 @@ class Mark:
     """Number of the loop that it leaves, where it touches `Touch.ROWS`; None if that is any."""
     is_function: bool = False
     """Whether it is a function that a library calls when it sees fit, however early it is known."""
+    is_limit: bool = False
+    """Whether it is a value, other than None, by which a library ends its loop."""
 
 
 @dataclass
@@ -198,11 +201,12 @@ class Marker:
         site: int | None,
         before: list[Any] | None = None,
         is_function: bool = False,
+        is_limit: bool = False,
     ) -> int:
         """Note a mark; say before the statement that it is reached, where `before` is given."""
         number = self.first + len(self.marks)
         place = f"{self.file}, line {at.lineno}"
-        self.marks.append(Mark(place, text, touches, self._outer, site, is_function))
+        self.marks.append(Mark(place, text, touches, self._outer, site, is_function, is_limit))
         if before is not None:
             before.append(_statement_of(_call(BRANCH, number, False, at=at)))
         return number
@@ -230,6 +234,12 @@ class Marker:
         text = f"another {kind} of {ast.unparse(node)}"
         number = self._new(text, node, tuple(sorted(touches)), None)
         return _call(VALUE, number, node, at=node)
+
+    def limit(self, given: ast.keyword) -> None:
+        """Mark an argument that gives a library's loop a time, of whatever value it has then."""
+        text = f"{given.arg}={ast.unparse(given.value)}"
+        number = self._new(text, given.value, (Touch.CLOCK,), None, is_limit=True)
+        given.value = _call(VALUE, number, given.value, at=given.value)
 
     def expression(self, node: Any, test: ast.expr, branches: Sequence[tuple[Any, bool]]) -> Any:
         """Return an expression with marks before it, and around those of its branches that matter.
@@ -289,6 +299,8 @@ class _Expressions(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         names = self._marker.names
+        for each in (given for given in node.keywords if given.arg in TIME_LIMITS):
+            self._marker.limit(each)
         if last_name(node.func).strip("_") in STORES and len(node.args) > 1:
             touches = names.touched([ast.Expr(node)]) if names.varies(node.args[-1]) else set()
             node.args[-1] = self._marker.value(node.args[-1], touches, "value")

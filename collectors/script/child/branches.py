@@ -116,7 +116,8 @@ class Branches:
             outer = None if mark.outer is None else self._all[mark.outer]
             turns = each.turns or (outer is not None and outer.turns)
             turns &= each.first >= 0
-            if not turns and not mark.is_function:
+            is_given = mark.is_limit and each.value not in (..., (None,))
+            if not (turns or mark.is_function or is_given):
                 continue
             touches = tuple(
                 touch

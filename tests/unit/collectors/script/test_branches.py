@@ -262,6 +262,19 @@ def test_a_loop_that_the_clock_may_end(reported, form):
     assert [(*map(str, each.touches), each.taken) for each in found] == [("clock", "rows", False)]
 
 
+@pytest.mark.parametrize(
+    ("value", "is_told"),
+    [("'00:00:10:00'", True), ("dict(hours=9)", True), ("limit", True), ("None", False),
+     ("options.get('max_time')", False)],
+)  # fmt: skip
+def test_a_time_that_ends_a_loop_of_a_library_where_there_is_one(reported, value, is_told):
+    before = "limit, options = 60.0, {}\nTrainer = lambda **given: given\n"
+    found = reported(f"{before}Trainer(max_epochs=3, max_time={value})\nTrainer(max_epochs=3)")
+    assert [(each.what, *map(str, each.touches)) for each in found] == (
+        [(f"max_time={value}", "clock")] * is_told
+    )
+
+
 def test_times_that_are_only_told_end_no_loop(reported):
     found = reported(
         epochs(
