@@ -110,7 +110,7 @@ def proofs(
         no_gain += is_no_gain(found)
         total += found.pairs if found else 0
         turned += found is not None and found.in_turns
-    return InTurnsRates(studies, faster, no_gain, total / studies, turned / studies)
+    return InTurnsRates(studies, faster, no_gain, total / studies, in_turns=turned / studies)
 
 
 def starts(generator: random.Random, within: float) -> simulation.Noise:
