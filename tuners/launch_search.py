@@ -294,10 +294,8 @@ class LaunchTuning:
         if not were_tuned:
             share = f"{LEAST_SHARE:.0%} of a step"
             why = f"no launch of a Triton kernel that can be changed takes {share}"
-        return Found(
-            why=why or f"no other blocks, warps or stages make a kernel {WORTH:.0%} faster",
-            sentences=said,
-        )
+        why = why or f"no other blocks, warps or stages make a kernel {WORTH:.0%} faster"
+        return Found(why=why, sentences=said)
 
     def _that_fit(self, entries: list[_Entry]) -> list[_Entry]:
         """Return as many as a plan's setting has room for, those first that save the most."""
@@ -459,11 +457,9 @@ def _told(answer: Answer) -> Answer:
 
 def values_of(name: str, value: Value) -> tuple[Value, ...]:
     """Return what is tried of a parameter, in order, the script's own value among it."""
-    own = int(value)
-    if name == "num_warps":
-        return tuple(sorted({*WARPS, own}))
-    if name == "num_stages":
-        return tuple(sorted({*STAGES, own}))
+    own, listed = int(value), {"num_warps": WARPS, "num_stages": STAGES}.get(name)
+    if listed:
+        return tuple(sorted({*listed, own}))
     least = min(own, 16)  # what tensor cores and whole sectors ask for
     found = {int(own * factor) for factor in FACTORS}
     return tuple(sorted(each for each in found if least <= each <= max(LARGEST, own)))

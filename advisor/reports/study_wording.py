@@ -428,8 +428,7 @@ def notes(result: StudyResult) -> tuple[str, ...]:
     What stands among the predictions is not said again.
     """
     own = [f"The study ended early: {result.interrupted}"] if result.interrupted else []
-    if more := _more_memory(result):
-        own.append(more)
+    own += filter(None, [_more_memory(result)])
     if result.best is not None and figures.steps_differ(
         figures.quantities(result.baseline), figures.quantities(result.best)
     ):

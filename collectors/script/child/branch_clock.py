@@ -15,9 +15,9 @@ CLOCKS = frozenset({
 NUMBERS = frozenset({"abs", "float", "int", "max", "min", "round", "sum", "total_seconds"})
 """Functions that make a time of times; what others make of one is none: a name, or a seed."""
 
-TIME_LIMITS = frozenset({"max_time"})
-"""Arguments after whose time a library ends its loop: those of Lightning's `Trainer` and of
-`generate` in transformers."""
+TIME_LIMITS = {"Trainer": "max_time", "generate": "max_time"}
+"""Functions of libraries whose loop ends after the time in an argument: Lightning's and those of
+transformers. A download that is tried again for a while has such an argument, too."""
 
 
 class Clock:

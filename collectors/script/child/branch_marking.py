@@ -299,7 +299,8 @@ class _Expressions(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         names = self._marker.names
-        for each in (given for given in node.keywords if given.arg in TIME_LIMITS):
+        limit = TIME_LIMITS.get(last_name(node.func), "")
+        for each in (given for given in node.keywords if limit and given.arg == limit):
             self._marker.limit(each)
         if last_name(node.func).strip("_") in STORES and len(node.args) > 1:
             touches = names.touched([ast.Expr(node)]) if names.varies(node.args[-1]) else set()

@@ -268,8 +268,11 @@ def test_a_loop_that_the_clock_may_end(reported, form):
      ("options.get('max_time')", False)],
 )  # fmt: skip
 def test_a_time_that_ends_a_loop_of_a_library_where_there_is_one(reported, value, is_told):
-    before = "limit, options = 60.0, {}\nTrainer = lambda **given: given\n"
-    found = reported(f"{before}Trainer(max_epochs=3, max_time={value})\nTrainer(max_epochs=3)")
+    before = "limit, options = 60.0, {}\nTrainer = retried = lambda **given: given\n"
+    found = reported(
+        f"{before}Trainer(max_epochs=3, max_time={value})\nTrainer(max_epochs=3)\n"
+        "retried(max_time=60)"
+    )
     assert [(each.what, *map(str, each.touches)) for each in found] == (
         [(f"max_time={value}", "clock")] * is_told
     )
