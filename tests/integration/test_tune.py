@@ -20,14 +20,13 @@ import pytest
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.storage.database import open_store
-from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.plans import read_plan
 from tests.integration import program
 from tests.integration.program import Answer, Running
 
 TUNE = ("tune", "paced.py", "--only", "cpu_threads")
 ARGUMENTS = ("--steps", "10", "--pause", "0.12")
-"""Long steps, and a gain so large that three pairs of runs show it."""
+"""Long steps, and a gain so large that a few pairs of runs show it."""
 CLOCK = {"PYTHONPATH": program.CLOCK}
 
 
@@ -109,7 +108,6 @@ class TestGain:
         assert result["best"]["knobs"] == {"arg:pause": "0.04"}
         speedup = result["speedup"]
         assert 2 < speedup["ci99_low"] < speedup["ratio"] < speedup["ci99_high"] < 4.5
-        assert speedup["pairs"] == LOOKS[0]  # the clock is that of the script alone
 
     def test_its_figures_are_those_of_the_script(self, gain):
         assert gain.result["baseline"]["step_ms"]["p50"] == pytest.approx(121, rel=0.4)
