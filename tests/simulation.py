@@ -361,8 +361,10 @@ class Switch(Knob):
         needs: str | None = None,
         progressive: bool = False,
         cures: Callable[[Measurement], str | None] = lambda best: None,
+        relieves: Callable[[Measurement], Value | None] = lambda run: None,
     ) -> None:
         self.name, self._values, self._needs, self._cures = name, values, needs, cures
+        self._relieves = relieves
         self.excludes, self.progressive = frozenset(excludes), progressive
 
     def choices(self, device: Any, facts: ScriptFacts) -> Sequence[Value]:
@@ -373,6 +375,9 @@ class Switch(Knob):
 
     def pointless(self, best: Measurement) -> str | None:
         return self._cures(best)
+
+    def relieves(self, device: Any, run: Measurement) -> Value | None:
+        return self._relieves(run)
 
     def apply(self, value: Value, target: Any) -> None: ...
 
@@ -392,7 +397,9 @@ def multiplied(factors: Mapping[str, float], base_ms: float = 100.0) -> Model:
 def space_of(knobs: Iterable[Switch]) -> Space:
     """Return the space of all values of these knobs."""
     facts = ScriptFacts()
-    return Space(tuple(knob_parameter(knob, knob.choices(None, facts), facts) for knob in knobs))
+    return Space(
+        tuple(knob_parameter(knob, knob.choices(None, facts), None, facts) for knob in knobs)
+    )
 
 
 def searched(evaluator: SimulatedEvaluator, knobs: Sequence[Switch]) -> OrderedSearch:

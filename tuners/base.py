@@ -120,6 +120,12 @@ class Knob(ABC):
         """
         return None
 
+    def relieves(self, device: Device, run: Measurement) -> Value | None:
+        """Return the value without which a run wanted more of the device than there is, so that it
+        may not show what its settings bring; None where it did not, or where none helps.
+        """
+        return None
+
     def problem(self, value: object) -> str | None:
         """Return why a value from a plan cannot be used, in words, or None if it can."""
         if isinstance(self.plausible, tuple):

@@ -92,7 +92,7 @@ def select_knobs(
             continue
         values = () if reason else tuple(knob.choices(device, facts))
         if values:
-            parameter = knob_parameter(knob, values, facts)
+            parameter = knob_parameter(knob, values, device, facts)
             if saves_time and not knob.concerns_loading:
                 parameter = replace(parameter, pointless=partial(_pointless, knob))
             unlikely = saves_time and host_decides and knob.saves_gpu_time_only
@@ -104,8 +104,11 @@ def select_knobs(
     return KnobSpace(Space(tuple(chosen)), unavailable, tuple(unfound))
 
 
-def knob_parameter(knob: Knob, values: Sequence[Value], facts: ScriptFacts) -> Parameter:
-    """Return a knob as a parameter with these values, for a script of which `facts` are known."""
+def knob_parameter(
+    knob: Knob, values: Sequence[Value], device: Device, facts: ScriptFacts
+) -> Parameter:
+    """Return a knob as a parameter with these values, on a device, for a script of which `facts`
+    are known."""
     return Parameter(
         knob.name,
         tuple(values),
@@ -115,6 +118,7 @@ def knob_parameter(knob: Knob, values: Sequence[Value], facts: ScriptFacts) -> P
         refines=knob.refines,
         missing=partial(knob.missing, facts=facts),
         pointless=knob.pointless,
+        relieves=partial(knob.relieves, device),
     )
 
 

@@ -108,6 +108,8 @@ class OrderedSearch:
         might have worked."""
         self._promising: dict[str, int] = {}
         self._covered: dict[str, float] = {}
+        self._vain: set[str] = set()
+        """What relieved settings that did not pay with it either."""
         self._leaves_limited = True
         wanted = self.space.by_name if self.wanted is None else self.wanted
         self._work(deque(_Item(p, 0) for p in self.space.parameters if p.name in wanted))
@@ -235,7 +237,7 @@ class OrderedSearch:
             else:
                 self._give_up(item, trial, queue, before.gain)
                 if not has_paid:
-                    queue.extendleft(self._uncovered(trial))
+                    queue.extendleft(self._relieved(trial) or self._uncovered(trial))
         if not has_paid:
             return
         item, trial = results[0]
@@ -243,6 +245,7 @@ class OrderedSearch:
         grown = self.best.gain / before.gain - 1
         name = item.name
         self.pointless.pop(name, None)
+        self._vain.discard(name)
         self.brought[name] = self.brought.get(name, 1.0) * (1 + grown)
         self.on_best(self.best)
         if not item.parameter.progressive or grown >= PROGRESSIVE_GAIN:
@@ -252,6 +255,16 @@ class OrderedSearch:
         # Whatever is tried before the new bottleneck is cured would be measured through it.
         possible = {i.name: i for i in [*self._revived(), *self._bared()]}
         queue.extendleft(reversed(possible.values()))
+
+    def _relieved(self, trial: Trial) -> list[_Item]:
+        """Return what leaves a trial's settings the part of the machine that they want, if they
+        lacked it and no other trial had it in vain."""
+        point = self.space.relieved(trial)
+        if point is None or (name := list(point)[-1]) in self._vain:
+            return []
+        self._vain.add(name)  # until it pays
+        parameter = self.space[name]
+        return [_Item(parameter, parameter.values.index(point[name]), retry=True, beside=trial)]
 
     def _uncovered(self, trial: Trial) -> list[_Item]:
         """Return a cure of the bottleneck behind which a trial's gain may be hidden."""

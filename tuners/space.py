@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Trial
+from gpuadvisor.domain.study import Trial, TrialState
 
 Point = Mapping[str, Value]
 """Parameter name to value. A parameter that is absent has its default: the empty point changes
@@ -45,6 +45,9 @@ class Parameter:
     """Returns which other setting of a point it needs and does not have, or None."""
     pointless: Callable[[Measurement], str | None] = lambda best: None
     """Returns why it cannot improve a point with this measurement, or None if it might."""
+    relieves: Callable[[Measurement], Value | None] = lambda run: None
+    """Returns the value beside which the settings of a run may show what they bring, as they wanted
+    more of the machine than there is without it, or None."""
     limited: Callable[[Measurement], str | None] = lambda best: None
     """Returns why it can bring little on top of a point with this measurement, so that it comes
     after all else, or None."""
@@ -77,6 +80,18 @@ class Space:
             if other != name and other not in excludes and name not in self[other].excludes
         }
         return {**kept, name: value}
+
+    def relieved(self, trial: Trial) -> dict[str, Value] | None:
+        """Return a trial's point with the setting, as its last, beside which it may show what it
+        brings; None where it wanted no more of the machine than there is."""
+        run = trial.measurement
+        if run is None or trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
+            return None
+        for each in self.parameters:
+            value = None if each.name in trial.settings else each.relieves(run)
+            if value in each.values and each.excludes.isdisjoint(trial.settings):
+                return self.combined(trial.settings, each.name, value)
+        return None
 
     def without(self, point: Point, dropped: str) -> dict[str, Value]:
         """Return the point without a parameter, and without those that need it."""

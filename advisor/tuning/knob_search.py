@@ -172,9 +172,12 @@ class KnobSearch:
             if start.items() <= self.best.settings.items():
                 return
             (trial,) = self.evaluator.measure([start], "search")
+            relieved = None if pays(trial, self.best) else self.chosen.space.relieved(trial)
+            if relieved is not None and self.evaluator.affordable([relieved]):
+                (trial,) = self.evaluator.measure([relieved], "search")
             if pays(trial, self.best):
-                self._standing = start
-                self._on_best(Best(start, trial.gain or 1.0, trial))
+                self._standing = trial.settings
+                self._on_best(Best(trial.settings, trial.gain or 1.0, trial))
             if trial.state is not TrialState.OUT_OF_MEMORY:
                 return
 

@@ -118,7 +118,9 @@ class ValueFinder(InOneScript):
     def _with(self, chosen: KnobSpace, name: str, found: Found) -> KnobSpace:
         parameter = None
         if found.value is not None:
-            parameter = knob_parameter(self.knobs[name], [found.value], self.baseline.facts)
+            parameter = knob_parameter(
+                self.knobs[name], [found.value], self.device, self.baseline.facts
+            )
         return chosen.with_found(name, parameter, found.why)
 
     def _request(self, name: str, seconds: float) -> RunRequest:

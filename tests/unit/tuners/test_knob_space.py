@@ -111,7 +111,7 @@ def test_a_value_that_the_script_shows_leads_the_others_and_why_there_is_none_is
     assert chosen.unfound == ("shown",)
     assert "shown" not in chosen.space
     assert "shown" not in chosen.unavailable
-    found = chosen.with_found("shown", knob_parameter(knobs["shown"], ["a line"], FACTS))
+    found = chosen.with_found("shown", knob_parameter(knobs["shown"], ["a line"], CPU, FACTS))
     assert names(found)[0] == "shown"
     assert found.space["shown"].values == ("a line",)
     assert found.unfound == ()

@@ -15,6 +15,7 @@ from gpuadvisor.tuners import knobs
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import Selection, select_knobs
 from gpuadvisor.tuners.knobs import _compile, bf16_autocast, cpu_threads, host_memory, load_knobs
+from tests.simulation import measurement
 
 KNOBS = load_knobs()
 FOUND = {
@@ -276,6 +277,21 @@ def test_threads_leave_out_what_torch_takes_by_itself(tmp_path, monkeypatch):
     assert knob.choices(cpu(8), script) == [1, 2, 8]
     monkeypatch.setenv("OMP_NUM_THREADS", "8,4")
     assert knob.choices(cpu(8), script) == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "expected"),
+    [(2, 1, 1), (2, 4, 1), (8, 2, 4), (8, 6, 1), (8, 0, None), (16, 8, 8)],
+)
+def test_threads_leave_the_workers_their_cores(cores, workers, expected, monkeypatch):
+    monkeypatch.setattr(cpu_threads, "CPUS", Path("/nowhere"))
+    knob, loaders = KNOBS["cpu_threads"], (LoaderFacts(32, workers, False, False, None),)
+    run = measurement([20.0], facts=facts(device="cpu", loaders=loaders))
+    assert knob.relieves(cpu(cores), run) == expected
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert knob.relieves(cpu(cores), run) is None
+    run = measurement([20.0], facts=facts(device="cuda", loaders=loaders))
+    assert knob.relieves(cpu(cores), run) is None
 
 
 def test_threads_where_the_cores_are_not_described(monkeypatch):

@@ -249,6 +249,32 @@ class TestBottleneck:
             {"bf16", "workers"},
         ]
 
+    def test_a_gain_that_wants_more_of_the_machine_is_tried_with_what_leaves_that(self):
+        """Two cores: with workers and two threads each waits for the other to get a core."""
+        crowded_ms = {(): 21.5, ("workers",): 25.8, ("threads",): 24.0}
+
+        def model(settings):
+            return crowded_ms.get(tuple(sorted(settings.keys() & {"workers", "threads"})), 15.9)
+
+        def wants(run):
+            return 1 if run.mean_step_ms > 25 else None
+
+        threads = Switch("threads", (1,), relieves=wants)
+        evaluator = SimulatedEvaluator(model)
+        search = searched(evaluator, [*switches("bf16"), Switch("workers", (2, 4)), threads])
+        assert search.best.settings == {"workers": 2, "threads": 1}
+        assert [set(trial.settings) for trial in evaluator.trials[2:4]] == [
+            {"workers"},
+            {"workers", "threads"},
+        ]
+
+    def test_what_leaves_more_of_the_machine_in_vain_is_tried_once(self):
+        evaluator = SimulatedEvaluator(multiplied({"workers": 0.8, "threads": 0.9}))
+        relieves = [Switch("threads", (1,), relieves=lambda run: 1)]
+        searched(evaluator, [Switch("workers", (2, 4)), *relieves])
+        tried_together = [t for t in evaluator.trials if {"workers", "threads"} <= set(t.settings)]
+        assert [t.settings for t in tried_together] == [{"workers": 2, "threads": 1}]
+
     def test_what_can_be_cured_now_comes_before_the_rest(self):
         """With fast arithmetic it loads; what came before workers would be measured through it."""
 
