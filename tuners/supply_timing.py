@@ -118,6 +118,8 @@ class _Timing:
     """The blocks of each value, in milliseconds."""
     _longest_s: float = 0.0
     """Longest that a value took so far, without the script's start."""
+    _loading_ms: float = 0.0
+    """Time of a step that loading takes from its computing, where both need the same cores."""
 
     def __post_init__(self) -> None:
         self.batches = batches_a_step(self.baseline)
@@ -129,7 +131,8 @@ class _Timing:
         yield from self._settle()
         yield from self._narrow()
         found = self._concluded(why)
-        if self.loader.num_workers and not found.settings and self._has_time():
+        is_open = not found.settings or self._shares_cores
+        if self.loader.num_workers and is_open and self._has_time():
             yield from self._time({WORKERS: 0})
             found = self._concluded(why)
         for other in self.others:
@@ -266,10 +269,11 @@ class _Timing:
         freedom = sum(max(0, len(each) - 1) for each in self._times)
         mean, low, high = mean_with_interval(times, spread, freedom)
         supply_ms = mean * self.batches
-        step_ms = _promised_ms(settings, supply_ms, self.rest_ms)
+        step_ms = self._promised_ms(settings, supply_ms, self.rest_ms)
         return Supplied(settings, mean, low, high, batches, step_ms, seconds)
 
     def _concluded(self, why: str) -> LoaderSupply:
+        self._loading_ms = self._loading(self._values)
         values = [
             each
             if each.failed
@@ -283,8 +287,9 @@ class _Timing:
 
     def again(self, supply: LoaderSupply, rest_ms: float) -> LoaderSupply:
         """Return what follows where the rest of a step takes so long."""
+        self._loading_ms = self._loading(supply.values)
         values = tuple(
-            replace(v, step_ms=_promised_ms(v.settings, v.batch_ms * self.batches, rest_ms))
+            replace(v, step_ms=self._promised_ms(v.settings, v.batch_ms * self.batches, rest_ms))
             if v.batch_ms is not None
             else v
             for v in supply.values
@@ -318,9 +323,36 @@ class _Timing:
     def _promised(self, supplied: Supplied, rest_ms: float) -> Promised:
         ends = (supplied.batch_ms, supplied.low_ms, supplied.high_ms)
         steps = (
-            _promised_ms(supplied.settings, (end or 0.0) * self.batches, rest_ms) for end in ends
+            self._promised_ms(supplied.settings, (end or 0.0) * self.batches, rest_ms)
+            for end in ends
         )
         return Promised(*steps)
+
+    def _promised_ms(self, settings: Settings, supply_ms: float, rest_ms: float) -> float:
+        if not settings.get(WORKERS):
+            return rest_ms + supply_ms
+        return max(supply_ms, rest_ms + self._loading_ms)
+
+    @property
+    def _shares_cores(self) -> bool:
+        """Whether a step computes on the cores that its workers need."""
+        return self.cores > 0 and self.baseline.facts.device == "cpu"
+
+    def _loading(self, values: Sequence[Supplied]) -> float:
+        """Return for how long all cores load for a step, in milliseconds, if they compute, too; 0
+        where a GPU does.
+
+        No more cores load than there are, nor than workers, in the time between two batches: what
+        is least of that over all numbers of workers is the most that loading can take of them.
+        """
+        if not self._shares_cores:
+            return 0.0
+        busy_ms = (
+            each.batch_ms * min(int(each.settings[WORKERS]), self.cores) * self.batches
+            for each in values
+            if each.batch_ms and list(each.settings) == [WORKERS] and each.settings[WORKERS]
+        )
+        return min(busy_ms, default=0.0) / self.cores
 
 
 def rechosen(supply: LoaderSupply, rest_ms: float, baseline: Measurement) -> LoaderSupply:
@@ -331,10 +363,6 @@ def rechosen(supply: LoaderSupply, rest_ms: float, baseline: Measurement) -> Loa
     loader = baseline.facts.loaders[0]
     timing = _Timing(baseline, loader, (), (), float, cores=supply.cores)
     return timing.again(supply, rest_ms)
-
-
-def _promised_ms(settings: Settings, supply_ms: float, rest_ms: float) -> float:
-    return max(rest_ms, supply_ms) if settings.get(WORKERS) else rest_ms + supply_ms
 
 
 def batches_a_step(baseline: Measurement) -> float:

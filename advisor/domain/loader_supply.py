@@ -25,7 +25,8 @@ class Supplied:
     """Batches that were timed."""
     step_ms: float | None = None
     """The least that a step of the script takes with such a loader, in milliseconds: the rest of a
-    step, or the supply of its batches, whichever takes longer. Without workers it is their sum."""
+    step, or the supply of its batches, whichever takes longer. Without workers it is their sum, and
+    on a CPU the rest of a step takes longer by what its cores load meanwhile."""
     seconds: float = 0.0
     """Time that it took; for the first one, the script's start included."""
     failed: str = ""

@@ -18,13 +18,13 @@ LOADED_MS = 100.0
 """Time in which one process makes a batch."""
 
 
-def baseline(rest_ms, wait_ms, workers=0, batches=1, idle=None):
+def baseline(rest_ms, wait_ms, workers=0, batches=1, idle=None, device="cuda"):
     step_s = (rest_ms + wait_ms) / 1e3
     loader = LoaderFacts(32, workers, False, False, None)
     return measurement(
         (rest_ms + wait_ms,),
         windows=(StepWindow(1, step_s, 32.0 * batches, wait_ms / 1e3),),
-        facts=ScriptFacts(loaders=(loader,), idle_while_waiting=idle),
+        facts=ScriptFacts(device=device, loaders=(loader,), idle_while_waiting=idle),
     )
 
 
@@ -87,6 +87,28 @@ def test_no_more_workers_are_timed_than_pay():
     assert found.why == "8 were no faster than fewer"
     assert (found.settings, found.workers) == ({"dataloader_workers": 2}, (2, 4))
     assert found.values[0].step_ms == pytest.approx(50)
+
+
+def test_workers_take_their_cores_from_what_computes_on_them():
+    measured = baseline(rest_ms=60, wait_ms=100, device="cpu")
+    found = supplied(computing, measured, cores=2)
+    assert found.settings == {"dataloader_workers": 2}
+    assert found.values[0].step_ms == pytest.approx(60 + LOADED_MS / 2)
+    found = supplied(waiting, measured, cores=2)  # four are fast: they cannot load all the time
+    assert found.values[-1].step_ms == pytest.approx(60 + LOADED_MS / 4)
+    beside_gpu = supplied(computing, baseline(rest_ms=60, wait_ms=100), cores=2)
+    assert beside_gpu.values[0].step_ms == pytest.approx(60)
+
+
+def test_no_workers_come_first_where_they_bring_less_than_they_take():
+    """A batch that is soon made is no reason to share two cores with four processes."""
+
+    def soon(settings):
+        return 0.03 * computing(settings)
+
+    measured = baseline(rest_ms=36, wait_ms=3, workers=4, device="cpu")
+    found = supplied(soon, measured, choices=(2, 1, 0), cores=2)
+    assert (found.settings, found.workers) == ({}, (0, 2))
 
 
 def test_the_fewest_that_keep_up_come_first():
