@@ -8,39 +8,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.inquiry import Answer, Ended, Found, Witness
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
-from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.knobs._triton import GRID, NUMBERS
-from gpuadvisor.tuners.point_search import PointSearch
-from gpuadvisor.tuners.points import Points
-from gpuadvisor.tuners.space import Parameter, Point, Space
+from gpuadvisor.tuners.launch_points import POINT_S, WORTH, LaunchPoints, checked, measured
 
 LEAST_SHARE = 0.02
 """Share of a step below which a launch is left alone: half of it would be hard to show."""
-WORTH = 0.03
-"""Gain of a launch below which it keeps what it has: timings of one configuration differ by 0.2 to
-0.8 % (published spaces), and the choice of the best of many adds as much again."""
 WORTH_IN_PLACE = 0.01
 """Gain that has to be left in the script's own steps, where caches are as they are."""
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Times the script's own value that a power of two is tried at."""
-LARGEST = 1 << 17
-MOST_GRID = 20_000
-"""Configurations beyond which only half and twice of each value are tried."""
-WARPS = (1, 2, 4, 8, 16)
-STAGES = (1, 2, 3, 4, 5)
-MOST_POINTS, PATIENCE = 60, 20
-"""Configurations of a launch that are tried, and how many in a row without a better one."""
-FINALISTS = 3
-"""The best that are checked and timed once more, on the arguments of another launch."""
-POINT_S, OPEN_S, COMPARE_S = 90.0, 150.0, 120.0
-"""Longest waits: for a configuration, most of it the compiler's; until a launch has come again and
-was copied; for steps in place."""
+OPEN_S, COMPARE_S = 150.0, 120.0
+"""Longest waits: until a launch has come again and was copied; for steps in place."""
 LEAST_SLICE_S = 4.0
 """Time below which no launch is begun: a few configurations at half a second each."""
 KEPT_S = 6.0
@@ -229,7 +212,9 @@ class LaunchTuning:
             self._close()
             self._leave(entry, reason)
             return
-        ranked = _Search(self.script, opened, end_s).run(entry)
+        points = LaunchPoints(self.script, opened, end_s)
+        ranked = points.best()
+        entry.tried, entry.wrong = points.tried, points.wrong
         self._close()
         if ranked:
             self._check_again(entry, opened["fixed"], ranked)
@@ -243,7 +228,7 @@ class LaunchTuning:
         """
         if not opened["parameters"]:
             return "it has no block that is a power of two"
-        own = _measured(self.script, opened["fixed"], opened["parameters"], None)
+        own = measured(self.script, opened["fixed"], opened["parameters"], None)
         if own.time_ms is None:
             return f"what it has cannot be launched once more: {own.reason}"
         entry.share = min(entry.share, own.time_ms * entry.launches / self._step_ms)
@@ -253,7 +238,7 @@ class LaunchTuning:
 
     def _open(self, entry: _Entry) -> Answer:
         order = {"do": "open", "entry": self._places[entry.text]}
-        return _told(self.script.ask(order, OPEN_S))
+        return checked(self.script.ask(order, OPEN_S))
 
     def _close(self) -> None:
         """Let the script go on: the next order is read at the end of its step."""
@@ -269,7 +254,7 @@ class LaunchTuning:
             return
         best: Evaluation | None = None
         for point in ranked:
-            found = _measured(self.script, fixed, point, None)
+            found = measured(self.script, fixed, point, None)
             entry.wrong += found.state is TrialState.WRONG
             if found.gain and found.gain > (best.gain or 0.0 if best else 1 + WORTH):
                 best = found
@@ -345,155 +330,6 @@ class LaunchTuning:
             f"{_us(entry.default_ms)} with {settings}{entry.tries}{varies}"
         )
         return True
-
-
-@dataclass
-class _Search:
-    """The search over the configurations of one launch that is open."""
-
-    script: Witness
-    opened: Answer
-    end_s: float
-
-    def run(self, entry: _Entry) -> list[Mapping[str, Value]]:
-        """Return the best configurations, the fastest first; none where nothing is faster."""
-        start: dict[str, Value] = dict(self.opened["parameters"])
-        evaluator = _Evaluator(self._measure, self._is_enough)
-        free = self._that_compute_the_same(evaluator, start)
-        points = Points.of(_space(start, free))
-        known = _known(points, start, evaluator.trials)
-        near = [row for point in _near(start, free) if (row := points.find(point)) is not None]
-        search = PointSearch(evaluator, points, strategy="model", patience=PATIENCE)
-        search.run(near, known)
-        entry.tried = len(evaluator.evaluations)
-        entry.wrong = sum(each.state is TrialState.WRONG for each in evaluator.evaluations)
-        complete = (e for e in evaluator.evaluations if e.state is TrialState.COMPLETE)
-        faster = [each for each in complete if (each.gain or 0.0) > 1 + WORTH]
-        faster.sort(key=lambda each: -(each.gain or 0.0))
-        return [each.point for each in faster[:FINALISTS]]
-
-    def _that_compute_the_same(
-        self, evaluator: _Evaluator, start: Mapping[str, Value]
-    ) -> list[str]:
-        """Return what may be set: half or twice of it computes the same.
-
-        A block that is as long as a row, or the size of a head, is part of what is computed.
-        """
-        free = [name for name in start if name in ("num_warps", "num_stages")]
-        for name in [name for name in start if name not in free]:
-            tried = [point for point in _near(start, [name]) if evaluator.affordable(1)]
-            trials = [evaluator.trial(point) for point in tried]
-            if any(trial.gain is not None for trial in trials):
-                free.append(name)
-        return free
-
-    def _measure(self, point: Point, give_up_at: float | None) -> Evaluation:
-        return _measured(self.script, self.opened["fixed"], point, give_up_at)
-
-    def _is_enough(self, points: int) -> bool:
-        return points > MOST_POINTS or time.monotonic() > self.end_s
-
-
-class _Evaluator:
-    """Measures one point after the other (`gpuadvisor.tuners.space.QueuedEvaluator`)."""
-
-    capacity = 1
-
-    def __init__(
-        self,
-        measure: Callable[[Point, float | None], Evaluation],
-        is_enough: Callable[[int], bool],
-    ) -> None:
-        self._measure = measure
-        self._is_enough = is_enough
-        self._next: Point = {}
-        self.evaluations: list[Evaluation] = []
-        self.trials: list[Trial] = []
-
-    def affordable(self, points: int) -> bool:
-        return not self._is_enough(len(self.trials) + points)
-
-    def start(self, point: Point) -> None:
-        self._next = point
-
-    def finished(self) -> Trial:
-        best = max((trial.gain or 0.0 for trial in self.trials), default=0.0)
-        return self._made(self._measure(self._next, 1 / best if best else None))
-
-    def trial(self, point: Point) -> Trial:
-        """Measure a point to its end, however slow it is."""
-        return self._made(self._measure(point, None))
-
-    def _made(self, found: Evaluation) -> Trial:
-        self.evaluations.append(found)
-        trial = Trial(
-            len(self.trials), found.point, "search", found.state, found.reason, gain=found.gain
-        )
-        self.trials.append(trial)
-        return trial
-
-
-def _measured(
-    script: Witness, fixed: Mapping[str, int], point: Point, give_up_at: float | None
-) -> Evaluation:
-    """Return what a script says of a configuration of the launch that is open in it."""
-    order = {"do": "measure", "point": {**fixed, **point}, "give_up_at": give_up_at}
-    answer = _told(script.ask(order, POINT_S))
-    return Evaluation(
-        dict(point),
-        TrialState(answer["state"]),
-        answer.get("reason", ""),
-        times_ms=tuple(answer.get("times_ms", ())),
-        default_ms=tuple(answer.get("default_ms", ())),
-    )
-
-
-def _told(answer: Answer) -> Answer:
-    """Return an answer; Ended where it was the last, as the GPU takes no more work."""
-    if "lost" in answer:
-        raise Ended(str(answer["lost"]))
-    return answer
-
-
-def values_of(name: str, value: Value) -> tuple[Value, ...]:
-    """Return what is tried of a parameter, in order, the script's own value among it."""
-    own, listed = int(value), {"num_warps": WARPS, "num_stages": STAGES}.get(name)
-    if listed:
-        return tuple(sorted({*listed, own}))
-    least = min(own, 16)  # what tensor cores and whole sectors ask for
-    found = {int(own * factor) for factor in FACTORS}
-    return tuple(sorted(each for each in found if least <= each <= max(LARGEST, own)))
-
-
-def _space(start: Mapping[str, Value], free: Sequence[str]) -> Space:
-    """Return all configurations; of many parameters, only near values of each."""
-    values = {n: values_of(n, value) if n in free else (value,) for n, value in start.items()}
-    if math.prod(map(len, values.values())) > MOST_GRID:
-        for name in free:
-            place = values[name].index(start[name])
-            values[name] = values[name][max(0, place - 1) : place + 2]
-    return Space(tuple(Parameter(name, values[name], start[name]) for name in start))
-
-
-def _near(start: Mapping[str, Value], names: Sequence[str]) -> list[dict[str, Value]]:
-    """Return configurations that differ in one parameter, by one place."""
-    found = []
-    for name in names:
-        values = values_of(name, start[name])
-        place = values.index(start[name])
-        for other in (place + 1, place - 1):
-            if 0 <= other < len(values):
-                found.append({**start, name: values[other]})
-    return found
-
-
-def _known(
-    points: Points, start: Mapping[str, Value], trials: Sequence[Trial]
-) -> list[tuple[int, Trial]]:
-    """Return what is known of points already: the script's own is what gains are relative to."""
-    own = Trial(-1, start, "search", TrialState.COMPLETE, gain=1.0)
-    rows = ((points.find(trial.settings), trial) for trial in (own, *trials))
-    return [(row, trial) for row, trial in rows if row is not None]
 
 
 def _us(ms: float) -> str:

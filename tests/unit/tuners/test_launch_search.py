@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpuadvisor.domain.inquiry import Ended
-from gpuadvisor.tuners import launch_search
+from gpuadvisor.tuners import launch_points, launch_search
 from gpuadvisor.tuners.knobs._triton_search import MOST_LAUNCHES
-from gpuadvisor.tuners.launch_search import LaunchTuning, values_of
+from gpuadvisor.tuners.launch_points import values_of
+from gpuadvisor.tuners.launch_search import LaunchTuning
 
 STEP_MS = 10.0
 
@@ -295,5 +296,5 @@ def test_values_are_powers_of_two_around_the_scripts_own():
 
 def test_a_large_space_keeps_near_values_only():
     start = {**{f"B{n}": 64 for n in range(6)}, "num_warps": 4}
-    space = launch_search._space(start, list(start))
+    space = launch_points._space(start, list(start))
     assert [len(each.values) for each in space.parameters] == [3] * 7

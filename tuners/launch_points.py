@@ -1,0 +1,173 @@
+"""Which blocks, warps and stages one launch of a Triton kernel is fastest with.
+
+The launch is open in the running script, which stands still in it and measures what it is asked.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from gpuadvisor.domain.inquiry import Answer, Ended, Witness
+from gpuadvisor.domain.kernel_records import Evaluation
+from gpuadvisor.domain.knobs import Value
+from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.point_search import PointSearch
+from gpuadvisor.tuners.points import Points
+from gpuadvisor.tuners.space import Parameter, Point, Space
+
+WORTH = 0.03
+"""Gain of a launch below which it keeps what it has: timings of one configuration differ by 0.2 to
+0.8 % (published spaces), and the choice of the best of many adds as much again."""
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Times the script's own value that a power of two is tried at."""
+LARGEST = 1 << 17
+MOST_GRID = 20_000
+"""Configurations beyond which only half and twice of each value are tried."""
+WARPS = (1, 2, 4, 8, 16)
+STAGES = (1, 2, 3, 4, 5)
+MOST_POINTS, PATIENCE = 60, 20
+"""Configurations of a launch that are tried, and how many in a row without a better one."""
+FINALISTS = 3
+"""The best that are checked and timed once more, on the arguments of another launch."""
+POINT_S = 90.0
+"""Longest wait for a configuration, most of it the compiler's."""
+
+
+class LaunchPoints:
+    """The configurations of one launch, measured one after the other in the running script.
+
+    It is the search's evaluator, too (`gpuadvisor.tuners.space.QueuedEvaluator`).
+    """
+
+    capacity = 1
+
+    def __init__(self, script: Witness, opened: Answer, end_s: float) -> None:
+        """`opened` is what the script said of the launch; the search ends at `end_s`, a time of
+        `time.monotonic`."""
+        self._script = script
+        self._opened = opened
+        self._end_s = end_s
+        self._next: Point = {}
+        self._evaluations: list[Evaluation] = []
+        self._trials: list[Trial] = []
+
+    @property
+    def tried(self) -> int:
+        """The number of configurations that were measured."""
+        return len(self._evaluations)
+
+    @property
+    def wrong(self) -> int:
+        """The number of those that compute something else than the script's own."""
+        return sum(each.state is TrialState.WRONG for each in self._evaluations)
+
+    def best(self) -> list[Mapping[str, Value]]:
+        """Return the best configurations, the fastest first; none where nothing is faster."""
+        start: dict[str, Value] = dict(self._opened["parameters"])
+        free = self._that_compute_the_same(start)
+        points = Points.of(_space(start, free))
+        known = _known(points, start, self._trials)
+        near = [row for point in _near(start, free) if (row := points.find(point)) is not None]
+        PointSearch(self, points, strategy="model", patience=PATIENCE).run(near, known)
+        complete = (e for e in self._evaluations if e.state is TrialState.COMPLETE)
+        faster = [each for each in complete if (each.gain or 0.0) > 1 + WORTH]
+        faster.sort(key=lambda each: -(each.gain or 0.0))
+        return [each.point for each in faster[:FINALISTS]]
+
+    def _that_compute_the_same(self, start: Mapping[str, Value]) -> list[str]:
+        """Return what may be set: half or twice of it computes the same.
+
+        A block that is as long as a row, or the size of a head, is part of what is computed.
+        """
+        free = [name for name in start if name in ("num_warps", "num_stages")]
+        for name in [name for name in start if name not in free]:
+            tried = [point for point in _near(start, [name]) if self.affordable(1)]
+            trials = [self._trial(point, None) for point in tried]  # to its end, however slow
+            if any(trial.gain is not None for trial in trials):
+                free.append(name)
+        return free
+
+    def affordable(self, points: int) -> bool:
+        is_many = len(self._trials) + points > MOST_POINTS
+        return not is_many and time.monotonic() <= self._end_s
+
+    def start(self, point: Point) -> None:
+        self._next = point
+
+    def finished(self) -> Trial:
+        best = max((trial.gain or 0.0 for trial in self._trials), default=0.0)
+        return self._trial(self._next, 1 / best if best else None)
+
+    def _trial(self, point: Point, give_up_at: float | None) -> Trial:
+        found = measured(self._script, self._opened["fixed"], point, give_up_at)
+        self._evaluations.append(found)
+        trial = Trial(
+            len(self._trials), found.point, "search", found.state, found.reason, gain=found.gain
+        )
+        self._trials.append(trial)
+        return trial
+
+
+def measured(
+    script: Witness, fixed: Mapping[str, int], point: Point, give_up_at: float | None
+) -> Evaluation:
+    """Return what a script says of a configuration of the launch that is open in it."""
+    order = {"do": "measure", "point": {**fixed, **point}, "give_up_at": give_up_at}
+    answer = checked(script.ask(order, POINT_S))
+    return Evaluation(
+        dict(point),
+        TrialState(answer["state"]),
+        answer.get("reason", ""),
+        times_ms=tuple(answer.get("times_ms", ())),
+        default_ms=tuple(answer.get("default_ms", ())),
+    )
+
+
+def checked(answer: Answer) -> Answer:
+    """Return an answer; Ended where it was the last, as the GPU takes no more work."""
+    if "lost" in answer:
+        raise Ended(str(answer["lost"]))
+    return answer
+
+
+def values_of(name: str, value: Value) -> tuple[Value, ...]:
+    """Return what is tried of a parameter, in order, the script's own value among it."""
+    own, listed = int(value), {"num_warps": WARPS, "num_stages": STAGES}.get(name)
+    if listed:
+        return tuple(sorted({*listed, own}))
+    least = min(own, 16)  # what tensor cores and whole sectors ask for
+    found = {int(own * factor) for factor in FACTORS}
+    return tuple(sorted(each for each in found if least <= each <= max(LARGEST, own)))
+
+
+def _space(start: Mapping[str, Value], free: Sequence[str]) -> Space:
+    """Return all configurations; of many parameters, only near values of each."""
+    values = {n: values_of(n, value) if n in free else (value,) for n, value in start.items()}
+    if math.prod(map(len, values.values())) > MOST_GRID:
+        for name in free:
+            place = values[name].index(start[name])
+            values[name] = values[name][max(0, place - 1) : place + 2]
+    return Space(tuple(Parameter(name, values[name], start[name]) for name in start))
+
+
+def _near(start: Mapping[str, Value], names: Sequence[str]) -> list[dict[str, Value]]:
+    """Return configurations that differ in one parameter, by one place."""
+    found = []
+    for name in names:
+        values = values_of(name, start[name])
+        place = values.index(start[name])
+        for other in (place + 1, place - 1):
+            if 0 <= other < len(values):
+                found.append({**start, name: values[other]})
+    return found
+
+
+def _known(
+    points: Points, start: Mapping[str, Value], trials: Sequence[Trial]
+) -> list[tuple[int, Trial]]:
+    """Return what is known of points already: the script's own is what gains are relative to."""
+    own = Trial(-1, start, "search", TrialState.COMPLETE, gain=1.0)
+    rows = ((points.find(trial.settings), trial) for trial in (own, *trials))
+    return [(row, trial) for row, trial in rows if row is not None]
