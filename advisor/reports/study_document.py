@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Origin, Snippet
-from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.screening import Ratio, Screened
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
 from gpuadvisor.reports import figures, study_plots
 from gpuadvisor.reports import study_wording as wording
@@ -34,6 +32,7 @@ from gpuadvisor.reports.rehearsal_wording import rehearsed
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
+from gpuadvisor.reports.screening_sections import screened_section, supply_section
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,19 +127,9 @@ def _sections(result: StudyResult, snippets: Sequence[Snippet]) -> Iterator[Sect
         terms = Terms([(Code(names), why) for names, why in missing.items()])
         yield Section("What was not tried", [terms], is_folded=True)
     if result.screened:
-        lead = (
-            "Values that were turned on and off between blocks of steps. They decided what was"
-            " tried in fresh processes; no gain rests on them."
-        )
-        if any(each.of_computing for each in result.screened):
-            lead += (
-                " The script had its batch already: what is worth something for the computing is"
-                " worth less to a step that waits for its loader."
-            )
-        table = _screened(result.screened)
-        yield Section("Screened in one running process", [Paragraph(lead), table], is_folded=True)
+        yield screened_section(result.screened)
     if result.supply:
-        yield _supply(result.supply)
+        yield supply_section(result.supply)
     if result.trials:
         yield Section("All trials", [_trials(result.trials)], is_folded=True)
     yield Section("Environment", [Terms(_environment(result.environment))], is_folded=True)
@@ -279,55 +268,6 @@ def _step_times(result: StudyResult) -> Iterator[Section]:
     table = Table(_PERCENTILES, columns)
     plot = Plot(lambda width: study_plots.plot_steps(runs, width), lead=lead, table=table)
     yield Section("Step times", [plot], is_folded=True)
-
-
-def _screened(screened: Sequence[Screened]) -> Table:
-    """Return what each value brought when it was last compared, and beside what."""
-    columns = (
-        Column("Knob", lambda each: Code(figures.settings({each.knob: each.value})), left=True),
-        Column("Worth", lambda each: _ratio(each.ratio)),
-        Column("Of", wording.screened_part, left=True),
-        Column(wording.CONFIDENCE, lambda each: _interval(each.ratio)),
-        Column("Beside", lambda each: figures.settings(each.beside) if each.beside else "nothing",
-               left=True),
-        Column("Outcome", wording.screened_as, left=True),
-    )  # fmt: skip
-    return Table(screened, columns)
-
-
-def _supply(supply: LoaderSupply) -> Section:
-    """Return what the loader supplied alone, and the step that this allows at best."""
-    lead = (
-        "The script's loader was read without a training beside it, and each batch thrown away."
-        f" Without waiting, a step takes {figures.milliseconds(supply.rest_ms)} of"
-        f" {figures.milliseconds(supply.step_ms)}. This decided which numbers of workers were tried"
-        " in fresh processes; no gain rests on it."
-    )
-    if supply.best_rest_ms is not None:
-        lead += (
-            f" It takes {figures.milliseconds(supply.best_rest_ms)} with what was screened best for"
-            " its computing, for which the workers were chosen."
-        )
-    if supply.why:
-        lead += f" More workers were not timed: {supply.why}."
-    columns = (
-        Column("Loader", lambda each: Code(figures.settings(each.settings)), left=True),
-        Column("A batch every", lambda each: figures.milliseconds(each.batch_ms)),
-        Column(wording.CONFIDENCE, lambda each: figures.interval(each.low_ms, each.high_ms)
-               if each.batch_ms else each.failed),
-        Column("Step at best", lambda each: figures.milliseconds(each.step_ms)),
-    )  # fmt: skip
-    table = Table(supply.values, columns)
-    return Section("The loader alone", [Paragraph(lead), table], is_folded=True)
-
-
-def _ratio(found: Ratio | None) -> str:
-    known = (found.low, found.high) if found else (None, None)
-    return figures.ratio(found.ratio if found else None, figures.ratio_decimals(*known))
-
-
-def _interval(found: Ratio | None) -> str:
-    return figures.interval(found.low, found.high) if found else figures.NOT_MEASURED
 
 
 def _trials(trials: Sequence[Trial]) -> Table:

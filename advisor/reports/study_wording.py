@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from math import ceil, isfinite
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Level, Origin
-from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.domain.study import (
     Aspect,
     Equivalence,
@@ -323,34 +322,6 @@ def equivalence_sentence(
     unread = rehearsal is not None and Aspect.FILES in rehearsal.not_covered
     but = "; what is in the written files was not compared" if unread else ""
     return f"Results are {word}: {compared(equivalence)}{but}."
-
-
-def screened_part(screened: Screened) -> str:
-    """Return what part of a step the worth of a screened value is of."""
-    if screened.ratio is None:
-        return figures.NOT_MEASURED
-    return "the computing" if screened.of_computing else "the step"
-
-
-def screened_as(screened: Screened) -> str:
-    """Return what a screening found out about a value, and what became of it."""
-    told = _screened_as(screened)
-    return f"{told}; {screened.later}" if screened.later else told
-
-
-def _screened_as(screened: Screened) -> str:
-    match screened.state:
-        case ScreenedAs.KEPT:
-            return "in the first trial"
-        case ScreenedAs.GAINS:
-            return "pays, but there was no time to combine it"
-        case ScreenedAs.WORTHLESS:
-            return TOO_LITTLE.partition(" in ")[0]
-        case ScreenedAs.FAILED:
-            return f"failed: {screened.why.rstrip('.')}"
-        case ScreenedAs.NO_EFFECT:
-            return screened.why
-    return f"not decided: {screened.why}"
 
 
 def settings_tried(result: StudyResult) -> tuple[str, ...]:
