@@ -106,6 +106,9 @@ class ScriptFacts:
     draws_random: bool = False
     """The first root's forward pass draws random numbers (dropout, sampling). Another precision or
     a compiler draws others, so losses then differ as between two seeds."""
+    cpu_threads: int | None = None
+    """Threads that torch takes for one operation on the CPU, as the script or its environment set
+    them; None if not known."""
     own_gpus: str | None = None
     """`CUDA_VISIBLE_DEVICES` as the script set it before its model was called, so that it may
     compute on another GPU than the one it was given; None where it did not."""

@@ -40,7 +40,7 @@ class CpuThreads(FlagKnob):
         # One thread waits for no other, which is what costs most where operations are small or
         # others use the cores, too.
         ideas = [1, physical // 2, physical, device.cores]
-        own = threads_of_script(device)
+        own = threads_of(facts, device)
         return [idea for idea in dict.fromkeys(ideas) if idea > 0 and idea != own]
 
     def relieves(self, device: Device, run: Measurement) -> Value | None:
@@ -51,7 +51,7 @@ class CpuThreads(FlagKnob):
         """
         workers = run.facts.loaders[0].num_workers if run.facts.loaders else 0
         free = max(1, device.cores - workers)
-        if run.facts.device != "cpu" or not workers or threads_of_script(device) <= free:
+        if run.facts.device != "cpu" or not workers or threads_of(run.facts, device) <= free:
             return None
         fitting = [value for value in self.choices(device, run.facts) if int(value) <= free]
         return max(fitting, key=int, default=None)
@@ -94,10 +94,9 @@ class CpuThreads(FlagKnob):
         return super().live(target)
 
 
-def threads_of_script(device: Device) -> int:
-    """Return how many threads torch takes for one operation where the script sets no number."""
-    own = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return int(own or physical_cores(device.cores))
+def threads_of(facts: ScriptFacts, device: Device) -> int:
+    """Return how many threads torch takes for one operation of the script."""
+    return facts.cpu_threads or physical_cores(device.cores)
 
 
 def physical_cores(cores: int) -> int:

@@ -127,6 +127,7 @@ class FactsRecorder:
             "autocasts_itself": self.autocasts,
             "scales_itself": self.scales,
             "draws_random": self._draws_random,
+            "cpu_threads": self._torch.get_num_threads(),
             "own_gpus": self._own_gpus,
             "varying_shapes": self._hides_shapes or len(self._shapes) > FIXED_SHAPES,
             "triton_kernels": triton_kernels()[:MOST],

@@ -275,8 +275,8 @@ def test_threads_leave_out_what_torch_takes_by_itself(tmp_path, monkeypatch):
         (topology / "thread_siblings_list").write_text(f"{number % 4},{number % 4 + 4}\n")
     script, knob = facts(device="cpu"), KNOBS["cpu_threads"]
     assert knob.choices(cpu(8), script) == [1, 2, 8]
-    monkeypatch.setenv("OMP_NUM_THREADS", "8,4")
-    assert knob.choices(cpu(8), script) == [1, 2, 4]
+    assert knob.choices(cpu(8), replace(script, cpu_threads=8)) == [1, 2, 4]
+    assert knob.choices(cpu(8), replace(script, cpu_threads=1)) == [2, 4, 8]
 
 
 @pytest.mark.parametrize(
@@ -288,8 +288,8 @@ def test_threads_leave_the_workers_their_cores(cores, workers, expected, monkeyp
     knob, loaders = KNOBS["cpu_threads"], (LoaderFacts(32, workers, False, False, None),)
     run = measurement([20.0], facts=facts(device="cpu", loaders=loaders))
     assert knob.relieves(cpu(cores), run) == expected
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert knob.relieves(cpu(cores), run) is None
+    own = replace(run.facts, cpu_threads=1)
+    assert knob.relieves(cpu(cores), replace(run, facts=own)) is None
     run = measurement([20.0], facts=facts(device="cuda", loaders=loaders))
     assert knob.relieves(cpu(cores), run) is None
 
