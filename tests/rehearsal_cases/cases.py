@@ -125,6 +125,7 @@ TRAPS = (
     trap("hard_examples", WORKERS, BATCHES, SECOND, STATE),
     trap("shared_file_offset", WORKERS, BATCHES, STATE),
     trap("zip_handle", WORKERS, BATCHES, STATE),
+    trap("corrupt_sample", WORKERS, STATE, END),
     trap("read_log", WORKERS, STATE, FILES),
     trap("teacher_in_collate", WORKERS, BATCHES, SECOND, STATE),
     trap("two_loaders_one_crop", WORKERS, BATCHES, STATE),

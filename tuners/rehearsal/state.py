@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuadvisor.domain.rehearsal import OF_ITS_WORKER, Moment, StateChange, StateKind, WorkerStart
+from gpuadvisor.domain.rehearsal import (
+    OF_ITS_WORKER,
+    RAISES,
+    Moment,
+    StateChange,
+    StateKind,
+    WorkerStart,
+)
 from gpuadvisor.domain.study import Aspect
 from gpuadvisor.tuners.rehearsal.data import DataComparison
 from gpuadvisor.tuners.rehearsal.lives import Findings, is_whole, parts_of, passes_of
@@ -112,6 +119,9 @@ class StateComparison:
                 why = f"{each.code} can change {each.path}, and did for no sample of the rehearsal"
                 if each.path == OF_ITS_WORKER:
                     why = f"{each.code} asks for its worker: samples not rehearsed may depend on it"
+                if each.path.startswith(RAISES):
+                    what = f"{each.code} {each.path.replace(RAISES, 'can raise ')}"
+                    why = f"{what}, and did for no sample of the rehearsal: workers raise another"
                 self.found.not_covered[Aspect.DATASET_STATE] = self.found.doubt = why
                 self.found.covered = [a for a in self.found.covered if a != Aspect.DATASET_STATE]
                 return

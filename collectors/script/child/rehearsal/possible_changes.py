@@ -2,19 +2,24 @@
 
 Only statements in a branch count, as others ran for any sample; of branches that settings alone
 decide, those that are taken. An attribute that is simply assigned is made again in each process.
+So does an error of the script's own that it catches elsewhere and that has more than a text: torch
+passes on the text alone of what a worker raises, as a `RuntimeError` where it makes no such error.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+import re
+import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from gpuadvisor.collectors.script.child.branch_names import MUTATING
+from gpuadvisor.collectors.script.child.imports import is_library
 from gpuadvisor.collectors.script.child.rehearsal.code_references import (
     ENTRY_METHODS,
     LEVELS,
@@ -22,9 +27,9 @@ from gpuadvisor.collectors.script.child.rehearsal.code_references import (
     method_named,
 )
 from gpuadvisor.collectors.script.child.rehearsal.content import PLAIN
-from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, mro_of
+from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, module_dict, mro_of
 from gpuadvisor.collectors.script.child.syntax import last_name
-from gpuadvisor.domain.rehearsal import OF_ITS_WORKER
+from gpuadvisor.domain.rehearsal import OF_ITS_WORKER, RAISES
 
 WORKER_NAMES = frozenset({"current_process", "get_worker_info"})
 """Functions of torch's and of multiprocessing that tell a worker from the script's process."""
@@ -87,6 +92,8 @@ class _Reader:
     """Calls that are followed yet."""
     is_rare: bool = False
     """Whether what is read next runs for some samples only."""
+    is_caught: bool = False
+    """Whether an error that it raises is caught where samples are read."""
     is_over: bool = False
     """Whether it cannot be reached."""
 
@@ -124,7 +131,9 @@ class _Reader:
             over = [self._branch(side, known is None) for side in sides]
             self.is_over, self.is_rare = all(over), self.is_rare or any(over)
         elif isinstance(node, ast.Try):
+            before, self.is_caught = self.is_caught, self.is_caught or bool(node.handlers)
             is_left = self._branch([*node.body, *node.orelse], False)
+            self.is_caught = before
             caught = [self._branch(handler.body, True) for handler in node.handlers]
             self.is_rare |= is_left
             is_over = is_left and all(caught)
@@ -146,6 +155,10 @@ class _Reader:
         elif isinstance(node, ast.Subscript) and _is_changed(node):
             if self._path(node) not in self._loaded:  # else it is a cache
                 self._note(node)
+        elif isinstance(node, ast.Raise) and self.is_rare and not self.is_caught:
+            name = last_name(getattr(node.exc, "func", node.exc or node))
+            if _loses_more(self.function.__globals__.get(name), getattr(node.exc, "args", ())):
+                self.found.setdefault(f"{RAISES}{name}", self._name)
         elif isinstance(node, ast.Call):
             called, place, function, kind = node.func, "", None, None
             if last_name(called) in WORKER_NAMES:
@@ -159,7 +172,7 @@ class _Reader:
             elif isinstance(called, ast.Name) and called.id not in self._locals:
                 function, place = self.function.__globals__.get(called.id), f"global {called.id}"
             if type(function) is types.FunctionType:
-                to = self.levels - 1, self.is_rare
+                to = self.levels - 1, self.is_rare, self.is_caught
                 _Reader(self.owner, place, function, kind, self.values, self.found, *to).read()
 
     def _note(self, target: ast.expr) -> None:
@@ -208,6 +221,17 @@ class _Reader:
         if isinstance(node, ast.Name) and node.id not in self._locals:
             return self.function.__globals__.get(node.id, ...)
         return ...
+
+
+def _loses_more(error: Any, given: Sequence[ast.expr]) -> bool:
+    """Say whether the script catches an error by name that has more than a text."""
+    own = [each for each in mro_of(error) if is_own(each)] if type(error) is type else []
+    if not own or (method_named(error, "__init__") is None and len(given) < 2):
+        return False
+    caught = re.compile(rf"\bexcept\b.*\b({'|'.join(each.__name__ for each in own)})\b")
+    files = {module_dict(module).get("__file__") for module in list(sys.modules.values())}
+    scripts = (file for file in files if type(file) is str and not is_library(file))
+    return any(caught.search(line) for file in scripts for line in linecache.getlines(file))
 
 
 def _is_changed(node: Any) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from gpuadvisor.domain.knobs import AppliedKnob
 from gpuadvisor.domain.rehearsal import (
     OF_ITS_WORKER,
+    RAISES,
     Batch,
     Branch,
     Call,
@@ -452,16 +453,24 @@ class TestSilence:
         assert (Aspect.DATASET_STATE in found.covered) == (settings is WORKERS and not lacks)
 
     @pytest.mark.parametrize(
+        ("path", "why"),
+        [
+            (OF_ITS_WORKER, "asks for its worker: samples not rehearsed may depend on it"),
+            (f"{RAISES}TornError", "can raise TornError, and did for no sample of the rehearsal: "
+             "workers raise another"),
+        ],
+    )  # fmt: skip
+    @pytest.mark.parametrize(
         ("is_whole", "settings"), [(False, WORKERS), (True, WORKERS), (False, BF16)]
     )
-    def test_samples_not_rehearsed_may_depend_on_their_worker(self, is_whole, settings):
-        possible = (PossibleChange(0, OF_ITS_WORKER, "Scans.__getitem__"),)
+    def test_samples_not_rehearsed_may_depend_on_their_worker(self, is_whole, settings, path, why):
+        possible = (PossibleChange(0, path, "Scans.__getitem__"),)
         first = life([epoch(n, whole_batches=8 if is_whole else 100) for n in (0, 1)])
         first = replace(first, possible=possible)
         plan = with_workers(first) if settings is WORKERS else first
-        why = "Scans.__getitem__ asks for its worker: samples not rehearsed may depend on it"
         lacks = settings is WORKERS and not is_whole
-        assert missing(rehearsed(plan, first, settings=settings)) == (why if lacks else None)
+        said = f"Scans.__getitem__ {why}" if lacks else None
+        assert missing(rehearsed(plan, first, settings=settings)) == said
 
     def test_code_that_only_workers_of_the_script_s_own_ran(self):
         possible = (PossibleChange(0, "dataset.bad", "Scans.__getitem__"),)

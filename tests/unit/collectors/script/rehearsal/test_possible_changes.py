@@ -300,3 +300,71 @@ def test_samples_that_may_depend_on_their_worker() -> None:
     found = state_of({"dataset": AsksForItsWorker(x=1)}).possible
     assert found == {"its worker": "AsksForItsWorker.read"}
     assert state_of({"dataset": SharesWithOthers(x=1)}).possible == {}
+
+
+class TornError(Exception):
+    """Says where a sample is torn."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"sample {index}")
+        self.index = index
+
+
+class NobodysError(Exception):
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+
+
+class ShortError(Exception):
+    """Has a text alone, unless it is given more."""
+
+
+def skipping(dataset: Data) -> None:
+    try:
+        dataset[0]
+    except (TornError, ShortError) as error:
+        BAD.append(len(error.args))
+
+
+class Raises(Data):
+    def __getitem__(self, i):
+        self.check(i)
+        return i
+
+    def check(self, i):
+        if i > 5:
+            raise TornError(i)
+
+
+class RaisesTwo(Data):
+    def __getitem__(self, i):
+        if i > 5:
+            raise ShortError("short", i)
+
+
+class RaisesText(Data):
+    def __getitem__(self, i):
+        if i > 5:
+            raise ShortError(f"{i} is short")
+        if i > 6:
+            raise NobodysError(i)
+        if i > 7:
+            raise OSError(2, "no such file")
+        if i > 8:
+            raise
+
+
+class Catches(Raises):
+    def __getitem__(self, i):
+        try:
+            self.check(i)
+        except TornError:
+            return 0
+        return i
+
+
+def test_errors_that_workers_pass_on_as_others() -> None:
+    found = [state_of({"dataset": kind(x=1)}).possible
+             for kind in (Raises, RaisesTwo, RaisesText, Catches)]  # fmt: skip
+    raised = {"raises TornError": "Raises.check"}, {"raises ShortError": "RaisesTwo.__getitem__"}
+    assert found == [*raised, {}, {}]
