@@ -119,6 +119,20 @@ def global_generators() -> dict[str, Any]:
     return found
 
 
+def library_generators() -> dict[str, Any]:
+    """Return the generators that stand in other modules' names, as libraries of augmentations have
+    them: workers are not seeded anew in those."""
+    kinds = {id(module_dict(sys.modules.get(module)).get(name))
+             for module, _, name in (each.rpartition(".") for each in _STATES)}  # fmt: skip
+    known = {id(each) for each in global_generators().values()}
+    return {
+        f"{name}.{key}": value
+        for name, module in list(sys.modules.items())
+        for key, value in list(module_dict(module).items())
+        if id(type(value)) in kinds and id(value) not in known
+    }
+
+
 def _of_random(value: Any) -> tuple[Any, Any]:
     state = random.Random.getstate(value)
     return state, _Twister(state[1][:-1], state[1][-1])

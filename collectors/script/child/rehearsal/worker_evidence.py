@@ -10,12 +10,17 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import State, state_of
-from gpuadvisor.collectors.script.child.rehearsal.generators import GeneratorState
+from gpuadvisor.collectors.script.child.rehearsal.generators import (
+    GeneratorState,
+    generator_state,
+    library_generators,
+)
 from gpuadvisor.collectors.script.child.rehearsal.memory import shared_bytes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.domain.rehearsal import WorkerStart
@@ -140,7 +145,14 @@ class _Watcher:
         roots = {"dataset": fetcher.dataset, "collate_fn": fetcher.collate_fn}
         if self._init is not None:
             roots["worker_init_fn"] = self._init
-        return state_of(roots)
+        state = state_of(roots)
+        libraries = {path: generator_state(each) for path, each in self._libraries.items()}
+        return replace(state, generators={**libraries, **state.generators})
+
+    @cached_property
+    def _libraries(self) -> dict[str, Any]:
+        """Generators that the worker began with; what it imports itself is seeded in it."""
+        return library_generators()
 
 
 def watch_workers(numbers: Callable[[Any], tuple[int, int]], record: Record) -> None:

@@ -20,7 +20,7 @@ from gpuadvisor.tuners.rehearsal.state import repeated
 torch = pytest.importorskip("torch")
 
 SCRIPT = """
-import random, sys
+import random, sys, types
 import numpy, torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from gpuadvisor.collectors.script.child.rehearsal import worker_evidence
@@ -71,6 +71,13 @@ class Global(Noise):
     def __getitem__(self, index):
         return float(torch.rand(())) + numpy.random.rand()
 
+sys.modules["augment"] = augment = types.ModuleType("augment")
+augment.RNG, augment.IDLE = numpy.random.default_rng(), random.Random()
+
+class OfLibrary(Noise):
+    def __getitem__(self, index):
+        return float(sys.modules["augment"].RNG.normal())
+
 class Stream(IterableDataset):
     def __init__(self):
         self.rng = numpy.random.default_rng(0)
@@ -87,6 +94,7 @@ CASES = {
     "lazy": (lambda: Lazy(True), None, False),
     "lazy_same": (lambda: Lazy(False), None, False),
     "global": (Global, None, False),
+    "library": (OfLibrary, None, False),
     "stream": (Stream, None, False),
     "by_index": (ByIndex, None, False),
     "crop": (Crop, None, False),
@@ -148,7 +156,7 @@ def starts_of(folder: Path, method: str, *cases: str) -> Starts:
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Starts:
     folder = tmp_path_factory.mktemp("forked")
-    cases = "noise persistent seeded lazy lazy_same global stream by_index crop broken"
+    cases = "noise persistent seeded lazy lazy_same global library stream by_index crop broken"
     return starts_of(folder, "fork", *cases.split())
 
 
@@ -177,6 +185,11 @@ def test_generators_seeded_by_worker_do_not_repeat(forked: Starts, case: str) ->
 
 def test_generators_made_alike_in_each_worker_repeat(forked: Starts) -> None:
     assert repeated(forked["lazy_same"])
+
+
+def test_a_library_s_own_generator_repeats_its_numbers(forked: Starts) -> None:
+    assert {start.advanced for start in forked["library"]} == {("augment.RNG",)}
+    assert {r.is_between_workers for r in repeated(forked["library"])} == {True, False}
 
 
 def test_what_is_drawn_when_a_stream_begins_counts(forked: Starts) -> None:
