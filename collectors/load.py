@@ -64,15 +64,12 @@ class LoadReading:
 class LoadMeter:
     """Says what disturbed one run, from readings at both ends of what was measured of it."""
 
-    def __init__(
-        self, device: Device, stat: Path = Path("/proc/stat"), ours: Collection[int] = ()
-    ) -> None:
+    def __init__(self, device: Device, ours: Collection[int] = ()) -> None:
         """To be made before the run's first process: who uses the GPU then is somebody else.
 
         But for `ours`, by process ids as the driver has them.
         """
         self._device = device
-        self._stat = stat
         self._others = _gpu_processes(device).difference(ours)
         self._begin: LoadReading | None = None
         self._end: LoadReading | None = None
@@ -105,7 +102,7 @@ class LoadMeter:
 
     def _read(self) -> LoadReading:
         causes = _clock_causes(self._device)
-        return LoadReading(time.monotonic(), cpu_times(self._stat), _own_s(), causes)
+        return LoadReading(time.monotonic(), cpu_times(), _own_s(), causes)
 
 
 def describe_cpu(begin: LoadReading, end: LoadReading) -> str:

@@ -152,9 +152,10 @@ class AlertStates:
         for state in self._states.values():
             state.checked_s = time_s
 
-    def reword(self, text: str, gpu: str | None = None, key: str = "") -> Iterator[Event]:
-        """Give the event that lasts this message; yield it, under its identity, if it is new."""
-        state = self._states.get((gpu, key))
+    def reword(self, text: str) -> Iterator[Event]:
+        """Give the event of the machine that lasts this message; yield it, under its identity, if
+        it is new."""
+        state = self._states.get((None, ""))
         if state is not None and state.event is not None and state.event.message != text:
             state.event = replace(state.event, message=text)
             yield state.event

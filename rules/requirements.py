@@ -64,9 +64,10 @@ def _of_profile(
     return Requirement(look, how, of_pytorch)
 
 
-def fact(name: str, how: str = WITH_PROFILE) -> Requirement:
+def fact(name: str) -> Requirement:
     """Require a fact of the profile, in the words of `facts.summary.FACTS`."""
-    return _of_profile(lambda facts: facts.not_measured.get(name), how, name in _OF_PYTORCH)
+    of_pytorch = name in _OF_PYTORCH
+    return _of_profile(lambda facts: facts.not_measured.get(name), of_pytorch=of_pytorch)
 
 
 def table(name: str, how: str = WITH_PROFILE) -> Requirement:

@@ -31,6 +31,9 @@ EPILOG = """examples:
   gpuadvisor report transpose                a kernel that was tuned, for all its sizes and GPUs
 """
 
+MOST_LISTED = 10
+"""Studies that are named; of more, their number is said."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -128,9 +131,9 @@ def _found(store: Store, name: str | None, kind: str | None) -> str | ResolvedPr
     )
 
 
-def _listed(names: list[str], most: int = 10) -> str:
-    more = f", and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _listed(names: list[str]) -> str:
+    more = f", and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(names[:MOST_LISTED]) + more
 
 
 def _report_study(args: argparse.Namespace, result: StudyResult) -> None:

@@ -394,13 +394,13 @@ def _from_first_gpu(
     return None
 
 
-def earlier(folder: Path, clock: Callable[[], float] = time.time) -> Earlier:
+def earlier(folder: Path) -> Earlier:
     """Return the events of the time since a daemon wrote into this store last.
 
     A store that cannot be read is no reason not to run: its writer sees to it.
     """
     try:
-        return _earlier(folder, clock())
+        return _earlier(folder, time.time())
     except StoreError as error:
         LOG.error("what was before is not known: %s", error)
         return Earlier()

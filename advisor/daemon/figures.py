@@ -14,9 +14,9 @@ from gpuadvisor.rules.conditions import Conditions
 class Figures:
     """Written by the daemon's loop alone; others read while they hold `lock`, for milliseconds."""
 
-    def __init__(self, conditions: Conditions | None = None) -> None:
+    def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._conditions = conditions or Conditions()
+        self._conditions = Conditions()
         self.frames = 0
         self.waiting = 0
         """The number of frames that the store does not have yet."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gpuadvisor.domain.accumulators import PATIENCE_S, Accumulator, Reading
 from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind
@@ -30,9 +30,6 @@ from gpuadvisor.domain.telemetry import (
 )
 from gpuadvisor.domain.telemetry_window import SET_BACK_S
 from gpuadvisor.domain.timeline import Column, Timeline, grid, thinned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LIVE_S = 900.0
 """What is kept of a live sampler: a quarter of an hour of eight GPUs takes 4 MB."""
@@ -344,10 +341,10 @@ def _joined(one: Column | None, other: Column | None, kind: Kind) -> Column | No
     return Column(low, high, mean, readings, missing_s)
 
 
-def of_recording(path: Path, is_over: Callable[[], bool] = lambda: False) -> Memory:
+def of_recording(path: Path) -> Memory:
     """Return the past of a recording, its last six hours; UsageError where it is none.
 
-    It takes as long as reading does, some 0.3 ms a frame of eight GPUs; `is_over` ends it early.
+    It takes as long as reading does, some 0.3 ms a frame of eight GPUs.
     """
     from gpuadvisor.collectors.telemetry.recording import read_recording
     from gpuadvisor.rules.conditions import Conditions
@@ -355,6 +352,4 @@ def of_recording(path: Path, is_over: Callable[[], bool] = lambda: False) -> Mem
     memory, conditions = Memory(RECORDED_S), Conditions()
     for frame in read_recording(path).frames():
         memory.take(frame, conditions.observe(frame))
-        if is_over():
-            break
     return memory

@@ -28,9 +28,9 @@ class Device:
     def is_gpu(self) -> bool:
         return self.kind == "cuda"
 
-    def at_least(self, major: int, minor: int = 0) -> bool:
-        """Say whether the GPU has this compute capability; False for a CPU."""
-        return self.compute_capability is not None and self.compute_capability >= (major, minor)
+    def at_least(self, major: int) -> bool:
+        """Say whether the GPU has this major compute capability; False for a CPU."""
+        return self.compute_capability is not None and self.compute_capability[0] >= major
 
 
 @dataclass(frozen=True)

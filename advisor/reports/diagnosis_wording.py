@@ -150,6 +150,8 @@ def _nothing(report: DiagnosisReport) -> str:
     return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the run"
 
 
+MOST_NAMED = 2
+"""Rules that could not look which are named; of more, their number is said."""
 _TOO_SHORT = "The recording is too short to find something to fix in it"
 
 
@@ -300,13 +302,13 @@ def by_reason(found: Sequence[NotMeasured]) -> dict[str, list[str]]:
     return reasons
 
 
-def rules(found: Sequence[NotMeasured], most: int = 2) -> str:
+def rules(found: Sequence[NotMeasured]) -> str:
     """Return which rules could not look: `tail, divergence and 4 more`, and why if it is one."""
     reasons = {each.why for each in found}
     because = f" ({reasons.pop()})" if len(reasons) == 1 else ""
     names = [each.rule for each in found]
-    if len(names) > most + 1:
-        names[most:] = [f"{len(names) - most} more"]
+    if len(names) > MOST_NAMED + 1:
+        names[MOST_NAMED:] = [f"{len(names) - MOST_NAMED} more"]
     return f"{_joined(names, ' and ')}{because}"
 
 

@@ -14,6 +14,8 @@ from gpuadvisor.reports.markup import Markup, element
 WIDE = 720
 NARROW = 340
 """Widths in CSS pixels. A plot is drawn for both, so that text on a phone is not scaled down."""
+CHARACTER = 7.0
+"""Mean width of a character in CSS pixels."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def tick_decimals(values: list[float]) -> int:
     return max(0, -floor(log10(values[1] - values[0]) + 1e-9))
 
 
-def shorten(words: str, width: float, character: float = 7.0) -> str:
-    """Return the text cut to a width in pixels, at that mean width of a character."""
-    most = max(4, int(width / character))
+def shorten(words: str, width: float) -> str:
+    """Return the text cut to a width in pixels."""
+    most = max(4, int(width / CHARACTER))
     return words if len(words) <= most else words[: most - 1].rstrip() + "…"

@@ -13,24 +13,21 @@ from functools import cached_property
 from pathlib import Path
 
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
-from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
+from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import run_life
 from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.collectors.script.specification import Shortening, Specification
-from gpuadvisor.domain.knobs import Level, Settings
+from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.rehearsal import Life
 from gpuadvisor.domain.study import Aspect, Dropped, Rehearsal, TrialState
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.equivalence import tolerance_of
-from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.rehearsal.comparison import compare
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, enough_batches
 from gpuadvisor.tuners.rehearsal.lives import Lives, draws_samples_at_random, ending
 from gpuadvisor.tuning.arguments import applied, with_arguments
 from gpuadvisor.tuning.budget import USUAL_REHEARSAL_S
-from gpuadvisor.tuning.preparation import check_script, devices_for, target_python
 from gpuadvisor.tuning.trial_runner import Progress, Side, Silent
 
 LIVES = 3
@@ -412,25 +409,6 @@ def _passed_over(life: Life) -> bool:
     if life.state is TrialState.HUNG:  # of its loops nothing is known
         return not life.epochs or any(each.number >= EPOCHS for each in life.epochs)
     return any(loop.lived for loop in life.loops)
-
-
-def rehearse(
-    command: Command,
-    settings: Settings,
-    level: Level = Level.BALANCED,
-    tolerance: float | None = None,
-    allowed_s: float = USUAL_REHEARSAL_S,
-    seed: int = 0,
-) -> Rehearsal:
-    """Rehearse settings of a script on the first GPU, or on the CPU where there is none.
-
-    UsageError where the script or its interpreter cannot be used.
-    """
-    check_script(command)
-    python = target_python(command)
-    side = Side(replace(command, python=python.executable), devices_for(python, 1)[0])
-    limit = tolerance_of(level, tolerance)
-    return Rehearser(side, load_knobs(), limit, seed, allowed_s).rehearse(settings)
 
 
 @dataclass

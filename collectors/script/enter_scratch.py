@@ -124,7 +124,7 @@ class View:
 
     def enter(self) -> None:
         """Separate from the mounts, and the network, of the other processes."""
-        wanted = CLONE_NEWNS | (0 if self.request["network"] else CLONE_NEWNET)
+        wanted = CLONE_NEWNS | CLONE_NEWNET
         user, group = os.geteuid(), os.getegid()
         if _libc.unshare(wanted) != 0:
             _check(_libc.unshare(wanted | CLONE_NEWUSER), "make a user namespace")
@@ -133,8 +133,7 @@ class View:
             for name, text in {"setgroups": "deny", **known}.items():
                 with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                     file.write(text)
-        if not self.request["network"]:
-            _start_loopback()
+        _start_loopback()
         _mount(None, "/", None, MS_REC | MS_PRIVATE, None, "separate the mounts")
 
     def build(self) -> None:

@@ -170,15 +170,12 @@ class View:
 
 
 @contextlib.contextmanager
-def scratch(
-    run: Path, folder: str | None = None, through: Iterable[Path] = (), network: bool = False
-) -> Iterator[View]:
+def scratch(run: Path, folder: str | None = None, through: Iterable[Path] = ()) -> Iterator[View]:
     """Prepare a private view for one command, and remove what it wrote at the end.
 
     `run` is the folder of the run and holds what is written. The command has it in common with us,
-    and the folders in `through`, which exist. `folder` is its working directory. With `network` it
-    keeps the network. Nothing is mounted before the command starts or after its last process has
-    ended.
+    and the folders in `through`, which exist. `folder` is its working directory. Nothing is
+    mounted before the command starts or after its last process has ended.
     """
     import psutil
 
@@ -187,7 +184,6 @@ def scratch(
     shared = [run, *through, *_multi_process_service()]
     request = {
         "parent": os.getpid(),
-        "network": network,
         "through": sorted({str(path.resolve()) for path in shared}),
         "folders": _folders(folder),
         "memory_bytes": int(psutil.virtual_memory().available * MEMORY_SHARE),
@@ -198,7 +194,7 @@ def scratch(
         _bind(listener, own)
         working = Path(folder or ".").resolve()
         try:
-            yield View(wrapper, {} if network else _offline(), own, working, listener)
+            yield View(wrapper, _offline(), own, working, listener)
         finally:
             remove_folder(own)
 

@@ -88,16 +88,15 @@ def stream(
     *,
     since_s: float = -inf,
     patience_s: float = inf,
-    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Write a line of JSON for each full frame from `since_s` (Unix time) on, as it comes.
 
     Events of the frames between are told with the next line, and of what was before what lasts.
-    SilentError where the driver does not answer, or a daemon has no GPU for `patience_s` by
-    `clock`; AdvisorError where there is no GPU.
+    SilentError where the driver does not answer, or a daemon has no GPU for `patience_s`;
+    AdvisorError where there is no GPU.
     """
     events: list[Event] = []
-    for frame in _frames(source, patience_s, clock):
+    for frame in _frames(source, patience_s):
         new = state.update(frame)
         events += [each for each in new if each.ended_s is None or each.ended_s >= since_s]
         if frame.full and frame.time_s >= since_s:

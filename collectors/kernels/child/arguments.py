@@ -63,7 +63,7 @@ class Arguments:
         for place in self.outputs:
             given = self._kernel.arguments
             spec = None if callable(given) else given[place]
-            if spec is None or (isinstance(spec, Array) and _is(spec.fill, "poison")):
+            if spec is None or (isinstance(spec, Array) and _is_poison(spec.fill)):
                 _poison(self.values[place])
 
     def written(self) -> list[Any]:
@@ -122,7 +122,7 @@ class Arguments:
         size = math.prod(shape)
         whole = torch.zeros(size + 2 * GUARD, dtype=dtype, device=self._device)
         inner = whole[GUARD : GUARD + size].view(shape)
-        if not _is(spec.fill, "poison"):
+        if not _is_poison(spec.fill):
             inner.copy_(_filled(torch, shape, dtype, spec.fill, self._device))
         self._guarded.append((place, whole, whole[:GUARD].clone()))
         return inner
@@ -226,8 +226,8 @@ def _filled(torch: Any, shape: tuple[int, ...], dtype: Any, fill: Any, device: s
     return make(shape, device=device).to(dtype)
 
 
-def _is(fill: Any, word: str) -> bool:
-    return isinstance(fill, str) and fill == word
+def _is_poison(fill: Any) -> bool:
+    return isinstance(fill, str) and fill == "poison"
 
 
 def _poison(tensor: Any) -> None:
