@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from gpuadvisor.tuners.knobs._triton import Kernel
-from gpuadvisor.tuners.knobs._triton_launched import Launched, lookup_us
+from gpuadvisor.tuners.knobs._triton.launched import Launched, lookup_us
+from gpuadvisor.tuners.knobs._triton.launches import Kernel
 
 ARGUMENTS = (4, 12, 30)
 TEXT = """

@@ -1,6 +1,6 @@
 """Which blocks, warps and stages the Triton kernels that a script launches should have.
 
-The script is asked launch by launch (`gpuadvisor.tuners.knobs._triton_search` answers). What is
+The script is asked launch by launch (`gpuadvisor.tuners.knobs._triton.search` answers). What is
 found is one value of a knob, which has yet to be proven: the step may not wait for these kernels.
 """
 
@@ -15,7 +15,7 @@ from gpuadvisor.domain.inquiry import Answer, Ended, Found, Witness
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuners.knobs._triton import GRID, NUMBERS
+from gpuadvisor.tuners.knobs._triton.launches import GRID, NUMBERS
 from gpuadvisor.tuners.launch_points import POINT_S, WORTH, LaunchPoints, checked, measured
 
 LEAST_SHARE = 0.02

@@ -14,7 +14,7 @@ from gpuadvisor.collectors.devices import list_gpus
 from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.inquiry import Found
-from gpuadvisor.tuners.knobs._triton import parse_lines
+from gpuadvisor.tuners.knobs._triton.launches import parse_lines
 from gpuadvisor.tuning.plans import read_plan
 from tests.integration.runs import triton_kernels_of
 
@@ -242,7 +242,7 @@ def test_a_look_up_costs_two_microseconds_at_most(gpuadvisor, tmp_path):
     # The kernel's digits are those of its text, which only a process that loads it can tell.
     tell = (
         "import sys, runpy; sys.argv = ['launches.py'];"
-        "from gpuadvisor.tuners.knobs._triton import Kernel;"
+        "from gpuadvisor.tuners.knobs._triton.launches import Kernel;"
         "names = runpy.run_path('launches.py', run_name='__main__');"
         "print(Kernel.of(names['scale_kernel']).name)"
     )

@@ -24,7 +24,7 @@ from gpuadvisor.domain.study import Aspect, Objective
 from gpuadvisor.domain.target import Target, Turn
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs._live import Switch
-from gpuadvisor.tuners.knobs._triton import MODULE, Line, Table, parse_lines, stand_around
+from gpuadvisor.tuners.knobs._triton.launches import MODULE, Line, Table, parse_lines, stand_around
 
 
 def _no_kernels(device: Device, facts: ScriptFacts) -> str | None:
@@ -65,7 +65,7 @@ class TritonKernels(Knob):
         return LaunchTuning(script).run()
 
     def answer_orders(self, inquiry: Inquiry) -> None:
-        from gpuadvisor.tuners.knobs._triton_search import LaunchSearch
+        from gpuadvisor.tuners.knobs._triton.search import LaunchSearch
 
         inquiry.target.take_steps(LaunchSearch(inquiry))
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.domain.inquiry import Ended
 from gpuadvisor.tuners import launch_points, launch_search
-from gpuadvisor.tuners.knobs._triton_search import MOST_LAUNCHES
+from gpuadvisor.tuners.knobs._triton.search import MOST_LAUNCHES
 from gpuadvisor.tuners.launch_points import values_of
 from gpuadvisor.tuners.launch_search import LaunchTuning
 

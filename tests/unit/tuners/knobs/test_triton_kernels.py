@@ -10,13 +10,13 @@ torch = pytest.importorskip("torch")
 
 from gpuadvisor.collectors.script.child import script_facts  # noqa: E402 - no torch
 from gpuadvisor.collectors.script.child.inquiry import OrderedInquiry  # noqa: E402 - no torch
-from gpuadvisor.tuners.knobs import (  # noqa: E402 - the same
-    _triton,
-    _triton_copies,
-    _triton_search,
-    load_knobs,
-)
-from gpuadvisor.tuners.knobs._triton import (  # noqa: E402 - the same
+from gpuadvisor.tuners.knobs import load_knobs  # noqa: E402 - the same
+from gpuadvisor.tuners.knobs._triton import copies as repeated  # noqa: E402 - the same
+from gpuadvisor.tuners.knobs._triton import launches as launching  # noqa: E402 - the same
+from gpuadvisor.tuners.knobs._triton import search as searching  # noqa: E402 - the same
+from gpuadvisor.tuners.knobs._triton.copies import Copies  # noqa: E402 - the same
+from gpuadvisor.tuners.knobs._triton.launched import Launched, fixed, tunable  # noqa: E402 - same
+from gpuadvisor.tuners.knobs._triton.launches import (  # noqa: E402 - the same
     Change,
     Kernel,
     Line,
@@ -25,8 +25,6 @@ from gpuadvisor.tuners.knobs._triton import (  # noqa: E402 - the same
     parse_lines,
     texts_of,
 )
-from gpuadvisor.tuners.knobs._triton_copies import Copies  # noqa: E402 - the same
-from gpuadvisor.tuners.knobs._triton_launched import Launched, fixed, tunable  # noqa: E402 - same
 
 FAKE = Path(__file__).parents[3] / "fake_triton"
 KNOB = load_knobs()["triton_kernels"]
@@ -127,7 +125,7 @@ def changing(kernels):
             told["changed"] += 1
 
         table = Table(list(lines), changed, told["stale"].append, **options)
-        _triton.stand_around(table.getitem)
+        launching.stand_around(table.getitem)
         return told, table
 
     return put
@@ -253,7 +251,7 @@ def test_a_kernel_that_was_edited_is_launched_as_it_is_and_that_is_said(kernels,
 
 
 def test_sizes_that_never_come_again_are_not_remembered_for_ever(kernels, changing, monkeypatch):
-    monkeypatch.setattr(_triton, "MOST_FORMS", 3)
+    monkeypatch.setattr(launching, "MOST_FORMS", 3)
     out, blocks = torch.empty(N), Blocks()
     x = torch.rand(9)
     _, table = changing(line_for(kernels.scale, (x, out, 9), {"BLOCK": 32}, BLOCK=16))
@@ -543,7 +541,7 @@ def test_where_copies_have_no_room_that_is_said(kernels, monkeypatch):
     monkeypatch.setattr(cuda, "mem_get_info", lambda: (2 << 30, 80 << 30))
     monkeypatch.setattr(cuda, "memory_reserved", lambda: 0)
     monkeypatch.setattr(cuda, "memory_allocated", lambda: 0)
-    monkeypatch.setattr(_triton_copies, "COPIES", 1 << 30)
+    monkeypatch.setattr(repeated, "COPIES", 1 << 30)
     inquiry = OrderedInquiry(None, "nowhere")
     launch = seen(kernels, kernels.scale, torch.rand(N), torch.empty(N), N, BLOCK=32)
     with pytest.raises(NotTunable, match=r"copies of its arguments take 2048\.0 GiB, and there"):
@@ -582,14 +580,14 @@ def test_a_number_that_always_changes_is_left_out(kernels):
 
     def launches(size, numbers):
         return [
-            _triton_search._Seen(
+            searching._Seen(
                 kernel, {"x": f"float32[{size}]", "n": str(n), "BLOCK": "32"}, launches=1, ms=1.0
             )
             for n in numbers
         ]
 
     few, many = launches(8, (1, 2)), launches(9, range(5))
-    merged = _triton_search._merged([*few, *many])
+    merged = searching._merged([*few, *many])
     assert merged[:2] == few
     (whole,) = merged[2:]
     assert whole.texts == {"x": "float32[9]", "BLOCK": "32"}

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from gpuadvisor.tuners.knobs._triton import OPTIONS, Change, Kernel, Line, NotTunable, Table
+from gpuadvisor.tuners.knobs._triton.launches import (
+    OPTIONS,
+    Change,
+    Kernel,
+    Line,
+    NotTunable,
+    Table,
+)
 
 LOOKUPS, LOOKUP_ROUNDS = 100, 50
 """Look-ups that are timed together, and how often: the least time of them is one in which nothing

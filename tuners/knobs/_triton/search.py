@@ -18,7 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpuadvisor.domain.inquiry import Clock, Inquiry
-from gpuadvisor.tuners.knobs._triton import (
+from gpuadvisor.tuners.knobs._triton.copies import Copies
+from gpuadvisor.tuners.knobs._triton.launched import Launched, fixed, lookup_us, tunable
+from gpuadvisor.tuners.knobs._triton.launches import (
     GRID,
     MODULE,
     OPTIONS,
@@ -28,8 +30,6 @@ from gpuadvisor.tuners.knobs._triton import (
     parse_lines,
     stand_around,
 )
-from gpuadvisor.tuners.knobs._triton_copies import Copies
-from gpuadvisor.tuners.knobs._triton_launched import Launched, fixed, lookup_us, tunable
 
 COMPILER = "triton.compiler.compiler"
 """Module whose kernels, once compiled, can be launched by themselves."""

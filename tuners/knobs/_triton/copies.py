@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any
 
 from gpuadvisor.domain.inquiry import Clock, Inquiry
-from gpuadvisor.tuners.knobs._triton import Kernel, NotTunable
-from gpuadvisor.tuners.knobs._triton_launched import Launched
+from gpuadvisor.tuners.knobs._triton.launched import Launched
+from gpuadvisor.tuners.knobs._triton.launches import Kernel, NotTunable
 
 GUARD = 1024
 """Elements before and after a copy that must keep their value. A multiple of 16 bytes, of which

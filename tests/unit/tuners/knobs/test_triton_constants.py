@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gpuadvisor.tuners.knobs._triton_text import Constants
+from gpuadvisor.tuners.knobs._triton.constants import Constants
 
 FAKE = Path(__file__).parents[3] / "fake_triton"
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from gpuadvisor.tuners.knobs._triton_text import Constants
+from gpuadvisor.tuners.knobs._triton.constants import Constants
 
 MODULE = "triton.runtime.jit"
 """Module after whose import launches can be stood around."""
