@@ -1,1 +1,1 @@
-"""What a gate has to say."""
+"""What a gate tells: its outcome, why the head is slower, its history, and files for CI."""
