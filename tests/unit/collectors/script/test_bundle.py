@@ -59,9 +59,9 @@ def test_packages_declare_what_goes_in(bundle):
         "collectors", "domain", "tuners"
     }  # fmt: skip
     assert {path.stem for path in (library / "tuners").glob("*.py")} == {"__init__", "base"}
-    knobs = Path(files("gpuadvisor.tuners.knobs"))
-    assert {path.name for path in (library / "tuners/knobs").iterdir()} == {
-        path.name for path in knobs.glob("*.py")
+    knobs, copied = Path(files("gpuadvisor.tuners.knobs")), library / "tuners/knobs"
+    assert {path.relative_to(copied) for path in copied.rglob("*.py")} == {
+        path.relative_to(knobs) for path in knobs.rglob("*.py")
     }
 
 
