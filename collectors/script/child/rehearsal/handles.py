@@ -22,6 +22,7 @@ from gpuadvisor.collectors.script.child.rehearsal.inspection import (
 HANDLES = (
     "zipfile.ZipFile",
     "tarfile.TarFile",
+    "multiprocessing.connection.Connection",
     "sqlite3.Connection",
     "sqlite3.Cursor",
     "h5py.File",

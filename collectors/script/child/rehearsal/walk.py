@@ -160,7 +160,7 @@ class Walk:
             return self._function
         if is_generator(value):
             return self._generator
-        if is_of(value, *LEFT_ALONE):
+        if is_of(value, *LEFT_ALONE) and not handles.may_be_handle(kind, value):
             return self._left_alone
         if is_array(value):
             return self._array
@@ -195,6 +195,8 @@ class Walk:
         pass
 
     def _left_alone(self, path: str, value: Any) -> None:
+        if is_a(value, "multiprocessing.managers.BaseProxy"):
+            self.shared[path] = digest_of(str(value).encode())  # its manager says what is in it
         number = attributes_of(value).get("_obj")  # of multiprocessing's Value and Array
         if is_of(value, "multiprocessing") and is_buffer(number):
             self._buffer(path, number)

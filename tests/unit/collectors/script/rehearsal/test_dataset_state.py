@@ -36,6 +36,7 @@ from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
     State,
     StateWatch,
     changes,
+    fed_back,
     held,
     loader_roots,
     state_of,
@@ -333,6 +334,13 @@ def test_what_has_a_file_number_is_a_handle() -> None:
     assert held(state(Data(x=Hdf5Like()))) == [("dataset.x", HANDLE, f"{__name__}.Hdf5Like")]
 
 
+def test_a_connection_to_another_process_is_a_handle() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        kind = "multiprocessing.connection.Connection"
+        assert held(state(Data(x=ours))) == [("dataset.x", HANDLE, kind)]
+
+
 def test_a_file_opened_at_the_first_sample_is_not_held_before(file: Path) -> None:
     dataset = Data(x=None)
     assert held(state(dataset)) == []
@@ -364,6 +372,17 @@ def test_what_processes_share_and_what_cannot_change_is_no_state(file: Path) -> 
     assert changed(dataset, change) == {}
     assert held(state(dataset)) == []
     assert state(dataset).unseen == ()
+
+
+def test_what_a_manager_shares_is_no_state_but_may_be_fed_back() -> None:
+    with multiprocessing.Manager() as manager:
+        level, names = manager.Value("i", 1), manager.list(["a"])
+        before = state(Data(x=level, y=names))
+        assert fed_back(before, state(Data(x=level, y=names))) == []
+        names.append("b")
+        after = state(Data(x=level, y=names))
+        assert changes(before, after) == held(after) == []
+        assert [path for path, _, _ in fed_back(before, after)] == ["dataset.y"]
 
 
 @pytest.mark.parametrize(
