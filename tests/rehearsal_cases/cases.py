@@ -209,9 +209,10 @@ TRAPS = (
     trap("late_unfreeze", FUSED, END),
     trap("rare_bad_samples", WORKERS, STATE, FILES),
     # What happens when something was reached: no rehearsal that is so short gets there. The first
-    # six stay unverified, as what matters to their settings was never lived.
+    # seven stay unverified, as what matters to their settings was never lived.
     trap("competence", OWN_KEPT, SECOND, STATE),
     trap("domain_weights", WORKERS, SECOND, STATE),
+    trap("hard_samples_file", WORKERS, SECOND, STATE),
     trap("sequential_test", DOUBLE, ROWS, RESULTS),
     trap("plateau_prune", NHWC, END),
     trap("harder_when_solved", KEPT, SECOND, STATE, danger=LIVES_ON),

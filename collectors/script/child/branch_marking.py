@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuadvisor.collectors.script.child.branch_clock import TIME_LIMITS
 from gpuadvisor.collectors.script.child.branch_names import STORES, Names
-from gpuadvisor.collectors.script.child.syntax import breaks, last_name, own_nodes
+from gpuadvisor.collectors.script.child.syntax import breaks, last_name, own_nodes, raised
 from gpuadvisor.domain.rehearsal import Touch
 
 BRANCH, VALUE = "__gpuadvisor_branch__", "__gpuadvisor_stored__"
@@ -115,12 +115,12 @@ class Marker:
         if isinstance(node, (ast.If, ast.While, ast.For)):
             self._conditional(node, before)
         elif isinstance(node, _TRIES):
-            raised = self.names.raised(node.body)
+            names = raised(node.body)
             node.body = self.statements(node.body)
             for handler in node.handlers:
                 caught = set(map(last_name, _members(handler.type)))
                 text = f"except {ast.unparse(handler.type)}" if handler.type else "except"
-                is_meant = bool(caught & raised) or bool(raised and caught & ANYTHING)
+                is_meant = bool(caught & names) or bool(names and caught & ANYTHING)
                 is_meant |= handler.type is not None and not caught & FAILURES
                 handler.body = self._branch(handler, handler.body, text, before, is_meant)
             node.orelse, node.finalbody = map(self.statements, (node.orelse, node.finalbody))

@@ -18,12 +18,14 @@ from gpuadvisor.collectors.script.child.syntax import (
     assigned,
     bare_names,
     chain,
+    file_text,
     last_name,
     made_of,
     makes_loader,
     named_part,
     own_nodes,
     stored_names,
+    written_files,
 )
 from gpuadvisor.domain.rehearsal import Touch
 
@@ -89,6 +91,7 @@ class Names:
         self._aliases: dict[str, set[str]] = {}
         """Names that stand for functions of the files, with what calls of these look like."""
         self._read_bindings(nodes)
+        self._files = {name: text for name, value in self._bound if (text := file_text(value))}
         self._clock = Clock(self._bound, self._functions)
         self._selves: dict[int, str] = {}
         """The class that a name `self` stands for in a data set's method, by the name's identity.
@@ -103,8 +106,8 @@ class Names:
         self._reading = [each for each in every if self._reads_samples(each)]
         """Functions that run for each sample."""
         self._read = self._read_by_samples(trees)
-        """Global names that the reading of samples uses, and attributes of them and of data sets:
-        `LEVEL`, `config.level`, `self.level`."""
+        """Global names that the reading of samples uses, attributes of them and of data sets, and
+        names of files: `LEVEL`, `config.level`, `self.level`, `'hard.json'`."""
         self._read_locals(every)
         self._read_touches()
         self._callbacks = self._never_named()
@@ -191,13 +194,6 @@ class Names:
         tables = [each for each in tables if isinstance(each, (ast.Dict, ast.List, ast.Tuple))]
         return self.touched(map(ast.Expr, tables)) if tables and self.varies(key) else set()
 
-    def raised(self, body: Iterable[ast.AST]) -> set[str]:
-        """Return the names of exceptions that statements raise."""
-        nodes = list(own_nodes(body))
-        raised = (node.exc for node in nodes if isinstance(node, ast.Raise))
-        found = {last_name(getattr(each, "func", each)) for each in raised}
-        return found | {"AssertionError" for node in nodes if isinstance(node, ast.Assert)}
-
     def stops(self, body: Iterable[ast.AST]) -> bool:
         """Say whether statements may end loops further out, or the script."""
         nodes = list(own_nodes(body))
@@ -249,7 +245,12 @@ class Names:
                     found |= {Touch.DATA} if self._is_read(names) else set()
         if called.strip("_") in STORES and len(given) > 1:
             found |= self.stored(named_part(given[0], given[1]))
-        return found
+        is_read = not self._read.isdisjoint(map(self._file, written_files(node)))
+        return found | {Touch.DATA} if is_read else found
+
+    def _file(self, node: ast.AST) -> str:
+        """Return the name of a file as it is written there, or where it is given to a name."""
+        return file_text(node) or self._files.get(last_name(node), " ")
 
     def _key(self, node: ast.AST) -> str:
         """Return the name of the files' own function that is called or named, or an empty one."""
@@ -433,12 +434,13 @@ class Names:
             own = function.own_names
             for node in ast.walk(function.node):
                 names = chain(node) if isinstance(node, (ast.Name, ast.Attribute)) else []
+                used.add(self._file(node))
                 if names[:1] and names[0] in shared - own:
                     used |= {".".join(names[:1]), ".".join(names[:2])}
                 is_own = isinstance(node, ast.Name) or names[:-1] == ["self"]
                 more = self._functions.get(self._key(node), ()) if is_own else ()
                 self._reading += [each for each in more if each not in self._reading]
-        return used
+        return used - {" "}
 
     def _read_locals(self, functions: Iterable[Function]) -> None:
         """Note the names that are a function's own, and the `self` of a data set's methods."""

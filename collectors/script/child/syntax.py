@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,6 +12,11 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
 SIZES = frozenset({"device", "dtype", "numel", "shape", "size"})
 """What scripts ask weights for without a change to them."""
+WRITING = frozenset({
+    "replace", "rename", "save", "savetxt", "savez", "to_csv", "write_bytes", "write_text",
+})  # fmt: skip
+"""Functions and methods that write a file of a name that they are given, beside `open`."""
+_FILE_NAME = re.compile(r"\w[./]\S*$")
 _SCOPES = (*DEFINITIONS, ast.ClassDef, ast.Lambda)
 
 
@@ -76,6 +82,14 @@ def breaks(body: Iterable[ast.AST]) -> bool:
         elif not isinstance(inner, _SCOPES):
             waiting.extend(ast.iter_child_nodes(inner))
     return False
+
+
+def raised(body: Iterable[ast.AST]) -> set[str]:
+    """Return the names of exceptions that statements raise."""
+    nodes = list(own_nodes(body))
+    given = (node.exc for node in nodes if isinstance(node, ast.Raise))
+    found = {last_name(getattr(each, "func", each)) for each in given}
+    return found | {"AssertionError" for node in nodes if isinstance(node, ast.Assert)}
 
 
 def last_name(node: ast.AST | None) -> str:
@@ -159,3 +173,17 @@ def named_part(owner: ast.expr, name: ast.expr) -> ast.expr:
     """Return the target that `setattr(owner, name, ...)` stores in."""
     text = name.value if isinstance(name, ast.Constant) else "*"
     return ast.Attribute(owner, str(text), ast.Store())
+
+
+def file_text(node: ast.AST) -> str:
+    """Return a text as it is written if it may name a file or a folder; else an empty one."""
+    text = node.value if isinstance(node, ast.Constant) else None
+    return repr(text) if isinstance(text, str) and _FILE_NAME.search(text) else ""
+
+
+def written_files(call: ast.Call) -> list[ast.AST]:
+    """Return the nodes of a call that writes a file, among which its name is; else none."""
+    modes = [node.value for node in (*call.args[1:], *(each.value for each in call.keywords))
+             if isinstance(node, ast.Constant)]  # fmt: skip
+    opens = last_name(call.func) == "open" and set("awx+") & set("".join(map(str, modes)))
+    return list(ast.walk(call)) if opens or last_name(call.func) in WRITING else []

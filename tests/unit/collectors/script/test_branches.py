@@ -632,6 +632,34 @@ def test_within_a_pass_of_what_workers_read(reported):
     ]
 
 
+READ_HARD = """
+    class Mined:
+        def __getitem__(self, i):
+            return open(READ, "r").read()[i]
+    HARD, OTHER, loader = "hard.json", "other.json", DataLoader(Mined())
+    for n, batch in enumerate(loader):
+        loss = step(batch)
+        if n % 1000 == 999:
+            WRITE
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "is_told"),
+    [
+        ("'hard.json'", "open('hard.json', mode='w').write('[]')", True),
+        ("HARD", "np.save(HARD, loss)", True),
+        ("HARD", "Path('hard.json').write_text('[]')", True),
+        ("'hard.json'", "open('hard.json').read()", False),
+        ("'hard.json'", "open(OTHER, 'w').write('hard')", False),
+        ("HARD", "torch.save(model.state_dict(), 'model.pt')", False),
+    ],
+)
+def test_a_file_that_samples_are_read_from(reported, read, write, is_told):
+    text = textwrap.dedent(READ_HARD).replace("READ,", f"{read},").replace("WRITE", write)
+    assert [each.what for each in reported(text)] == ["n % 1000 == 999"] * is_told
+
+
 def test_an_inner_branch_is_judged_only_where_the_outer_was_taken(reported):
     found = reported(epochs("if loss < 0.6:", "    if bad > 2: data.level = 2"))
     assert [(each.what, each.taken) for each in found] == [("loss < 0.6", True), ("bad > 2", False)]
