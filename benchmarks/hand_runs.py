@@ -33,7 +33,7 @@ from gpuadvisor.interruption import stoppable
 from gpuadvisor.storage.codec import dumps, loads
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.baselines import measured_baseline, needs_other_seed
-from gpuadvisor.tuning.budget import BudgetLimit, schedule_for
+from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.forking import difference
 from gpuadvisor.tuning.preparation import check_script, devices_for, reserved, target_python
 from gpuadvisor.tuning.trial_runner import Side, TrialRunner

@@ -42,7 +42,7 @@ from gpuadvisor.tuning import (
     supply_timer,
     trial_runner,
 )
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Silent
 from tests.live_simulation import LiveScript
@@ -285,7 +285,7 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
             limit = BudgetLimit(seconds=seconds)
             device = replace(h200, cores=machine.cores)
             patch.setattr(first_run, "devices_for", lambda python, jobs: [device])
-            machine.warmup_s = budget.schedule_for(limit).warmup_s
+            machine.warmup_s = schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)
             for module in (budget, measuring, supply_timer, screening, cold_start, rehearsal):
                 patch.setattr(module, "time", clock)

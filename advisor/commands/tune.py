@@ -160,7 +160,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
     from gpuadvisor.domain.knobs import Level
     from gpuadvisor.domain.study import Objective
     from gpuadvisor.tuning.arguments import parse_arguments
-    from gpuadvisor.tuning.budget import BudgetLimit
+    from gpuadvisor.tuning.budget_limit import BudgetLimit
     from gpuadvisor.tuning.options import TuneOptions
 
     check_positive(args, "--jobs", "--timeout", "--tolerance", "--samples-per-step")

@@ -143,7 +143,7 @@ def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.profiling.kernel_outcomes import outcomes
     from gpuadvisor.reports import kernel_outcome, kernels_document, strict_json
     from gpuadvisor.storage.kernel_caches import write_t4
-    from gpuadvisor.tuning.budget import BudgetLimit
+    from gpuadvisor.tuning.budget_limit import BudgetLimit
     from gpuadvisor.tuning.kernels.options import OBJECTIVES, Goal, KernelOptions
     from gpuadvisor.tuning.kernels.study import tune_kernels
 
@@ -196,7 +196,7 @@ def _replay(args: argparse.Namespace) -> int:
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.reports import kernels_document, strict_json
     from gpuadvisor.storage.kernel_caches import read, write_t4
-    from gpuadvisor.tuning.budget import BudgetLimit
+    from gpuadvisor.tuning.budget_limit import BudgetLimit
     from gpuadvisor.tuning.kernels.replaying import replay
 
     limit = BudgetLimit.parse(args.budget or f"{SEARCH_TRIALS} trials")

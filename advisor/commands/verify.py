@@ -124,7 +124,7 @@ def _fail(found: Verification) -> None:
 
 def _options(args: argparse.Namespace) -> VerifyOptions:
     from gpuadvisor.errors import UsageError
-    from gpuadvisor.tuning.budget import BudgetLimit
+    from gpuadvisor.tuning.budget_limit import BudgetLimit
     from gpuadvisor.tuning.verify_options import VerifyOptions
 
     check_positive(args, "--timeout", "--tolerance", "--samples-per-step")

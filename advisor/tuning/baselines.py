@@ -17,7 +17,8 @@ from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import ScriptError, UsageError
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.statistics import spread_of
-from gpuadvisor.tuning.budget import LEAST_RUNS, OVERDRAFT, USUAL_RUNS, BudgetLimit
+from gpuadvisor.tuning.budget import LEAST_RUNS, OVERDRAFT, USUAL_RUNS
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.leftovers import written_since
 from gpuadvisor.tuning.options import TuneOptions

@@ -32,7 +32,8 @@ from gpuadvisor.interruption import to_its_end
 from gpuadvisor.storage.home import database
 from gpuadvisor.storage.locks import Held, device_locked
 from gpuadvisor.storage.sqlite_file import check_usable
-from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.leftovers import look
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.preparation import (

@@ -16,7 +16,8 @@ from gpuadvisor.errors import Interrupted
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import tolerance_of
-from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.first_run import FirstRun
 from gpuadvisor.tuning.leftovers import left_since, look

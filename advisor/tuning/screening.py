@@ -37,7 +37,8 @@ from gpuadvisor.tuners.screening.knowledge import text_of
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.supply_timing import batches_a_step, rechosen
 from gpuadvisor.tuning.arguments import applied
-from gpuadvisor.tuning.budget import Budget, schedule_for
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budget_limit import schedule_for
 from gpuadvisor.tuning.durations import COMPILED_ANEW
 from gpuadvisor.tuning.supply_timer import narrowed
 from gpuadvisor.tuning.trial_runner import limits_for

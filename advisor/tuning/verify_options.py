@@ -14,7 +14,7 @@ from gpuadvisor.storage.home import database
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.application import check_settings
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.first_run import Begun, Kind, begun_as
 from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
 from gpuadvisor.tuning.plans import read_plan

@@ -23,7 +23,8 @@ from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.sqlite_file import check_usable
 from gpuadvisor.tuning import first_run
-from gpuadvisor.tuning.budget import Budget, BudgetLimit, schedule_for
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.first_run import begun
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.trial_runner import Side, runner_for

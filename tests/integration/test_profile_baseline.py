@@ -14,7 +14,7 @@ from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.profiling.diagnosing import profile_baseline
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.budget import BudgetLimit, schedule_for
+from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.trial_runner import Recording, Side, TrialRunner
 from gpuadvisor.tuning.validator import TrialValidator
 from tests.simulation import measurement

@@ -13,7 +13,7 @@ from gpuadvisor.tuners.point_search import PointSearch
 from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.search_score import KnownSpace, median_or_none
 from gpuadvisor.tuners.space import Parameter, Point
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.kernels.evaluator import InTurn, PointEvaluator
 
 

@@ -19,7 +19,8 @@ from gpuadvisor.tuning.baselines import (
     measure_first,
     measured_baseline,
 )
-from gpuadvisor.tuning.budget import LEAST_RUNS, BudgetLimit
+from gpuadvisor.tuning.budget import LEAST_RUNS
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 
 GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", cores=8)

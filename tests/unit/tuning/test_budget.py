@@ -16,9 +16,9 @@ from gpuadvisor.tuning.budget import (
     TRIED_AGAIN,
     TURNED_SHARE,
     Budget,
-    BudgetLimit,
     Reserve,
 )
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.durations import LIFE_ERROR, LIFE_TRIALS
 from gpuadvisor.tuning.trial_runner import limits_for
 from tests.simulation import Switch, measurement

@@ -18,7 +18,7 @@ from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning import forking, screening, study, trial_runner
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.expectations import with_measured
 from gpuadvisor.tuning.trial_runner import Silent
 from tests import simulation

@@ -27,7 +27,7 @@ from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import evaluator, first_run, rehearsal, study, trial_runner, verification
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans import read_plan
 from gpuadvisor.tuning.results import deserves_plan

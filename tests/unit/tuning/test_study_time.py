@@ -23,7 +23,8 @@ from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.study_wording import settings_tried
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import budget, first_run, measuring, proving, rehearsal, study, trial_runner
-from gpuadvisor.tuning.budget import OVERDRAFT, BudgetLimit
+from gpuadvisor.tuning.budget import OVERDRAFT
+from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.durations import LIFE_TRIALS
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trial_runner import Silent
@@ -139,7 +140,7 @@ def tune(tmp_path, monkeypatch, in_memory):
 
     def tuned(machine, limit, **changes):
         clock = SimpleNamespace(monotonic=machine.monotonic)
-        machine.warmup_s = budget.schedule_for(BudgetLimit.parse(limit)).warmup_s
+        machine.warmup_s = schedule_for(BudgetLimit.parse(limit)).warmup_s
         monkeypatch.setattr(budget, "time", clock)
         monkeypatch.setattr(measuring, "time", clock)
         monkeypatch.setattr(rehearsal, "time", clock)

@@ -17,7 +17,7 @@ from gpuadvisor.reports.study_document import study_markdown
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import screening, supply_timer, trial_runner
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.trial_runner import Silent
 from tests.live_simulation import LiveScript
 from tests.simulation import measurement

@@ -18,7 +18,8 @@ from gpuadvisor.tuners.proof import Proof
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning.budget import Budget, BudgetLimit
+from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.durations import LIFE_TRIALS
 from gpuadvisor.tuning.expectations import with_measured
 from gpuadvisor.tuning.results import proven

@@ -37,7 +37,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.proof import prove_point
 from gpuadvisor.tuning import first_run, forking, rehearsal, study, trial_runner
-from gpuadvisor.tuning.budget import BudgetLimit
+from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plan_judgement import judge, least_ratio
 from gpuadvisor.tuning.plans import write_plan
