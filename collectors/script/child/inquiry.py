@@ -18,9 +18,6 @@ from gpuadvisor.collectors.script.child.channel import leave
 from gpuadvisor.domain.inquiry import Clock
 from gpuadvisor.domain.target import Target
 
-NAME = "inquiry"
-"""Name that its reports go by."""
-
 
 class OrderedInquiry:
     """Orders from a pipe, answers through the channel (`gpuadvisor.domain.inquiry.Inquiry`)."""
