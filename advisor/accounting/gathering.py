@@ -16,10 +16,10 @@ from gpuadvisor.domain.study import Verdict
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.reports.jobs_document import jobs_json, main_cause, said
 from gpuadvisor.rules.gpus import called
-from gpuadvisor.rules.job_advice import advice
-from gpuadvisor.rules.job_launches import SAME_START_S
-from gpuadvisor.rules.job_ledger import ALIVE_S, LATE_S, ledger
-from gpuadvisor.rules.job_use import HOUR_S, WARM_UP_S, JobFold
+from gpuadvisor.rules.jobs.advice import advice
+from gpuadvisor.rules.jobs.launches import SAME_START_S
+from gpuadvisor.rules.jobs.ledger import ALIVE_S, LATE_S, ledger
+from gpuadvisor.rules.jobs.use import HOUR_S, WARM_UP_S, JobFold
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,9 +16,9 @@ from gpuadvisor.accounting.gathering import AdvisedJob, gather
 from gpuadvisor.collectors import listeners
 from gpuadvisor.domain.jobs import Job, JobProfile, Use
 from gpuadvisor.domain.telemetry import GpuProcess
-from gpuadvisor.rules.job_advice import is_worth_a_profile
-from gpuadvisor.rules.job_launches import SAME_START_S
-from gpuadvisor.rules.job_ledger import ALIVE_S
+from gpuadvisor.rules.jobs.advice import is_worth_a_profile
+from gpuadvisor.rules.jobs.launches import SAME_START_S
+from gpuadvisor.rules.jobs.ledger import ALIVE_S
 from gpuadvisor.storage.locks import Held, locked
 from gpuadvisor.storage.telemetry.jobs import JOBS, JobsFile
 

@@ -14,7 +14,7 @@ from gpuadvisor.daemon.store import Writer
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.domain.telemetry_window import SET_BACK_S
 from gpuadvisor.errors import StoreError
-from gpuadvisor.rules.job_use import WARM_UP_S, JobFold
+from gpuadvisor.rules.jobs.use import WARM_UP_S, JobFold
 from gpuadvisor.storage.sqlite_file import DamagedError
 from gpuadvisor.storage.telemetry.files import set_aside
 from gpuadvisor.storage.telemetry.frames import FrameReader

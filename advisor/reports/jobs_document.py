@@ -20,7 +20,7 @@ from gpuadvisor.reports.document import (
 )
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
-from gpuadvisor.rules.job_causes import load_causes
+from gpuadvisor.rules.jobs.cause import load_causes
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,6 +1,6 @@
-"""What a job wastes its GPU on, out of telemetry alone: one file each.
+"""What jobs used of GPUs and wasted, out of telemetry alone.
 
-A file has a `CAUSE` and `lost(slice)`: the share of the slice's time (0 to 1) that could be gained
-at most, or None where the cause does not hold or cannot be known. A new file is a new cause. The
-daemon loads them all, so importing one must not load numpy. Of what is not known nothing follows.
+`use` charges frames to jobs, in `slices` of 20 s with their `phases` and one of the `causes`;
+`ledger` adds them up, and `advice` says what is worth mending. The daemon loads all of it, so none
+may load numpy.
 """

@@ -38,7 +38,7 @@ SCRIPT = """
     from gpuadvisor.storage.telemetry.writer import TelemetryWriter
     from tests.telemetry import START_S, frame, sample
 
-    from gpuadvisor.rules.job_causes import load_causes
+    from gpuadvisor.rules.jobs.cause import load_causes
     load_causes()
     folder, state, group, user, groups = (
         Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:5]), json.loads(sys.argv[5])

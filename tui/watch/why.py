@@ -44,7 +44,7 @@ IDLE_S = 60.0
 """Without a kernel for so long, a GPU does not wait now and then: it is idle. [own]"""
 PAUSE_S = 3.0
 """Seconds without any kernel that are told apart from the rest, as a start or an evaluation on the
-CPU: as `rules.job_phases`."""
+CPU: as `rules.jobs.phases`."""
 BUSY_PCT, FEW_SMS_PCT = 90.0, 50.0
 """As the rule `busy_but_idle_sms`: utilization from which on, and SMs with work below which."""
 MEMORY_BOUND_PCT = 60.0

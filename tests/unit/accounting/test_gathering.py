@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.accounting.gathering import gather
-from gpuadvisor.rules.job_ledger import ALIVE_S, LATE_S, ledger
-from gpuadvisor.rules.job_use import JobFold
+from gpuadvisor.rules.jobs.ledger import ALIVE_S, LATE_S, ledger
+from gpuadvisor.rules.jobs.use import JobFold
 from tests.simulated_jobs import BEGIN_S, Night, Simulated
 from tests.telemetry_store import stored
 

@@ -11,7 +11,7 @@ from gpuadvisor.daemon.jobs import WithJobs
 from gpuadvisor.daemon.process_server import told_jobs
 from gpuadvisor.domain.jobs import Unclaimed
 from gpuadvisor.domain.telemetry import HOST, GpuProcess, Sample
-from gpuadvisor.rules.job_ledger import ledger
+from gpuadvisor.rules.jobs.ledger import ledger
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.telemetry.jobs import _uses, stored_uses
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter

@@ -6,8 +6,8 @@ import pytest
 
 from gpuadvisor.daemon.jobs import JobKeeper, WithJobs
 from gpuadvisor.domain.telemetry import Frame, GpuProcess, Sample
-from gpuadvisor.rules.job_ledger import ledger
-from gpuadvisor.rules.job_use import JobFold
+from gpuadvisor.rules.jobs.ledger import ledger
+from gpuadvisor.rules.jobs.use import JobFold
 from gpuadvisor.storage.telemetry.jobs import FOLDED, JOBS, JobsFile, JobsReader
 from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter

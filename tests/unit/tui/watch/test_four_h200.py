@@ -13,8 +13,8 @@ import pytest
 from gpuadvisor.collectors.telemetry.recording import read_recording
 from gpuadvisor.domain.telemetry import Sample
 from gpuadvisor.reports.jobs_document import main_cause
-from gpuadvisor.rules.job_ledger import ledger
-from gpuadvisor.rules.job_use import JobFold
+from gpuadvisor.rules.jobs.ledger import ledger
+from gpuadvisor.rules.jobs.use import JobFold
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.why import WORKS
 

@@ -12,8 +12,8 @@ from pathlib import PurePath
 
 from gpuadvisor.domain.jobs import UNTOLD, Advice, Job, Loss, ProvenPlan
 from gpuadvisor.printable import duration
-from gpuadvisor.rules.job_causes import JobCause, load_causes
-from gpuadvisor.rules.job_launches import script_path
+from gpuadvisor.rules.jobs.cause import JobCause, load_causes
+from gpuadvisor.rules.jobs.launches import script_path
 from gpuadvisor.rules.rule import MOST
 
 LEAST_SEEN_S = 600.0

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.telemetry import GpuProcess
-from gpuadvisor.rules.job_launches import launches, script_of, script_path
+from gpuadvisor.rules.jobs.launches import launches, script_of, script_path
 
 ONE = GpuProcess(
     "GPU-0", 10, "compute", 1, "python", "ann", "python train.py", parent_pid=5, started_s=1000.0

@@ -8,7 +8,7 @@ from math import inf
 
 from gpuadvisor.domain.jobs import Amounts, Job, Ledger, Loss, Unclaimed, Use
 from gpuadvisor.domain.telemetry import GpuProcess
-from gpuadvisor.rules.job_launches import is_same_process, launches, script_of
+from gpuadvisor.rules.jobs.launches import is_same_process, launches, script_of
 
 ALIVE_S = 90.0
 """Seconds since a process was seen last after which it has ended: uses are stored each minute."""

@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.domain.jobs import UNTOLD, Amounts, Job, JobProfile, Loss, ProvenPlan
 from gpuadvisor.reports.jobs_document import sentence
-from gpuadvisor.rules.job_advice import advice
+from gpuadvisor.rules.jobs.advice import advice
 
 HOUR_S = 3600.0
 GIB = 2**30

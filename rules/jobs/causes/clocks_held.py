@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpuadvisor.domain.clock_reasons import SLOWING
 from gpuadvisor.domain.jobs import Slice
-from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.jobs.healthy import LEAST_UTILIZATION_PCT
+from gpuadvisor.rules.jobs.cause import JobCause
+from gpuadvisor.rules.jobs.causes.healthy import LEAST_UTILIZATION_PCT
 from gpuadvisor.rules.rule import MOST, NOTICEABLE
 
 CAUSE = JobCause(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.domain.metrics import NO_KERNELS_SM_ACTIVE_PCT
-from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.job_phases import NO_KERNELS_PCT
+from gpuadvisor.rules.jobs.cause import JobCause
+from gpuadvisor.rules.jobs.phases import NO_KERNELS_PCT
 
 MOST_CPU_PCT = 20.0
 """Percent of a core that a notebook's kernel, a server, or a loader's workers between them take

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
-from gpuadvisor.rules.job_causes import JobCause
+from gpuadvisor.rules.jobs.cause import JobCause
 from gpuadvisor.rules.rule import MOST
 
 LEAST_UTILIZATION_PCT = 85.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
 from gpuadvisor.rules.gpus import FULL_USE_PCT
-from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.jobs.idle import MOST_CPU_PCT
+from gpuadvisor.rules.jobs.cause import JobCause
+from gpuadvisor.rules.jobs.causes.idle import MOST_CPU_PCT
 
 ONE_THREAD_PCT = (80.0, 160.0)
 """CPU time, in percent of a core, of a process that one thread keeps busy, beside some that do

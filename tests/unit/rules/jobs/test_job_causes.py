@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.jobs import UNTOLD, Slice
-from gpuadvisor.rules.job_causes import load_causes, name_cause
+from gpuadvisor.rules.jobs.cause import load_causes, name_cause
 
 HEALTHY = Slice(
     20, True, utilization_pct=97, sm_active_pct=85, own_sm_pct=90, power_w=600, power_limit_w=700,

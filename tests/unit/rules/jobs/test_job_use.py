@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gpuadvisor.domain.jobs import Unclaimed
 from gpuadvisor.domain.telemetry import Frame, GpuProcess, Sample
 from gpuadvisor.reports.jobs_document import summary
-from gpuadvisor.rules.job_ledger import ledger
-from gpuadvisor.rules.job_use import WARM_UP_S, JobFold
+from gpuadvisor.rules.jobs.ledger import ledger
+from gpuadvisor.rules.jobs.use import WARM_UP_S, JobFold
 from tests.simulated_jobs import BEGIN_S, Night, Simulated, night
 from tests.telemetry import h100
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
-from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.jobs.healthy import LEAST_UTILIZATION_PCT
-from gpuadvisor.rules.jobs.idle import MOST_CPU_PCT
-from gpuadvisor.rules.jobs.waiting_for_input import ONE_THREAD_PCT
+from gpuadvisor.rules.jobs.cause import JobCause
+from gpuadvisor.rules.jobs.causes.healthy import LEAST_UTILIZATION_PCT
+from gpuadvisor.rules.jobs.causes.idle import MOST_CPU_PCT
+from gpuadvisor.rules.jobs.causes.waiting_for_input import ONE_THREAD_PCT
 
 CAUSE = JobCause(
     rank=55,

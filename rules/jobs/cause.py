@@ -1,4 +1,4 @@
-"""Which cause a slice of a job has, of those in `jobs`; which there are, and in which order."""
+"""Which cause a slice of a job has, of those in `causes`; which there are, and in which order."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def load_causes() -> Mapping[str, JobCause]:
 
 @cache
 def _all() -> Mapping[str, tuple[JobCause, Callable[[Slice], float | None]]]:
-    from gpuadvisor.rules import jobs
+    from gpuadvisor.rules.jobs import causes
 
     found = {}
-    for module in pkgutil.iter_modules(jobs.__path__):
-        loaded = import_module(f"{jobs.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(causes.__path__):
+        loaded = import_module(f"{causes.__name__}.{module.name}")
         found[module.name] = (loaded.CAUSE, loaded.lost)
     return dict(sorted(found.items(), key=lambda each: each[1][0].rank))
 

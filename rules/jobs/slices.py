@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from gpuadvisor.domain.clock_reasons import SLOWING, holds
 from gpuadvisor.domain.jobs import UNTOLD, Loss, Slice, Use
 from gpuadvisor.domain.telemetry import Number
-from gpuadvisor.rules.job_causes import name_cause
-from gpuadvisor.rules.job_phases import Before, Phase, Poll, phases
+from gpuadvisor.rules.jobs.cause import name_cause
+from gpuadvisor.rules.jobs.phases import Before, Phase, Poll, phases
 
 LEVELS = {
     "power_w": ("energy_j", "energy_s", 1.0),

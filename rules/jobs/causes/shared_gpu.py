@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
-from gpuadvisor.rules.job_causes import JobCause
+from gpuadvisor.rules.jobs.cause import JobCause
 
 CAUSE = JobCause(
     rank=30,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
-from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.jobs.idle import MOST_CPU_PCT
-from gpuadvisor.rules.jobs.waiting_for_input import ONE_THREAD_PCT
+from gpuadvisor.rules.jobs.cause import JobCause
+from gpuadvisor.rules.jobs.causes.idle import MOST_CPU_PCT
+from gpuadvisor.rules.jobs.causes.waiting_for_input import ONE_THREAD_PCT
 
 LEAST_UTILIZATION_PCT = 40.0
 """A kernel runs at least now and then in most of a second. Below, a loop that makes its own batches

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gpuadvisor.collectors.nvml.sampler import PROCESSES_S
 from gpuadvisor.domain.telemetry import HOST, Frame, GpuProcess, Sample
-from gpuadvisor.rules import job_phases
-from gpuadvisor.rules.job_phases import (
+from gpuadvisor.rules.jobs import phases as job_phases
+from gpuadvisor.rules.jobs.phases import (
     LEAST_KNOWN_S,
     LEAST_PAUSE_S,
     REPEATED,
@@ -19,7 +19,7 @@ from gpuadvisor.rules.job_phases import (
     Poll,
     phases,
 )
-from gpuadvisor.rules.job_use import LISTING_HOLDS_S, JobFold
+from gpuadvisor.rules.jobs.use import LISTING_HOLDS_S, JobFold
 from tests.simulated_jobs import BEGIN_S
 from tests.telemetry import h100
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuadvisor.domain.jobs import Slice
-from gpuadvisor.rules.job_causes import JobCause
-from gpuadvisor.rules.jobs.idle import MOST_CPU_PCT, runs_nothing, works_on_cpu
+from gpuadvisor.rules.jobs.cause import JobCause
+from gpuadvisor.rules.jobs.causes.idle import MOST_CPU_PCT, runs_nothing, works_on_cpu
 
 CAUSE = JobCause(
     rank=20,

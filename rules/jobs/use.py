@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.jobs import SLICE_S, Unclaimed, Use
 from gpuadvisor.domain.telemetry import HOST, Frame, GpuProcess, Number
-from gpuadvisor.rules.job_launches import launches
-from gpuadvisor.rules.job_phases import Before, Poll
-from gpuadvisor.rules.job_slices import LEVELS, Held, Mean, Sums, name_causes
+from gpuadvisor.rules.jobs.launches import launches
+from gpuadvisor.rules.jobs.phases import Before, Poll
+from gpuadvisor.rules.jobs.slices import LEVELS, Held, Mean, Sums, name_causes
 
 LONGEST_S = 5.0
 """Seconds between two polls beyond which nothing is known of the time between them: as `gap`."""
