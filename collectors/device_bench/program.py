@@ -103,13 +103,17 @@ class Bench:
         return (time.perf_counter() - began) / count
 
 
+def median(values: list[float]) -> float:
+    """Return the middle one, or the mean of the two in the middle."""
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
 def rate(quantity: str, unit: str, amount: float, seconds: list[float], **how: Any) -> Result:
     """Return what is said of a rate: its median and its extremes."""
     rates = sorted(amount / max(each, 1e-12) for each in seconds)
-    middle = len(rates) // 2
-    median = rates[middle] if len(rates) % 2 else (rates[middle - 1] + rates[middle]) / 2
     return {
-        "event": "rate", "quantity": quantity, "unit": unit, "value": median,
+        "event": "rate", "quantity": quantity, "unit": unit, "value": median(rates),
         "low": rates[0], "high": rates[-1], "repeats": len(rates), "how": how,
     }  # fmt: skip
 
@@ -238,7 +242,7 @@ def launches(bench: Bench) -> Iterator[Measure]:
         bench.wall(empty, 10)
         seconds = [min(bench.wall(empty, 1) for _ in range(50)) for _ in range(bench.repeats)]
         each = rate("launch_latency", "s", 1, seconds)
-        return {**each, "value": 1 / each["value"], "low": min(seconds), "high": max(seconds)}
+        return {**each, "value": median(seconds), "low": min(seconds), "high": max(seconds)}
 
     yield "launches", partial(throughput, "launches", empty)
     yield "operators", partial(throughput, "operators", operator)
