@@ -34,6 +34,12 @@ for step in range(int(sys.argv[1])):
         raise ValueError("a shape that cannot be")
     print(step, pace.on, flush=True)
 """
+OWN_CLOCK = """\
+asleep = [0.0]
+time.sleep = lambda seconds: asleep.__setitem__(0, asleep[0] + seconds)
+time.perf_counter = lambda: asleep[0]
+"""
+"""Has steps take what they sleep and nothing else, in no time."""
 PACE = """\
 STEP_S, fails, on = 0.02, False, []
 
@@ -64,9 +70,9 @@ USUAL = Block({}, 0.2)
 def live(tmp_path, torch_imported):
     """A function that runs a screening in a script of so many steps."""
     (tmp_path / "pace.py").write_text(PACE)
-    (tmp_path / "train.py").write_text(SCRIPT)
 
-    def run(screening, steps=100_000, **more):
+    def run(screening, steps=100_000, clock="", **more):
+        (tmp_path / "train.py").write_text(SCRIPT.replace("\nmodel", f"\n{clock}model"))
         command = Command(sys.executable, "train.py", (str(steps),), folder=str(tmp_path))
         # A fork looks for `pace` before the script's own folder is known.
         wanted = request(command, WARM, PYTHONPATH=str(tmp_path))
@@ -93,13 +99,13 @@ def test_blocks_in_the_order_that_was_asked_for(live):
     lines = []
     first, second, third, fourth, fifth = live(
         asked([USUAL, FAST], [FAST, Block({"slow": 0.05}, 0.2), Block({"slow": 0.02}, 0.1)]),
+        clock=OWN_CLOCK,
         on_output=lines.append,
     )
-    assert first.step_ms >= 20
-    assert min(second.step_ms, third.step_ms) >= 5
-    assert fourth.step_ms >= 50
-    assert second.steps >= 8
-    assert fourth.steps >= 4
+    took_ms = [each.step_ms for each in (first, second, third, fourth, fifth)]
+    assert took_ms == pytest.approx([20, 5, 5, 50, 20])
+    assert 40 <= second.steps <= 41
+    assert 4 <= fourth.steps <= 5
     assert not any(each.failed for each in (first, second, third, fourth, fifth))
     assert fifth.idle == ("slow",), "it found nothing to change"
     assert not any(each.idle for each in (first, second, third, fourth))
@@ -109,9 +115,8 @@ def test_blocks_in_the_order_that_was_asked_for(live):
 
 def test_a_script_that_ends_is_started_again(live):
     lines = []
-    told = live(asked([Block({}, 0.3)] * 2), steps=24, on_output=lines.append)
-    assert len(told) == 2
-    assert all(each.step_ms >= 20 for each in told)
+    told = live(asked([Block({}, 0.3)] * 2), steps=24, clock=OWN_CLOCK, on_output=lines.append)
+    assert [each.step_ms for each in told] == pytest.approx([20, 20])
     assert b"".join(lines).decode().splitlines().count("0 []") == 2
 
 

@@ -131,7 +131,7 @@ def test_ctrl_c_leaves_no_process_no_folder_and_no_work_tree(pytester, tmp_path,
         time.sleep(0.05)
     assert any(scratch.iterdir()) and git(pytester.path, "worktree", "list").count("\n") == 3
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=program.PATIENCE_S)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, said
     assert not [pid for pid in map(int, pids.read_text().split()[:2]) if is_alive(pid)]
     assert list(scratch.iterdir()) == []

@@ -235,7 +235,7 @@ def test_tables_are_packed_before_stores_and_what_has_no_room_is_named(
 def test_a_job_that_fails_is_counted_and_told(tmp_path, capsys):
     jobs = Job("bad", "echo because; exit 3"), Job("good", "true")
     assert run(Session("made", "", jobs), tmp_path / "kept", tmp_path / "out", 300.0, {}) == 1
-    assert re.search(r"== bad: status 3 after \d s\nbecause", capsys.readouterr().out)
+    assert re.search(r"== bad: status 3 after \d+ s\nbecause", capsys.readouterr().out)
 
 
 def test_what_is_not_done_ends_with_the_time_and_its_children_too(tmp_path):

@@ -39,7 +39,7 @@ def seconds(folder):
 
 
 def test_a_lock_on_the_days_file_holds_up_nobody_but_the_writer(tmp_path, monkeypatch):
-    monkeypatch.setattr(written, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(written, "PATIENCE_S", 3.0)
     with TelemetryWriter(tmp_path) as writer:
         writer.append([frame(0, sample())])
         backlog, told = Backlog(writer), []
@@ -85,7 +85,7 @@ def test_what_waits_is_bounded_and_what_is_lost_is_counted(tmp_path, monkeypatch
 
 
 def test_the_end_waits_for_the_last_write_but_not_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(written, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(written, "PATIENCE_S", 3.0)
     monkeypatch.setattr(store, "FINISH_S", 0.1)
     with TelemetryWriter(tmp_path) as writer:
         writer.append([frame(0, sample())])

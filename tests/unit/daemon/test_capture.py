@@ -86,10 +86,12 @@ class Failing(Hand):
 
 
 def test_a_command_outlives_a_source_that_fails(path):
-    said = []
-    command = python("import time; time.sleep(0.3); raise SystemExit(7)")
+    said, told = [], path.with_name("told")
+    waits = f"import os, time\nwhile not os.path.exists({str(told)!r}): time.sleep(0.01)"
+    command = python(f"{waits}\nraise SystemExit(7)")
     source = Failing(*good()._frames)
-    done = capture(source, path, command=command, warn=said.append)
+    warn = lambda sentence: (said.append(sentence), told.touch())  # noqa: E731
+    done = capture(source, path, command=command, warn=warn)
     assert (done.status, done.frames) == (7, 2)
     assert said == ["the recording ended early and the command goes on: dictionary changed size"]
     assert len(list(read_recording(path).frames())) == 2
@@ -186,7 +188,11 @@ class Late(Hand):
 
 def test_a_command_does_not_wait_for_the_driver(path, tmp_path):
     written, said = tmp_path / "written", []
-    program = f"open({str(written)!r}, 'w'); import time; time.sleep(0.4); raise SystemExit(7)"
+    program = f"""
+import os, time
+open({str(written)!r}, 'w').close()
+while not os.path.exists({str(path)!r}): time.sleep(0.01)  # the recording has begun
+raise SystemExit(7)"""
     done = capture(Late(written, *good()._frames), path, command=python(program), warn=said.append)
     assert (done.status, done.gpus) == (7, 2)
     assert next(read_recording(path).frames()).gpus == GPUS

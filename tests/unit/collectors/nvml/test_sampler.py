@@ -326,7 +326,7 @@ poll(sampler)
 result = [time.monotonic() - began_s, sampler.close()]
 """
     took_s, _ = play(program)
-    assert took_s < SILENCE_S / 4
+    assert took_s < SILENCE_S
 
 
 def test_a_counter_of_pcie_bytes_that_never_answers_delays_nothing_else(play):

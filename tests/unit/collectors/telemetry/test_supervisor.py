@@ -120,7 +120,8 @@ def test_a_driver_that_hangs_as_it_starts_is_told_after_one_step():
 
 
 def test_a_driver_that_wakes_its_gpus_one_after_the_other_does_not_hang():
-    with sampler(WAKES % (7, 0.4) + GOOD, step_s=2.5, every_s=0.1) as source:
+    # Each sign comes long before the limit, and all of them take longer than that.
+    with sampler(WAKES % (11, 0.5) + GOOD, step_s=5.0, every_s=0.1) as source:
         problems = []
         first(source.frames(), lambda frame: problems.append(frame.problem) or frame.samples)
     assert SILENT not in problems
@@ -153,7 +154,7 @@ def test_a_child_that_waited_and_is_answered_goes_on_alone(tmp_path):
         f"while starts.tell() > 2 or not pathlib.Path({str(works)!r}).exists(): time.sleep(0.02)\n"
         f"{GOOD}"
     )
-    with sampler(program, silence_s=1.5, probe_every_s=0.4, every_s=0.1) as source:
+    with sampler(program, silence_s=4.0, probe_every_s=0.4, every_s=0.1) as source:
         frames = source.frames()
         first(frames, lambda _: starts.exists() and len(starts.read_text()) > 2)
         works.touch()
