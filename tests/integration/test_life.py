@@ -1,4 +1,8 @@
-"""One shortened life of a real script, as its harness writes it down."""
+"""One shortened life of a real script, as its harness writes it down, and what it draws.
+
+But for one they are forked, as each would import torch anew; those of a study, in fresh processes
+and private views, are looked at in `test_tune.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.collectors.script.runner import run_life
+from gpuadvisor.collectors.script.runner import run_life, run_script
 from gpuadvisor.collectors.script.specification import Shortening
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.equivalence import relative_difference
@@ -58,18 +62,24 @@ too_deep = lambda n: SUM
 """.replace("SUM", " + ".join(["n"] * 600))
 
 
-def lived(folder, nudge=0.0, reseed=None, script=SCRIPT, later=0):
-    (folder / "train.py").write_text(script)
-    command = Command(sys.executable, "train.py", folder=str(folder))
-    request = replace(runs.request(command), scratch=True)
-    request = replace(request, specification=replace(request.specification, reseed=reseed))
-    life = run_life(request, Shortening("", nudge=nudge, later=later))
-    assert life.state is TrialState.COMPLETE, life.output
-    return life
+@pytest.fixture(scope="module")
+def lived(torch_imported):
+    """A function that returns the life of a script."""
+
+    def lived(folder, nudge=0.0, reseed=None, script=SCRIPT, later=0, template=torch_imported):
+        (folder / "train.py").write_text(script)
+        command = Command(sys.executable, "train.py", folder=str(folder))
+        request = replace(runs.request(command), template=template, scratch=template is None)
+        request = replace(request, specification=replace(request.specification, reseed=reseed))
+        life = run_life(request, Shortening("", nudge=nudge, later=later))
+        assert life.state is TrialState.COMPLETE, life.output
+        return life
+
+    return lived
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain(lived, tmp_path_factory):
     """The unchanged script's life."""
     return lived(tmp_path_factory.mktemp("plain"))
 
@@ -78,7 +88,7 @@ def flat(calls):
     return [value for call in calls for row in call.values for value in row]
 
 
-def test_weights_that_were_changed_a_little(plain, tmp_path):
+def test_weights_that_were_changed_a_little(lived, plain, tmp_path):
     nudged = lived(tmp_path, 1e-3)
     assert nudged.output == plain.output, "the script draws the same and has the same state"
     assert "mode True seen 12" in plain.output
@@ -96,15 +106,15 @@ def test_weights_that_were_changed_a_little(plain, tmp_path):
     assert [call.random for call in nudged.calls] == [call.random for call in plain.calls]
 
 
-def test_other_random_numbers_from_the_first_call_on(plain, tmp_path):
+def test_other_random_numbers_from_the_first_call_on(lived, plain, tmp_path):
     other = lived(tmp_path, reseed=2)
     same = [a.input == b.input for a, b in zip(plain.calls, other.calls, strict=True)]
     assert same == [True] + [False] * 11
     assert not any(a.random == b.random for a, b in zip(plain.calls, other.calls, strict=True))
 
 
-def test_epochs_are_passed_over_to_those_that_matter(tmp_path):
-    life = lived(tmp_path, script=EPOCHS, later=4)
+def test_epochs_are_passed_over_to_those_that_matter(lived, tmp_path):
+    life = lived(tmp_path, script=EPOCHS, later=4, template=None)  # loops are marked at the start
     assert life.output.splitlines() == ["0 True", "1 True", "5 False", "8 False"]
     assert [(each.number, len(each.batches)) for each in life.epochs] == [(n, 16) for n in range(4)]
     (loop,) = [each for each in life.loops if each.lived]
@@ -112,3 +122,37 @@ def test_epochs_are_passed_over_to_those_that_matter(tmp_path):
     assert len(loop.seconds) == 4
     (failure,) = life.failures
     assert "could not watch the branches of train.py: RecursionError" in failure
+
+
+# -- what runs that are measured draw --------------------------------------------------------------
+
+SELF_SEEDED = """
+import torch
+torch.manual_seed(1111)
+model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Dropout(0.5))
+while True:
+    model(torch.ones(4, 16)).square().mean().backward()
+"""
+
+
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory, torch_imported):
+    folder = tmp_path_factory.mktemp("seeded")
+    (folder / "script.py").write_text(SELF_SEEDED)
+    request = runs.request(Command(sys.executable, "script.py", folder=str(folder)), runs.QUICK)
+    seen = {}
+    for name, reseed in (("first", None), ("same", None), ("other", 2)):
+        specification = replace(request.specification, reseed=reseed)
+        wanted = replace(request, specification=specification, template=torch_imported)
+        outcome = run_script(wanted)
+        assert outcome.measurement is not None, outcome.output
+        seen[name] = outcome.measurement.trace.losses
+    return seen
+
+
+def test_equally_seeded_runs_agree(losses):
+    assert losses["first"] == losses["same"]
+
+
+def test_a_script_that_seeds_itself_still_draws_others(losses):
+    assert losses["first"] != losses["other"]

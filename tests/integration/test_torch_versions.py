@@ -27,7 +27,6 @@ HOOKS = (
     "tests/integration/test_step_clock.py",
     "tests/integration/test_life.py",
     "tests/integration/test_live.py",
-    "tests/integration/test_random_numbers.py",
 )
 """Tests that run hooks and knobs in the script's process."""
 
