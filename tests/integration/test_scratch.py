@@ -433,7 +433,7 @@ def test_disks_that_come_and_go_meanwhile_are_no_hindrance(tmp_path):
     other = threading.Thread(target=come_and_go)
     other.start()
     try:
-        for _ in range(10):
+        for _ in range(5):
             with run_folder() as run, scratch(run) as view:
                 done = subprocess.run(view.wrapper, capture_output=True, text=True, check=False)
                 assert (done.returncode, done.stderr) == (0, "")

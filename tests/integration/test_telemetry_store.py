@@ -127,7 +127,7 @@ def test_eight_readers_and_a_study_beside_a_writer(folder):
     try:
         for process in [readers] * 8 + [study]:
             assert process.stdout.readline() == "ready\n"
-        seconds = range(round(MIDNIGHT) - 40, round(MIDNIGHT) + 40)
+        seconds = range(round(MIDNIGHT) - 20, round(MIDNIGHT) + 21)
         now_s = START_S
         with TelemetryWriter(folder, clock=lambda: now_s) as writer:
             for at in seconds:

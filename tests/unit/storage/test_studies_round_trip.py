@@ -75,7 +75,7 @@ def store(tmp_path_factory):
 
 
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
