@@ -16,11 +16,26 @@ def steps(allocates, *, runs=200, us=300, free=False):
     return timeline(program.made)
 
 
+def phases():
+    """Two phases that allocate next to nothing, with one long release between them."""
+    program = Program()
+    for number in range(12):
+        program.works(600)
+        program.allocates(5)
+        if number == 8:
+            program.allocates(3000, free=True)
+        program.launches("kernel", runs=200, times=4, op=20)
+        program.waits()
+    program.launches("last", runs=10)
+    return timeline(program.made)
+
+
 FIRES = {
     "in each step": lambda: steps(lambda _: True, free=True),
     "cudaFree in each step": lambda: steps(lambda _: True, us=50, free=True),
 }
 SILENT = {
+    "one long call among short ones": phases,
     "in the first half": lambda: steps(lambda number: number < 3, free=True),
     "never": lambda: steps(lambda _: False),
     "hidden behind long kernels": lambda: steps(lambda _: True, runs=5000, us=10),
