@@ -311,8 +311,9 @@ def _wider_level(result: StudyResult) -> Level | None:
 def equivalence_sentence(
     equivalence: Equivalence | None, rehearsal: Rehearsal | None = None
 ) -> str:
-    """Return what was compared with the baseline, what came out, and the limit; and that a script
-    wrote files of which a rehearsal could not say whether they are equivalent."""
+    """Return what was compared with the baseline, what came out, and the limit; that a script wrote
+    files of which a rehearsal could not say whether they are equivalent, and that it doubts those
+    of a whole run."""
     if equivalence is None:
         return "Results were not checked."
     if equivalence.status not in ("equivalent", "wrong"):
@@ -321,6 +322,8 @@ def equivalence_sentence(
     word = "equivalent" if equivalence.status == "equivalent" else "different"
     unread = rehearsal is not None and Aspect.FILES in rehearsal.not_covered
     but = "; what is in the written files was not compared" if unread else ""
+    if rehearsal is not None and rehearsal.doubt and not rehearsal.doubt_is_timed:
+        but += "; results of a whole run may differ"
     return f"Results are {word}: {compared(equivalence)}{but}."
 
 

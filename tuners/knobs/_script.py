@@ -41,7 +41,7 @@ def no_root(device: Device, facts: ScriptFacts) -> str | None:
 
 def no_convolution(device: Device, facts: ScriptFacts) -> str | None:
     """Return why a knob of convolutions can do nothing, or None if the model has any."""
-    return None if facts.has_convolution else "the script's model has no convolution"
+    return None if facts.has_convolution else "the script's model has no convolution layer"
 
 
 def no_loader(device: Device, facts: ScriptFacts) -> str | None:

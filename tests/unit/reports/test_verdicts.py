@@ -125,6 +125,12 @@ class TestTheSentences:
         assert "saves 3 h 10 min of the 10 h 42 min of your 90 epochs" in text
         assert "not verified" not in text
 
+    @pytest.mark.parametrize("is_timed", [False, True])
+    def test_results_of_a_whole_run_that_is_doubted_are_not_called_equivalent(self, show, is_timed):
+        doubted = replace(study().rehearsal, doubt="it may end", doubt_is_timed=is_timed)
+        text = said(PROSE[show], replace(study(), rehearsal=doubted))
+        assert ("; results of a whole run may differ." in text) != is_timed
+
     def test_files_of_which_nothing_is_known_are_not_called_equivalent(self, show):
         text = said(PROSE[show], study())
         assert "(limit 0.01); what is in the written files was not compared." in text
