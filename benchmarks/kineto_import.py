@@ -110,7 +110,7 @@ def measure_page(_: Path) -> None:
     """Make the page of the newest profile once and print what it took."""
     from gpuadvisor.profiling.diagnosing import profile_report
     from gpuadvisor.profiling.resolving import newest_profile
-    from gpuadvisor.reports.profile_document import profile_html
+    from gpuadvisor.reports.profile.document import profile_html
 
     begin, begin_cpu = time.perf_counter(), time.process_time()
     named = newest_profile()

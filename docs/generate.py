@@ -218,7 +218,7 @@ def recorded_output() -> str:
     """Return what `gpuadvisor tune` printed on a terminal at the end of the recorded study."""
     from rich.console import Console
 
-    from gpuadvisor.reports.study_document import print_summary
+    from gpuadvisor.reports.study.document import print_summary
     from gpuadvisor.tuning.arguments import permanent_snippets
 
     result = recorded_study()
@@ -235,9 +235,9 @@ def diagnosed_output() -> str:
     """Return what our rules say of a real trace, whatever is installed or stored here."""
     from gpuadvisor.profiling.evidence import environment, facts_of
     from gpuadvisor.profiling.reading import read_profile
-    from gpuadvisor.reports.diagnosis_document import diagnosis_lines
-    from gpuadvisor.reports.diagnosis_report import DiagnosisReport
-    from gpuadvisor.reports.profile_report import ProfileReport
+    from gpuadvisor.reports.diagnosis.document import diagnosis_lines
+    from gpuadvisor.reports.diagnosis.report import DiagnosisReport
+    from gpuadvisor.reports.profile.report import ProfileReport
     from gpuadvisor.reports.render_text import wrapped
     from gpuadvisor.rules.engine import diagnose
     from gpuadvisor.rules.evidence import Evidence

@@ -18,8 +18,8 @@ from gpuadvisor.domain.finding import (
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Gpu
 from gpuadvisor.domain.telemetry_window import GpuWindow, TelemetryWindow
-from gpuadvisor.reports.diagnosis_report import DiagnosisReport
-from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.diagnosis.report import DiagnosisReport
+from gpuadvisor.reports.profile.report import ProfileReport
 from gpuadvisor.rules.rule import Loaded, Rule
 
 PROFILE = "gpuadvisor profile SCRIPT"

@@ -1,7 +1,7 @@
 """Profiles made by hand for tests of reports: one with everything, and odd ones."""
 
 from gpuadvisor.domain.profile import DeviceLimits, Direction, Memory, Range
-from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.profile.report import ProfileReport
 from gpuadvisor.rules.facts.ceilings import theoretical
 from gpuadvisor.rules.facts.summary import Facts
 from tests.diagnoses import DIAGNOSIS, RULES

@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import write_formats
     from gpuadvisor.profiling.evidence import facts_of
     from gpuadvisor.profiling.resolving import resolve_profile
-    from gpuadvisor.reports import comparison_document as report
     from gpuadvisor.reports.json_documents import comparison_json
+    from gpuadvisor.reports.profile import comparison as report
     from gpuadvisor.rules.facts.comparison import compare
 
     before, after = (resolve_profile(name) for name in (args.before, args.after))

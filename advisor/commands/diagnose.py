@@ -32,7 +32,7 @@ from gpuadvisor.commands._arguments import (
 from gpuadvisor.errors import FindingsError, ScriptError, UsageError
 
 if TYPE_CHECKING:
-    from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+    from gpuadvisor.reports.diagnosis.report import DiagnosisReport
 
 EPILOG = """examples:
   gpuadvisor diagnose train.py -- --epochs 1    profile a script, and say what to fix
@@ -201,14 +201,14 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
 
         print(strict_json.text(diagnosis_json(report)), flush=True)
     if args.markdown is not None:
-        from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
+        from gpuadvisor.reports.diagnosis.document import diagnosis_markdown
 
         write_or_print(args.markdown, diagnosis_markdown(report), said_on)
     if not args.json and args.markdown is None:
         _print(report, everything=args.all, tree=args.tree)
     if args.sarif is not None:
         from gpuadvisor.profiling.project_files import project_files
-        from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
+        from gpuadvisor.reports.diagnosis.sarif import diagnosis_sarif, place_of
 
         script = args.script if is_script(args) and not args.is_module else None
         write(args.sarif, diagnosis_sarif(report, project_files(script=script)), said_on)
@@ -218,11 +218,11 @@ def _write(args: argparse.Namespace, report: DiagnosisReport) -> None:
 
 def _print(report: DiagnosisReport, *, everything: bool, tree: bool) -> None:
     from gpuadvisor.commands._output import output
-    from gpuadvisor.reports.diagnosis_document import print_diagnosis
+    from gpuadvisor.reports.diagnosis.document import print_diagnosis
 
     print_diagnosis(output(), report, everything)
     if tree:
-        from gpuadvisor.reports.module_tree import module_tree
+        from gpuadvisor.reports.profile.modules import module_tree
 
         print("", *module_tree(report), sep="\n")
     if report.script and report.stored is not None:

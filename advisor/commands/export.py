@@ -51,7 +51,7 @@ def _write(profile: str, file: Path) -> None:
     from gpuadvisor.profiling.diagnosing import profile_report
     from gpuadvisor.profiling.exporting import export
     from gpuadvisor.profiling.resolving import resolve_profile
-    from gpuadvisor.reports.diagnosis_report import matters
+    from gpuadvisor.reports.diagnosis.report import matters
 
     report = profile_report(resolve_profile(profile), whole=True)
     shown = report.diagnosis.shown if report.diagnosis is not None else ()

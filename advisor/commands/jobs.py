@@ -127,7 +127,7 @@ def _profile(pid: int, cancelled: Callable[[], bool]) -> tuple[str, list[str]]:
 
     from gpuadvisor.profiling.profiler import ProfileOptions, ProfileResult, profile
     from gpuadvisor.profiling.progress import Stages
-    from gpuadvisor.reports.diagnosis_wording import most_important
+    from gpuadvisor.reports.diagnosis.wording import most_important
 
     found: list[ProfileResult] = []
     with Stages(Console(file=io.StringIO())) as stages:

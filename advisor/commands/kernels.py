@@ -21,7 +21,7 @@ from gpuadvisor.errors import UsageError
 
 if TYPE_CHECKING:
     from gpuadvisor.domain.kernel_records import KernelResult
-    from gpuadvisor.reports.kernel_outcome import KernelOutcome
+    from gpuadvisor.reports.kernel.outcome import KernelOutcome
     from gpuadvisor.storage.kernel_studies import KernelStudies
 
 EPILOG = """examples:
@@ -120,13 +120,15 @@ def _outcomes(found: Sequence[KernelResult]) -> list[KernelOutcome]:
 
 
 def _print_json(found: Sequence[KernelResult]) -> None:
-    from gpuadvisor.reports import kernel_outcome, strict_json
+    from gpuadvisor.reports import strict_json
+    from gpuadvisor.reports.kernel import outcome as kernel_outcome
 
     print(strict_json.text(kernel_outcome.document(_outcomes(found))))
 
 
 def _print(found: Sequence[KernelResult]) -> None:
-    from gpuadvisor.reports import kernel_outcome, kernels_document
+    from gpuadvisor.reports.kernel import document as kernels_document
+    from gpuadvisor.reports.kernel import outcome as kernel_outcome
 
     for each in _outcomes(found):
         print("\n".join(kernels_document.lines(each.result)))
@@ -135,7 +137,7 @@ def _print(found: Sequence[KernelResult]) -> None:
 
 def _list(found: Sequence[KernelResult]) -> None:
     from gpuadvisor.commands._output import output
-    from gpuadvisor.reports.kernel_page import print_list
+    from gpuadvisor.reports.kernel.page import print_list
 
     if found:
         print_list(found, output())
@@ -159,19 +161,19 @@ def _best(found: Sequence[KernelResult], path: Path) -> str:
 
 
 def _header(found: Sequence[KernelResult], path: Path) -> str:
-    from gpuadvisor.reports.kernel_exports import header
+    from gpuadvisor.reports.kernel.exports import header
 
     return header(_one(found, path))
 
 
 def _triton(found: Sequence[KernelResult], path: Path) -> str:
-    from gpuadvisor.reports.kernel_exports import triton_configurations
+    from gpuadvisor.reports.kernel.exports import triton_configurations
 
     return triton_configurations(_one(found, path))
 
 
 def _csv(found: Sequence[KernelResult], path: Path) -> str:
-    from gpuadvisor.reports.kernel_exports import space_csv
+    from gpuadvisor.reports.kernel.exports import space_csv
     from gpuadvisor.storage.kernel_studies import with_evaluations
 
     return space_csv([with_evaluations(each) for each in found])

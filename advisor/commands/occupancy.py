@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from gpuadvisor.reports import occupancy_report
+    from gpuadvisor.reports.kernel import occupancy as occupancy_report
     from gpuadvisor.rules.facts.gpu_specs import architecture
     from gpuadvisor.rules.facts.occupancy import LaunchConfig, fit, next_steps
     from gpuadvisor.tuning.kernels.suggesting import named_gpu

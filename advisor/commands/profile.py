@@ -172,7 +172,7 @@ def _program(args: argparse.Namespace) -> Program:
 
 def _print(result: ProfileResult) -> None:
     from gpuadvisor.profiling import summary
-    from gpuadvisor.reports import diagnosis_wording
+    from gpuadvisor.reports.diagnosis import wording as diagnosis_wording
 
     for line in summary.lines(result.imported.profile, is_new=result.imported.is_new):
         print(line)

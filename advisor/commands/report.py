@@ -139,7 +139,7 @@ def _listed(names: list[str]) -> str:
 def _report_study(args: argparse.Namespace, result: StudyResult) -> None:
     from gpuadvisor.printable import file_name
     from gpuadvisor.reports.json_studies import study_json
-    from gpuadvisor.reports.study_document import study_html, study_markdown
+    from gpuadvisor.reports.study.document import study_html, study_markdown
     from gpuadvisor.tuners.knobs import load_knobs
     from gpuadvisor.tuning.arguments import permanent_snippets
 
@@ -157,7 +157,7 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None
     from gpuadvisor.printable import file_name
     from gpuadvisor.profiling.diagnosing import profile_report
     from gpuadvisor.reports.json_documents import profile_json
-    from gpuadvisor.reports.profile_document import profile_html, profile_markdown
+    from gpuadvisor.reports.profile.document import profile_html, profile_markdown
 
     report = profile_report(resolved, whole=args.whole)
     _write(
@@ -172,8 +172,8 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None
 def _report_kernel(args: argparse.Namespace, results: list[KernelResult]) -> None:
     from gpuadvisor.printable import file_name
     from gpuadvisor.profiling.kernel_outcomes import outcomes
-    from gpuadvisor.reports.kernel_outcome import document
-    from gpuadvisor.reports.kernel_page import kernel_html, kernel_markdown
+    from gpuadvisor.reports.kernel.outcome import document
+    from gpuadvisor.reports.kernel.page import kernel_html, kernel_markdown
 
     names = list(dict.fromkeys(each.kernel for each in results))
     if len(names) > 1:

@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     wanted = _filter(args)
     from gpuadvisor.commands._output import note, output, write_formats
-    from gpuadvisor.reports import studies_document as report
     from gpuadvisor.reports.json_studies import studies_json
+    from gpuadvisor.reports.study import several as report
     from gpuadvisor.tuning.selection import StudyFilter, stored_studies
 
     records = stored_studies(wanted)
@@ -83,9 +83,9 @@ def _compare(args: argparse.Namespace) -> int:
     if given:
         raise UsageError(f"{given[0]} narrows the list: leave it out, or the names of studies")
     from gpuadvisor.commands._output import output, write_formats
-    from gpuadvisor.reports import studies_document as report
     from gpuadvisor.reports.json_studies import studies_comparison_json
-    from gpuadvisor.reports.studies_comparison import ComparedStudy, compare_studies
+    from gpuadvisor.reports.study import several as report
+    from gpuadvisor.reports.study.comparison import ComparedStudy, compare_studies
     from gpuadvisor.tuning.selection import load_studies
 
     studies = [ComparedStudy(result, folder) for result, folder in load_studies(args.names)]

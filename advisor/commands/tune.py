@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
 
         print(strict_json.text(study_json(result)))
     else:
-        from gpuadvisor.reports.study_document import print_summary
+        from gpuadvisor.reports.study.document import print_summary
         from gpuadvisor.tuners.knobs import load_knobs
         from gpuadvisor.tuning.arguments import permanent_snippets
 

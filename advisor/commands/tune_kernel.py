@@ -141,7 +141,9 @@ def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.interruption import stoppable
     from gpuadvisor.profiling.kernel_diagnosis import diagnosis_of
     from gpuadvisor.profiling.kernel_outcomes import outcomes
-    from gpuadvisor.reports import kernel_outcome, kernels_document, strict_json
+    from gpuadvisor.reports import strict_json
+    from gpuadvisor.reports.kernel import document as kernels_document
+    from gpuadvisor.reports.kernel import outcome as kernel_outcome
     from gpuadvisor.storage.kernel_caches import write_t4
     from gpuadvisor.tuning.budget_limit import BudgetLimit
     from gpuadvisor.tuning.kernels.options import OBJECTIVES, Goal, KernelOptions
@@ -194,7 +196,8 @@ def _say_how_to_use(results: Sequence[KernelResult]) -> None:
 def _replay(args: argparse.Namespace) -> int:
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.reports import kernels_document, strict_json
+    from gpuadvisor.reports import strict_json
+    from gpuadvisor.reports.kernel import document as kernels_document
     from gpuadvisor.storage.kernel_caches import read, write_t4
     from gpuadvisor.tuning.budget_limit import BudgetLimit
     from gpuadvisor.tuning.kernels.replaying import replay

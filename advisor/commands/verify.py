@@ -97,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(args: argparse.Namespace, found: Verification) -> None:
     from gpuadvisor.commands._output import output, write_formats
-    from gpuadvisor.reports import verification_document as report
     from gpuadvisor.reports.json_studies import verification_json
+    from gpuadvisor.reports.study import verification as report
 
     if not write_formats(
         args, lambda: verification_json(found), lambda: report.verification_markdown(found)

@@ -37,8 +37,8 @@ from gpuadvisor.profiling.resolving import (
     stored_profile,
 )
 from gpuadvisor.profiling.rules import select_rules
-from gpuadvisor.reports.diagnosis_report import DiagnosisReport
-from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.diagnosis.report import DiagnosisReport
+from gpuadvisor.reports.profile.report import ProfileReport
 from gpuadvisor.rules import engine
 from gpuadvisor.rules.calibration import calibration
 from gpuadvisor.rules.evidence import Evidence

@@ -9,7 +9,7 @@ from gpuadvisor.domain.kernel_records import KernelResult
 from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.evidence import ceilings_of_device
-from gpuadvisor.reports.kernel_outcome import KernelOutcome, outcome
+from gpuadvisor.reports.kernel.outcome import KernelOutcome, outcome
 from gpuadvisor.storage.kernel_studies import with_evaluations
 
 

@@ -37,7 +37,7 @@ from gpuadvisor.profiling.recording import (
     RecordOptions,
     record_steps,
 )
-from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+from gpuadvisor.reports.diagnosis.report import DiagnosisReport
 from gpuadvisor.reports.json_documents import finding_json
 from gpuadvisor.rules.facts.summary import Facts
 

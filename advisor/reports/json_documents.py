@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.domain.unprofiled import unprofiled_steps
 from gpuadvisor.reports.json_fields import Json, device_fields, document, fields, rows
-from gpuadvisor.reports.ranks_document import ranks_json
+from gpuadvisor.reports.profile.ranks import ranks_json
 from gpuadvisor.rules.estimates import why_not_timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuadvisor.domain.finding import Diagnosis, Finding, Place
-    from gpuadvisor.reports.diagnosis_report import DiagnosisReport
-    from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+    from gpuadvisor.reports.diagnosis.report import DiagnosisReport
+    from gpuadvisor.reports.profile.report import KernelRow, ProfileReport
     from gpuadvisor.rules.facts.account import Account
     from gpuadvisor.rules.facts.comparison import Change, ComparedProfile, ProfileComparison
     from gpuadvisor.rules.facts.steps import Steps
@@ -43,7 +43,7 @@ def profile_json(report: ProfileReport) -> Json:
     facts, header = report.facts, report.facts.profile.header
     peaks = report.ceilings.by_quantity if report.ceilings else {}
     queues = () if "queues" in facts.not_measured else facts.queues
-    from gpuadvisor.reports.diagnosis_report import of_profile
+    from gpuadvisor.reports.diagnosis.report import of_profile
 
     return document({
         "schema_version": PROFILE_VERSION,
@@ -160,7 +160,7 @@ def _excerpt(facts: Facts) -> Json | None:
 
 def _account(account: Account, diagnosis: Diagnosis | None) -> list[Json]:
     """Return where the time of each device went, to the nanosecond."""
-    from gpuadvisor.reports.account_wording import claims
+    from gpuadvisor.reports.diagnosis.account import claims
 
     claimed = claims(diagnosis)
     return [
@@ -273,7 +273,7 @@ def _unprofiled_step_ms(facts: Facts) -> float | None:
 
 def _counted(report: DiagnosisReport) -> list[Json]:
     """Return the kernels with hardware counters that findings explain too little of."""
-    from gpuadvisor.reports.counted_wording import unexplained
+    from gpuadvisor.reports.diagnosis.counted import unexplained
 
     return [
         {
@@ -292,7 +292,7 @@ def _counted(report: DiagnosisReport) -> list[Json]:
 
 def _stalls(report: DiagnosisReport) -> list[Json]:
     """Return where the warps of kernels wait."""
-    from gpuadvisor.reports.counted_wording import sampled
+    from gpuadvisor.reports.diagnosis.counted import sampled
 
     return [
         {

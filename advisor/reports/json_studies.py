@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.study import Equivalence
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.json_fields import Json, device_fields, document, fields, rows
-from gpuadvisor.reports.study_wording import verdict
+from gpuadvisor.reports.study.wording import verdict
 from gpuadvisor.tuners.rehearsal.comparison import missing
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuadvisor.domain.measurement import Measurement
     from gpuadvisor.domain.study import Expectation, Problem, Rehearsal, StudyResult, Trial
     from gpuadvisor.domain.verification import Verification
-    from gpuadvisor.reports.studies_comparison import Difference, StudiesComparison
+    from gpuadvisor.reports.study.comparison import Difference, StudiesComparison
     from gpuadvisor.storage.database import StudyRecord
 
 STUDY_VERSION = 4

@@ -11,7 +11,7 @@ import pytest
 
 from gpuadvisor.domain.kernel_records import Evaluation, KernelResult
 from gpuadvisor.domain.study import TrialState, Verdict
-from gpuadvisor.reports import kernels_document
+from gpuadvisor.reports.kernel import document as kernels_document
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "benchmarks" / "gpu_smoke.py"

@@ -8,10 +8,10 @@ import pytest
 
 from gpuadvisor.domain.finding import Diagnosis, Scope, Span
 from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind, Direction, Memory, Range
-from gpuadvisor.reports import diagnosis_wording
-from gpuadvisor.reports.account_wording import headline
-from gpuadvisor.reports.diagnosis_document import diagnosis_lines, diagnosis_markdown
-from gpuadvisor.reports.profile_document import profile_markdown
+from gpuadvisor.reports.diagnosis import wording as diagnosis_wording
+from gpuadvisor.reports.diagnosis.account import headline
+from gpuadvisor.reports.diagnosis.document import diagnosis_lines, diagnosis_markdown
+from gpuadvisor.reports.profile.document import profile_markdown
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.estimates import short
 from gpuadvisor.rules.evidence import Evidence

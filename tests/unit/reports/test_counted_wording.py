@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.reports.counted_wording import levels
-from gpuadvisor.reports.diagnosis_document import diagnosis_lines
-from gpuadvisor.reports.diagnosis_wording import outcome
+from gpuadvisor.reports.diagnosis.counted import levels
+from gpuadvisor.reports.diagnosis.document import diagnosis_lines
+from gpuadvisor.reports.diagnosis.wording import outcome
 from gpuadvisor.reports.json_documents import diagnosis_json
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.registry import load_rules

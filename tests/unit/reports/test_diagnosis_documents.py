@@ -8,11 +8,12 @@ import pytest
 
 from gpuadvisor.domain.finding import Place, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.reports import finding_wording, strict_json
-from gpuadvisor.reports.diagnosis_document import diagnosis_markdown
-from gpuadvisor.reports.diagnosis_sarif import diagnosis_sarif, place_of
+from gpuadvisor.reports import strict_json
+from gpuadvisor.reports.diagnosis import finding as finding_wording
+from gpuadvisor.reports.diagnosis.document import diagnosis_markdown
+from gpuadvisor.reports.diagnosis.sarif import diagnosis_sarif, place_of
 from gpuadvisor.reports.json_documents import DIAGNOSIS_VERSION, diagnosis_json, profile_json
-from gpuadvisor.reports.profile_document import profile_html, profile_markdown
+from gpuadvisor.reports.profile.document import profile_html, profile_markdown
 from tests.diagnoses import (
     DIAGNOSIS,
     INPUT,

@@ -9,9 +9,9 @@ from rich.console import Console
 from gpuadvisor.domain.finding import Diagnosis, Place, Scope, ScopeKind, Span
 from gpuadvisor.domain.profile import FAILED_CALLS, CallKind
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.reports import diagnosis_wording as wording
-from gpuadvisor.reports import finding_wording
-from gpuadvisor.reports.diagnosis_document import diagnosis_lines, print_diagnosis
+from gpuadvisor.reports.diagnosis import finding as finding_wording
+from gpuadvisor.reports.diagnosis import wording
+from gpuadvisor.reports.diagnosis.document import diagnosis_lines, print_diagnosis
 from gpuadvisor.reports.render_text import Line, wrapped
 from tests.diagnoses import (
     DIAGNOSIS,

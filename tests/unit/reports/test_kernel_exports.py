@@ -10,7 +10,7 @@ import pytest
 
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.errors import UsageError
-from gpuadvisor.reports.kernel_exports import header, space_csv, triton_configurations
+from gpuadvisor.reports.kernel.exports import header, space_csv, triton_configurations
 from tests.tuned_kernels import RESULT, evaluations
 
 SMALL = replace(RESULT, problem={"rows": 512, "columns": 512}, best={"block_x": 8, "unroll": 4})

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gpuadvisor.domain.study import Verdict
-from gpuadvisor.reports.kernel_outcome import document, outcome
-from gpuadvisor.reports.kernel_page import kernel_html, kernel_markdown
+from gpuadvisor.reports.kernel.outcome import document, outcome
+from gpuadvisor.reports.kernel.page import kernel_html, kernel_markdown
 from gpuadvisor.rules.facts.ceilings import Ceilings, Peak
 from tests.json_page import PAGE
 from tests.pages import Checks, Page

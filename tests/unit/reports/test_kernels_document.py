@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.domain.kernel_records import Evaluation, KernelResult, Replay
 from gpuadvisor.domain.study import Speedup, TrialState, Verdict
-from gpuadvisor.reports.kernels_document import document, lines, replay_lines
+from gpuadvisor.reports.kernel.document import document, lines, replay_lines
 
 WRONG = "{} of 8 elements differ by more than 0.0001: element {} is 1 and should be 2"
 RESULT = KernelResult(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gpuadvisor.reports.module_tree import NONE, module_tree
+from gpuadvisor.reports.profile.modules import NONE, module_tree
 from gpuadvisor.rules.facts.summary import Facts
 from tests.diagnoses import DIAGNOSIS, diagnosis_report
 from tests.profile_reports import report, whole

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gpuadvisor.domain.profile import Range
-from gpuadvisor.reports.profile_document import profile_html, profile_markdown
+from gpuadvisor.reports.profile.document import profile_html, profile_markdown
 from gpuadvisor.rules.facts.kernel_families import short_name
 from tests import pages
 from tests.pages import Page

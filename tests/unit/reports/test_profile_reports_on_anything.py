@@ -9,12 +9,12 @@ from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import TABLES, Header
 from gpuadvisor.profiling.exporting import export
 from gpuadvisor.reports import strict_json
-from gpuadvisor.reports.comparison_document import (
+from gpuadvisor.reports.json_documents import comparison_json, profile_json
+from gpuadvisor.reports.profile.comparison import (
     comparison_lines,
     comparison_markdown,
 )
-from gpuadvisor.reports.json_documents import comparison_json, profile_json
-from gpuadvisor.reports.profile_document import profile_html, profile_markdown
+from gpuadvisor.reports.profile.document import profile_html, profile_markdown
 from gpuadvisor.rules.facts.comparison import compare
 from gpuadvisor.rules.facts.summary import Facts
 from tests.diagnoses import DIAGNOSIS

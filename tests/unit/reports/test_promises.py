@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gpuadvisor.domain.profile import CallKind, DeviceLimits, Range
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.reports.account_wording import near_bound_ns
-from gpuadvisor.reports.diagnosis_document import diagnosis_lines
+from gpuadvisor.reports.diagnosis.account import near_bound_ns
+from gpuadvisor.reports.diagnosis.document import diagnosis_lines
 from gpuadvisor.reports.json_documents import diagnosis_json
 from gpuadvisor.rules.engine import NS_PER_MS, diagnose
 from gpuadvisor.rules.estimates import longer_with_profiler

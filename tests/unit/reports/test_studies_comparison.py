@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Speedup
-from gpuadvisor.reports.studies_comparison import (
+from gpuadvisor.reports.study.comparison import (
     SPEED_UPS,
     STEP_TIMES,
     ComparedStudy,

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from gpuadvisor.domain.knobs import Snippet
 from gpuadvisor.domain.study import Equivalence, Objective, Speedup
-from gpuadvisor.reports.study_document import study_markdown
+from gpuadvisor.reports.study.document import study_markdown
 from tests.studies import measurement, snippets, study, study_without_gain
 
 

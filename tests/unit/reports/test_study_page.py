@@ -7,7 +7,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import Contribution, Snippet
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.reports.study_document import study_html
+from gpuadvisor.reports.study.document import study_html
 from tests import pages, studies
 from tests.pages import Page, svgs
 from tests.studies import CPU, environment, measurement, snippets, study, study_without_gain

@@ -10,8 +10,8 @@ from rich.console import Console
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState, Verdict
-from gpuadvisor.reports import study_wording as wording
-from gpuadvisor.reports.study_document import print_summary, study_markdown
+from gpuadvisor.reports.study import wording
+from gpuadvisor.reports.study.document import print_summary, study_markdown
 from tests.studies import (
     FROZEN,
     inconclusive_study,

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from gpuadvisor.domain.study import Aspect, Equivalence, Objective, Speedup, Verdict
 from gpuadvisor.reports import strict_json
-from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.json_studies import study_json
-from gpuadvisor.reports.study_document import print_summary, study_html, study_markdown
+from gpuadvisor.reports.study import wording
+from gpuadvisor.reports.study.document import print_summary, study_html, study_markdown
 from gpuadvisor.storage.database import open_store
 from tests.studies import (
     STUDIES,

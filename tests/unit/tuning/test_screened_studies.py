@@ -11,8 +11,8 @@ from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.domain.study import Expectation, Objective, TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
-from gpuadvisor.reports import study_wording as wording
-from gpuadvisor.reports.study_document import study_markdown
+from gpuadvisor.reports.study import wording
+from gpuadvisor.reports.study.document import study_markdown
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.knobs import load_knobs

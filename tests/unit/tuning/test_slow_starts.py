@@ -13,7 +13,7 @@ from gpuadvisor.collectors.script.child.live_blocks import LEAST_STEPS, SETTLING
 from gpuadvisor.domain.knobs import LoaderFacts
 from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import Verdict
-from gpuadvisor.reports.study_wording import advice
+from gpuadvisor.reports.study.wording import advice
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import value_finding
 from gpuadvisor.tuning.budget import OVERDRAFT

@@ -22,7 +22,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Objective, TrialState, Verdict
 from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.errors import Interrupted, ScriptError, UsageError
-from gpuadvisor.reports import study_wording as wording
+from gpuadvisor.reports.study import wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.statistics import LOOKS

@@ -19,8 +19,8 @@ from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.domain.study import TrialState, Verdict
 from gpuadvisor.errors import Interrupted, UsageError
-from gpuadvisor.reports import study_wording as wording
-from gpuadvisor.reports.study_wording import settings_tried
+from gpuadvisor.reports.study import wording
+from gpuadvisor.reports.study.wording import settings_tried
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import budget, first_run, measuring, proving, rehearsal, study, trial_runner
 from gpuadvisor.tuning.budget import OVERDRAFT

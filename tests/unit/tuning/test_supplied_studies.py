@@ -13,7 +13,7 @@ from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
-from gpuadvisor.reports.study_document import study_markdown
+from gpuadvisor.reports.study.document import study_markdown
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import screening, supply_timer, trial_runner

@@ -13,8 +13,8 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.knobs import Application
 from gpuadvisor.domain.screening import Block, BlockTime
 from gpuadvisor.domain.study import InTurns, Objective, TrialState
-from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.json_studies import study_json
+from gpuadvisor.reports.study import wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import trial_runner

@@ -45,7 +45,7 @@ class Profiles(Listed):
 
     def tell(self, key: str, console: Console) -> None:
         from gpuadvisor.profiling.diagnosing import diagnose_target
-        from gpuadvisor.reports.diagnosis_document import print_diagnosis
+        from gpuadvisor.reports.diagnosis.document import print_diagnosis
 
         print_diagnosis(console, diagnose_target(key, ()))
 
@@ -53,7 +53,7 @@ class Profiles(Listed):
         from gpuadvisor.printable import file_name
         from gpuadvisor.profiling.diagnosing import profile_report
         from gpuadvisor.profiling.resolving import resolve_profile
-        from gpuadvisor.reports.profile_document import profile_html
+        from gpuadvisor.reports.profile.document import profile_html
 
         return file_name(key, "profile"), profile_html(profile_report(resolve_profile(key)))
 

@@ -41,7 +41,7 @@ class Studies(Listed):
         ]
 
     def tell(self, key: str, console: Console) -> None:
-        from gpuadvisor.reports.study_document import print_summary
+        from gpuadvisor.reports.study.document import print_summary
         from gpuadvisor.storage.database import open_store
         from gpuadvisor.tuners.knobs import load_knobs
         from gpuadvisor.tuning.arguments import permanent_snippets
@@ -57,7 +57,7 @@ class Studies(Listed):
 
     def html(self, key: str) -> tuple[str, str]:
         from gpuadvisor.printable import file_name
-        from gpuadvisor.reports.study_document import study_html
+        from gpuadvisor.reports.study.document import study_html
         from gpuadvisor.storage.database import open_store
         from gpuadvisor.tuners.knobs import load_knobs
         from gpuadvisor.tuning.arguments import permanent_snippets
@@ -70,7 +70,7 @@ class Studies(Listed):
 
 def _entry(record: StudyRecord, now: Underway | None) -> Entry:
     from gpuadvisor.reports import figures
-    from gpuadvisor.reports.studies_document import verdict_of_record
+    from gpuadvisor.reports.study.several import verdict_of_record
 
     state, gain = verdict_of_record(record), ""
     style = Style.GOOD if record.verdict and "faster" in record.verdict.value else Style.PLAIN

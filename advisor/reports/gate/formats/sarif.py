@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuadvisor import version
-from gpuadvisor.reports.diagnosis_sarif import LEVELS as FINDING_LEVELS
-from gpuadvisor.reports.diagnosis_sarif import Json, sarif_text, uri_of
+from gpuadvisor.reports.diagnosis.sarif import LEVELS as FINDING_LEVELS
+from gpuadvisor.reports.diagnosis.sarif import Json, sarif_text, uri_of
 from gpuadvisor.reports.gate.explanation import cause_sentence
 from gpuadvisor.reports.gate.outcome import Case, Outcome, cases, plain
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from gpuadvisor.reports import strict_json
-from gpuadvisor.reports.comparison_document import (
+from gpuadvisor.reports.json_documents import comparison_json
+from gpuadvisor.reports.profile.comparison import (
     comparison_lines,
     comparison_markdown,
     headline,
 )
-from gpuadvisor.reports.json_documents import comparison_json
 from gpuadvisor.rules.facts.comparison import Verdict, compare
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory

@@ -10,7 +10,7 @@ from gpuadvisor.domain.kernel_records import Evaluation, KernelResult
 from gpuadvisor.domain.kernel_rules import shown
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.errors import UsageError
-from gpuadvisor.reports import figures, study_plots, svg
+from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.document import (
     Block,
     Bullets,
@@ -25,13 +25,14 @@ from gpuadvisor.reports.document import (
     Table,
     Terms,
 )
-from gpuadvisor.reports.kernel_exports import configuration, header, verdict
-from gpuadvisor.reports.kernel_outcome import KernelOutcome, roofline_sentence
-from gpuadvisor.reports.kernels_document import failures
+from gpuadvisor.reports.kernel.document import failures
+from gpuadvisor.reports.kernel.exports import configuration, header, verdict
+from gpuadvisor.reports.kernel.outcome import KernelOutcome, roofline_sentence
 from gpuadvisor.reports.markup import Markup
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections, table_lines
+from gpuadvisor.reports.study import plots as study_plots
 from gpuadvisor.tuners.parameter_importance import Importance, unexplained
 
 if TYPE_CHECKING:

@@ -23,14 +23,14 @@ from gpuadvisor.reports.document import (
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections, table_lines
-from gpuadvisor.reports.studies_comparison import (
+from gpuadvisor.reports.study.comparison import (
     STEP_TIMES,
     ComparedStudy,
     Difference,
     StudiesComparison,
     verdict_of_speedups,
 )
-from gpuadvisor.reports.study_wording import ORIGINS, verdict
+from gpuadvisor.reports.study.wording import ORIGINS, verdict
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup, element
-from gpuadvisor.reports.study_wording import ORIGINS, STATES
+from gpuadvisor.reports.study.wording import ORIGINS, STATES
 
 _WORTH_ROW, _WORTH_BAR, _WORTH_AXIS = 46, 12, 26
 _WORTH_MARGIN = 2

@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from gpuadvisor.domain.finding import Finding, Place
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.reports import diagnosis_wording as wording
-from gpuadvisor.reports import finding_wording, strict_json
-from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+from gpuadvisor.reports import strict_json
+from gpuadvisor.reports.diagnosis import finding as finding_wording
+from gpuadvisor.reports.diagnosis import wording
+from gpuadvisor.reports.diagnosis.report import DiagnosisReport
 from gpuadvisor.rules.rule import Loaded
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

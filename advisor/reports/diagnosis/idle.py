@@ -13,8 +13,8 @@ import numpy as np
 
 from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.account_wording import MOST, IdleWithoutFinding, place
-from gpuadvisor.reports.profile_wording import PARTS
+from gpuadvisor.reports.diagnosis.account import MOST, IdleWithoutFinding, place
+from gpuadvisor.reports.profile.wording import PARTS
 from gpuadvisor.rules.facts.host_idle import (
     FEWEST_SAMPLES,
     MOSTLY,

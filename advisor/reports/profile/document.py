@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
-from gpuadvisor.reports import account_wording, diagnosis_wording, figures, profile_plots
-from gpuadvisor.reports import profile_wording as wording
-from gpuadvisor.reports.diagnosis_document import what_to_fix
-from gpuadvisor.reports.diagnosis_report import of_profile
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.diagnosis import account as account_wording
+from gpuadvisor.reports.diagnosis import wording as diagnosis_wording
+from gpuadvisor.reports.diagnosis.document import what_to_fix
+from gpuadvisor.reports.diagnosis.idle import place_of_cpu, share_of_samples
+from gpuadvisor.reports.diagnosis.report import of_profile
 from gpuadvisor.reports.document import (
     Bullets,
     Cell,
@@ -24,11 +26,12 @@ from gpuadvisor.reports.document import (
     Table,
     Terms,
 )
-from gpuadvisor.reports.idle_wording import place_of_cpu, share_of_samples
 from gpuadvisor.reports.markup import Markup
-from gpuadvisor.reports.memory_document import memory_sections
-from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
-from gpuadvisor.reports.ranks_document import ranks_section
+from gpuadvisor.reports.profile import plots as profile_plots
+from gpuadvisor.reports.profile import wording
+from gpuadvisor.reports.profile.memory import memory_sections
+from gpuadvisor.reports.profile.ranks import ranks_section
+from gpuadvisor.reports.profile.report import KernelRow, ProfileReport
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.svg import WIDE

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from gpuadvisor.domain.profile import TOLD_BY, UNKNOWN, DeviceLimits, Direction, Memory
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.profile_report import KernelRow, ProfileReport
+from gpuadvisor.reports.profile.report import KernelRow, ProfileReport
 from gpuadvisor.rules.facts.copies import CopyTime
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.steps import Steps, StepSource

@@ -8,8 +8,8 @@ from math import ceil, floor, isfinite, log10
 
 from gpuadvisor.reports import figures, svg
 from gpuadvisor.reports.markup import Markup
-from gpuadvisor.reports.profile_report import ProfileReport
-from gpuadvisor.reports.profile_wording import PARTS
+from gpuadvisor.reports.profile.report import ProfileReport
+from gpuadvisor.reports.profile.wording import PARTS
 from gpuadvisor.rules.facts.activity import Activity, Band, Lane
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.memory import MemoryUse

@@ -11,7 +11,7 @@ from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Code, Column, Paragraph, Section, Table
-from gpuadvisor.reports.study_wording import CONFIDENCE
+from gpuadvisor.reports.study.wording import CONFIDENCE
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 
 

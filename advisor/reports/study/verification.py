@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from gpuadvisor.domain.study import Speedup
 from gpuadvisor.domain.verification import Outcome, Verification
 from gpuadvisor.reports import figures
-from gpuadvisor.reports import study_wording as wording
 from gpuadvisor.reports.document import Bullets, Column, Document, Paragraph, Section, Table
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
+from gpuadvisor.reports.study import wording
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,8 +12,7 @@ from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Contribution, Origin, Snippet
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
-from gpuadvisor.reports import figures, study_plots
-from gpuadvisor.reports import study_wording as wording
+from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import (
     Block,
     Bullets,
@@ -28,11 +27,13 @@ from gpuadvisor.reports.document import (
     Table,
     Terms,
 )
-from gpuadvisor.reports.rehearsal_wording import rehearsed
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
-from gpuadvisor.reports.screening_sections import screened_section, supply_section
+from gpuadvisor.reports.study import plots as study_plots
+from gpuadvisor.reports.study import wording
+from gpuadvisor.reports.study.rehearsal import rehearsed
+from gpuadvisor.reports.study.screening import screened_section, supply_section
 
 if TYPE_CHECKING:
     from rich.console import Console

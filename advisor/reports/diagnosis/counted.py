@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from gpuadvisor.reports import account_wording, figures
-from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.diagnosis import account as account_wording
+from gpuadvisor.reports.diagnosis.report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.rules.coalescing import USUAL_SECTORS
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.gpu_specs import WARP_THREADS

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuadvisor.reports import figures, profile_plots
+from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Block, Column, Folded, Paragraph, Plot, Section, Table
-from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.profile import plots as profile_plots
+from gpuadvisor.reports.profile.report import ProfileReport
 from gpuadvisor.rules.facts.memory import MemoryUse
 from gpuadvisor.rules.facts.memory_holders import Held, HeldMemory
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuadvisor.domain.kernel_records import KernelResult
-from gpuadvisor.reports import figures, kernels_document
+from gpuadvisor.reports import figures
 from gpuadvisor.reports.json_fields import fields
+from gpuadvisor.reports.kernel import document as kernels_document
 from gpuadvisor.rules.facts.ceilings import OF_DTYPE, Ceilings, Peak
 from gpuadvisor.rules.facts.roofline import MEMORY, Bound, Position, position
 from gpuadvisor.tuners.parameter_importance import Importance, importances, unexplained

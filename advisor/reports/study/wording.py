@@ -19,7 +19,7 @@ from gpuadvisor.domain.study import (
     Verdict,
 )
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.rehearsal_wording import compared, not_rehearsed, rehearsal_advice
+from gpuadvisor.reports.study.rehearsal import compared, not_rehearsed, rehearsal_advice
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.memory_growth import memory_growth

@@ -11,22 +11,20 @@ from gpuadvisor.domain.finding import (
     ScopeKind,
 )
 from gpuadvisor.domain.profile import CallKind
-from gpuadvisor.reports import (
-    account_wording,
-    counted_wording,
-    figures,
-    idle_wording,
-    profile_wording,
-)
-from gpuadvisor.reports.diagnosis_report import (
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.diagnosis import account as account_wording
+from gpuadvisor.reports.diagnosis import counted as counted_wording
+from gpuadvisor.reports.diagnosis import idle as idle_wording
+from gpuadvisor.reports.diagnosis.finding import LEAST_GAIN, amount, sentence, worth
+from gpuadvisor.reports.diagnosis.report import (
     MOST_AT_TOP,
     DiagnosisReport,
     is_of_amd,
     operator_of_gpus,
     script_parts,
 )
-from gpuadvisor.reports.finding_wording import LEAST_GAIN, amount, sentence, worth
-from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.profile import wording as profile_wording
+from gpuadvisor.reports.profile.report import ProfileReport
 from gpuadvisor.rules.estimates import why_not_timed
 from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
 from gpuadvisor.rules.facts.fitness import lost_launches

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gpuadvisor.printable import printable
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Bullets, Code, Column, Document, Paragraph, Section, Table
-from gpuadvisor.reports.profile_wording import PARTS
+from gpuadvisor.reports.profile.wording import PARTS
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import table_lines
 from gpuadvisor.rules.facts.comparison import Change, ComparedProfile, ProfileComparison, Verdict

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.domain.finding import Finding
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.reports import diagnosis_wording as wording
-from gpuadvisor.reports import figures, finding_wording
-from gpuadvisor.reports.diagnosis_report import MOST_AT_TOP, DiagnosisReport
+from gpuadvisor.reports import figures
+from gpuadvisor.reports.diagnosis import finding as finding_wording
+from gpuadvisor.reports.diagnosis import wording
+from gpuadvisor.reports.diagnosis.report import MOST_AT_TOP, DiagnosisReport
 from gpuadvisor.reports.document import (
     Block,
     Bullets,
@@ -26,7 +27,7 @@ from gpuadvisor.reports.document import (
     Table,
     Terms,
 )
-from gpuadvisor.reports.ranks_document import ranks_lines, ranks_section
+from gpuadvisor.reports.profile.ranks import ranks_lines, ranks_section
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import LABEL, Line, print_lines
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpuadvisor.domain.finding import Diagnosis, Finding, NotMeasured
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry_window import TelemetryWindow
-from gpuadvisor.reports.profile_report import ProfileReport
+from gpuadvisor.reports.profile.report import ProfileReport
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import (
     NOT_ON_THIS_GPU,

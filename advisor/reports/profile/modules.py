@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.diagnosis_report import DiagnosisReport
+from gpuadvisor.reports.diagnosis.report import DiagnosisReport
 from gpuadvisor.rules.facts.modules import ModuleTime
 
 LEAST_SHARE = 0.01

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gpuadvisor.domain.finding import Diagnosis, Finding, ScopeKind
 from gpuadvisor.domain.profile import Direction
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.diagnosis_report import matters
-from gpuadvisor.reports.profile_wording import PARTS, copy_words
+from gpuadvisor.reports.diagnosis.report import matters
+from gpuadvisor.reports.profile.wording import PARTS, copy_words
 from gpuadvisor.rules.engine import SEVERITIES
 from gpuadvisor.rules.facts.account import Account, Entry, EntryKind
 from gpuadvisor.rules.facts.copies import CopyTime
