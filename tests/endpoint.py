@@ -8,9 +8,9 @@ from pathlib import Path
 
 from gpuadvisor.daemon.configuration import Prometheus
 from gpuadvisor.daemon.configured_values import Address
-from gpuadvisor.daemon.exporter import Exporter
+from gpuadvisor.daemon.endpoint.exporter import Exporter
+from gpuadvisor.daemon.endpoint.hosts import Host
 from gpuadvisor.daemon.figures import Figures
-from gpuadvisor.daemon.hosts import Host
 from gpuadvisor.domain.telemetry import Frame
 from tests.telemetry import START_S
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpuadvisor.daemon.hosts import Host
+    from gpuadvisor.daemon.endpoint.hosts import Host
     from gpuadvisor.daemon.sources import Source
     from gpuadvisor.tui.watch.state import WatchState
     from gpuadvisor.tui.watch.watched import Watched
@@ -143,7 +143,8 @@ def _hosts(args: argparse.Namespace) -> int:
     """Watch other machines; the exit status is 7 where one is printed that does not answer."""
     import json
 
-    from gpuadvisor.daemon import configuration, hosts
+    from gpuadvisor.daemon import configuration
+    from gpuadvisor.daemon.endpoint import hosts
     from gpuadvisor.errors import SilentError, UsageError
 
     if args.host is None:
@@ -203,7 +204,7 @@ def _hosts_at(chosen: Sequence[Host], args: argparse.Namespace) -> int:
 
 
 def _watched(host: Host, args: argparse.Namespace) -> Watched:
-    from gpuadvisor.daemon.remote import Remote
+    from gpuadvisor.daemon.endpoint.remote import Remote
     from gpuadvisor.tui.watch.state import WatchState
     from gpuadvisor.tui.watch.watched import Watched
 

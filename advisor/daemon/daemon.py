@@ -37,7 +37,7 @@ from gpuadvisor.interruption import stoppable
 from gpuadvisor.printable import duration
 
 if TYPE_CHECKING:
-    from gpuadvisor.daemon.exporter import Exporter
+    from gpuadvisor.daemon.endpoint.exporter import Exporter
     from gpuadvisor.daemon.process_server import ProcessServer
 
 LOG = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ class Service:
     def _open_exporter(self, chosen: Prometheus | None) -> Exporter | None:
         if chosen is None:
             return None
-        from gpuadvisor.daemon.exporter import Exporter
+        from gpuadvisor.daemon.endpoint.exporter import Exporter
 
         return Exporter(self._figures, chosen, self._setting.folder)
 

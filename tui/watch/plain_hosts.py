@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from gpuadvisor.daemon.endpoint_client import RemoteError
-from gpuadvisor.daemon.hosts import Host
+from gpuadvisor.daemon.endpoint.client import RemoteError
+from gpuadvisor.daemon.endpoint.hosts import Host
 from gpuadvisor.domain.moment import Moment
 from gpuadvisor.tui.watch import hosts, plain, table, then
 from gpuadvisor.tui.watch.feed import Feed
@@ -21,7 +21,7 @@ EVERY_S = 1.0
 
 def moments(chosen: Sequence[Host], at_s: float) -> list[tuple[Host, Moment | str]]:
     """Ask all at once what was at a Unix time: of each that, or a sentence why it does not tell."""
-    from gpuadvisor.daemon.remote_past import RemotePast
+    from gpuadvisor.daemon.endpoint.remote_past import RemotePast
 
     told: dict[int, Moment | str] = {}
 

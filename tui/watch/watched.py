@@ -12,8 +12,8 @@ from gpuadvisor.errors import StoreError
 from gpuadvisor.tui.watch.state import WatchState
 
 if TYPE_CHECKING:
+    from gpuadvisor.daemon.endpoint.remote import Remote
     from gpuadvisor.daemon.past import Past
-    from gpuadvisor.daemon.remote import Remote
 
 START = "gpuadvisor daemon start"
 
@@ -68,7 +68,7 @@ class Watched:
         if self.recording is not None:
             return of_recording(self.recording)
         if self.remote is not None:
-            from gpuadvisor.daemon.remote_past import RemotePast
+            from gpuadvisor.daemon.endpoint.remote_past import RemotePast
 
             return RemotePast(self.remote.host)
         memory = self.state.memory

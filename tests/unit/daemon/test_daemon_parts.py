@@ -11,7 +11,7 @@ import pytest
 
 from gpuadvisor.daemon import systemd
 from gpuadvisor.daemon.background import format_status
-from gpuadvisor.daemon.exposition import self_metrics
+from gpuadvisor.daemon.endpoint.exposition import self_metrics
 from gpuadvisor.daemon.log import FILE_BYTES
 from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.errors import UsageError

@@ -21,9 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families as families
 from gpuadvisor.daemon import bounded_server
 from gpuadvisor.daemon.configuration import Prometheus
 from gpuadvisor.daemon.configured_values import Address
-from gpuadvisor.daemon.exporter import CLIENTS, Exporter
-from gpuadvisor.daemon.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
-from gpuadvisor.daemon.exposition_text import encoder
+from gpuadvisor.daemon.endpoint.exporter import CLIENTS, Exporter
+from gpuadvisor.daemon.endpoint.exposition import GPU_EXPORTED, HOST_EXPORTED, Exposition
+from gpuadvisor.daemon.endpoint.exposition_text import encoder
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.severity import Severity

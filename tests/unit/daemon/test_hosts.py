@@ -3,7 +3,7 @@
 import pytest
 
 from gpuadvisor.daemon import configuration
-from gpuadvisor.daemon.hosts import TOKEN_VARIABLE, Host, chosen, warnings
+from gpuadvisor.daemon.endpoint.hosts import TOKEN_VARIABLE, Host, chosen, warnings
 from gpuadvisor.errors import UsageError
 
 

@@ -14,10 +14,10 @@ from itertools import count
 import pytest
 
 from gpuadvisor.collectors.telemetry.encoding import encode
-from gpuadvisor.daemon import endpoint_client as client
-from gpuadvisor.daemon import remote as module
-from gpuadvisor.daemon.hosts import Host
-from gpuadvisor.daemon.remote import Remote
+from gpuadvisor.daemon.endpoint import client
+from gpuadvisor.daemon.endpoint import remote as module
+from gpuadvisor.daemon.endpoint.hosts import Host
+from gpuadvisor.daemon.endpoint.remote import Remote
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, GpuProcess, State
 from gpuadvisor.tui.watch.state import WatchState

@@ -8,10 +8,10 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from gpuadvisor.daemon import past_answer
-from gpuadvisor.daemon.endpoint_client import RemoteError, fetched
-from gpuadvisor.daemon.past_answer import PastAnswer
-from gpuadvisor.daemon.remote_past import RemotePast
+from gpuadvisor.daemon.endpoint import past_answer
+from gpuadvisor.daemon.endpoint.client import RemoteError, fetched
+from gpuadvisor.daemon.endpoint.past_answer import PastAnswer
+from gpuadvisor.daemon.endpoint.remote_past import RemotePast
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import HOST, Event, GpuProcess
 from gpuadvisor.storage.telemetry.reader import TelemetryReader

@@ -8,7 +8,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from textual._doc import take_svg_screenshot
 from textual.css.stylesheet import Stylesheet
 
-from gpuadvisor.daemon import remote as remote_module
+from gpuadvisor.daemon.endpoint import remote as remote_module
 from tests.unit.tui.watch.several import Machines
 
 

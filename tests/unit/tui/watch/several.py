@@ -1,6 +1,6 @@
 """Several machines to watch: each an endpoint over real HTTP, of frames made by hand."""
 
-from gpuadvisor.daemon.remote import Remote
+from gpuadvisor.daemon.endpoint.remote import Remote
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event
 from gpuadvisor.tui.watch.state import WatchState

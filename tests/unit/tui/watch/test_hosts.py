@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.collectors.telemetry.encoding import encode
-from gpuadvisor.daemon import remote as remote_module
-from gpuadvisor.daemon.endpoint_client import RemoteError
-from gpuadvisor.daemon.hosts import Host
-from gpuadvisor.daemon.remote import Remote
+from gpuadvisor.daemon.endpoint import remote as remote_module
+from gpuadvisor.daemon.endpoint.client import RemoteError
+from gpuadvisor.daemon.endpoint.hosts import Host
+from gpuadvisor.daemon.endpoint.remote import Remote
 from gpuadvisor.domain.telemetry import GpuProcess, State, Unavailable
 from gpuadvisor.tui.watch import hosts, overview, plain_hosts, process_list
 from gpuadvisor.tui.watch.cells import Style

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.daemon import remote as remote_module
+from gpuadvisor.daemon.endpoint import remote as remote_module
 from gpuadvisor.domain.telemetry import GpuProcess
 from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.pages.hosts import WatchHosts

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from gpuadvisor.collectors.telemetry.decoding import decode
-from gpuadvisor.daemon.endpoint_client import (
+from gpuadvisor.daemon.endpoint.answer import LATEST_S, PATH, VERSION, Header
+from gpuadvisor.daemon.endpoint.client import (
     RemoteError,
     TooLateError,
     fetched,
     harmless,
     stranger,
 )
-from gpuadvisor.daemon.hosts import Host
-from gpuadvisor.daemon.remote_answer import LATEST_S, PATH, VERSION, Header
+from gpuadvisor.daemon.endpoint.hosts import Host
 from gpuadvisor.daemon.sources import SILENT_S
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.metrics import BY_NAME

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from gpuadvisor.daemon.remote_answer import LATEST_S, nameless, told_process
+from gpuadvisor.daemon.endpoint.answer import LATEST_S, nameless, told_process
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.moment import Moment
 from gpuadvisor.errors import StoreError

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gpuadvisor.daemon.configuration import HostTable
-from gpuadvisor.daemon.tokens import read_token
+from gpuadvisor.daemon.endpoint.tokens import read_token
 from gpuadvisor.errors import UsageError
 from gpuadvisor.printable import brief, printable
 

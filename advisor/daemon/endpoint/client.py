@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from gpuadvisor.daemon.hosts import TOKEN_VARIABLE, Host
+from gpuadvisor.daemon.endpoint.hosts import TOKEN_VARIABLE, Host
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.printable import brief, printable
 from gpuadvisor.version import __version__

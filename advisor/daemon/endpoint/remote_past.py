@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from gpuadvisor.daemon.endpoint_client import RemoteError, fetched, harmless, stranger
-from gpuadvisor.daemon.hosts import Host
-from gpuadvisor.daemon.past_answer import PATH, VERSION, Answer, Question
-from gpuadvisor.daemon.remote_answer import LATEST_S
+from gpuadvisor.daemon.endpoint.answer import LATEST_S
+from gpuadvisor.daemon.endpoint.client import RemoteError, fetched, harmless, stranger
+from gpuadvisor.daemon.endpoint.hosts import Host
+from gpuadvisor.daemon.endpoint.past_answer import PATH, VERSION, Answer, Question
 from gpuadvisor.domain.moment import Moment
 from gpuadvisor.domain.severity import EVENT_SEVERITIES
 from gpuadvisor.domain.telemetry import Event, Gpu

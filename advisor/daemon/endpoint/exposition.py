@@ -22,7 +22,7 @@ from prometheus_client.samples import Sample
 from gpuadvisor.daemon.alerts import host
 from gpuadvisor.daemon.configuration import Prometheus
 from gpuadvisor.daemon.configured_values import KINDS
-from gpuadvisor.daemon.exposition_text import labelled
+from gpuadvisor.daemon.endpoint.exposition_text import labelled
 from gpuadvisor.daemon.figures import Figures
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.clock_reasons import SLOWING

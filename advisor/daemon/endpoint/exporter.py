@@ -19,15 +19,16 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client.registry import Collector
 
-from gpuadvisor.daemon import past_answer, remote_answer
 from gpuadvisor.daemon.bounded_server import REQUEST_S, BoundedServer
 from gpuadvisor.daemon.configuration import Prometheus
-from gpuadvisor.daemon.exposition import Exposition
-from gpuadvisor.daemon.exposition_text import encoder
+from gpuadvisor.daemon.endpoint import answer as remote_answer
+from gpuadvisor.daemon.endpoint import past_answer
+from gpuadvisor.daemon.endpoint.answer import RemoteAnswer
+from gpuadvisor.daemon.endpoint.exposition import Exposition
+from gpuadvisor.daemon.endpoint.exposition_text import encoder
+from gpuadvisor.daemon.endpoint.past_answer import PastAnswer
+from gpuadvisor.daemon.endpoint.tokens import read_token
 from gpuadvisor.daemon.figures import Figures
-from gpuadvisor.daemon.past_answer import PastAnswer
-from gpuadvisor.daemon.remote_answer import RemoteAnswer
-from gpuadvisor.daemon.tokens import read_token
 from gpuadvisor.domain.telemetry import Event, Frame
 from gpuadvisor.errors import AdvisorError
 
