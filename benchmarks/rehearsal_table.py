@@ -34,7 +34,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.knobs import Level, Settings
 from gpuadvisor.domain.study import Objective, Plan, Rehearsal, Verdict
 from gpuadvisor.tuners.rehearsal.comparison import missing
-from gpuadvisor.tuning.plans import write_plan
+from gpuadvisor.tuning.plans.file import write_plan
 from tests.rehearsal_cases.cases import CASES, Case
 
 PATIENCE_S = 900.0

@@ -22,7 +22,7 @@ import false_claims
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.tuners.proof import Known, is_faster, orders, prove, prove_point
-from gpuadvisor.tuning.plan_judgement import of_gain
+from gpuadvisor.tuning.plans.judgement import of_gain
 from tests import simulation
 
 GAINS = ((1.5, 1.5), (1.5, 1.0), (1.5, 1.3), (1.1, 1.1), (1.1, 1.0))

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from gpuadvisor.printable import printable
-    from gpuadvisor.tuning.application import start_with_plan
+    from gpuadvisor.tuning.plans.application import start_with_plan
 
     def warn(sentence: str) -> None:
         print(f"gpuadvisor: {printable(sentence)}", file=sys.stderr)

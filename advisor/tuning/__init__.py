@@ -1,6 +1,6 @@
 """Tuning a script: the wiring of collectors, tuners and storage into one study.
 
-`study` has the phases, and `verification` those of a plan that is checked again; `evaluator` and
-`trial_runner` measure settings, `proving` proves and rehearses them, `budget` says what there is
-time for. `gate` compares versions and `kernels` tunes a file of kernels by the same means.
+`study` has the phases, and `plans` what becomes of its outcome; `evaluator` and `trial_runner`
+measure settings, `proving` proves and rehearses them, `budget` says what there is time for. `gate`
+compares versions and `kernels` tunes a file of kernels by the same means.
 """

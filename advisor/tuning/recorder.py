@@ -18,7 +18,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import Store, StudyRecord, open_store
 from gpuadvisor.tuners.equivalence import tolerance_of
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.premises import earlier_rehearsal, premises, without
+from gpuadvisor.tuning.plans.premises import earlier_rehearsal, premises, without
 
 if TYPE_CHECKING:
     import optuna

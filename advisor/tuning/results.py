@@ -21,7 +21,7 @@ from gpuadvisor.domain.study import (
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tuners.proof import Proof, is_faster
 from gpuadvisor.tuners.statistics import ERROR, LEAST_UNCERTAINTY
-from gpuadvisor.tuning.plans import environment_fingerprint, write_plan
+from gpuadvisor.tuning.plans.file import environment_fingerprint, write_plan
 
 
 def proven(

@@ -19,7 +19,7 @@ from gpuadvisor.domain.study import Objective, Plan, Speedup, Verdict
 from gpuadvisor.storage import locks
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuning import first_run, preparation
-from gpuadvisor.tuning.plans import write_plan
+from gpuadvisor.tuning.plans.file import write_plan
 from tests.integration import program
 
 ECHO = "import sys, os; print(sys.argv[1:]); sys.exit(int(os.environ.get('STATUS', 0)))"

@@ -24,7 +24,7 @@ from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.knobs._triton.launches import parse_lines
-from gpuadvisor.tuning.plans import read_plan, write_plan
+from gpuadvisor.tuning.plans.file import read_plan, write_plan
 from tests.integration import program, runs
 from tests.integration.runs import (
     PATIENT,

@@ -15,7 +15,7 @@ from gpuadvisor.collectors.script.request import Command, Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.inquiry import Found
 from gpuadvisor.tuners.knobs._triton.launches import parse_lines
-from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.plans.file import read_plan
 from tests.integration.runs import triton_kernels_of
 
 pytestmark = pytest.mark.gpu

@@ -20,7 +20,7 @@ import pytest
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.storage.database import open_store
-from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.plans.file import read_plan
 from tests.integration import program
 from tests.integration.program import Answer, Running
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan, Speedup
-from gpuadvisor.tuning.plans import write_plan
+from gpuadvisor.tuning.plans.file import write_plan
 from tests.integration import program
 
 pytestmark = pytest.mark.slow

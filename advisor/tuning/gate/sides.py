@@ -20,10 +20,10 @@ from gpuadvisor.domain.gate import GateSide
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.application import check_settings
 from gpuadvisor.tuning.arguments import with_arguments
 from gpuadvisor.tuning.gate.options import GateOptions, Own
-from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.plans.application import check_settings
+from gpuadvisor.tuning.plans.file import read_plan
 from gpuadvisor.tuning.preparation import check_script
 
 MOST_FILES = 20_000

@@ -6,7 +6,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan
-from gpuadvisor.tuning.plans import environment_differences, environment_fingerprint
+from gpuadvisor.tuning.plans.file import environment_differences, environment_fingerprint
 from tests.studies import CPU, H100, environment
 
 PLAN = Plan(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuadvisor.domain.knobs import Contribution, Level
 from gpuadvisor.domain.study import Equivalence, Objective, Plan, Speedup, Verdict
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuning.plans import read_plan, write_plan
+from gpuadvisor.tuning.plans.file import read_plan, write_plan
 
 KNOBS = ("bf16_autocast", "num_workers", "compile")
 PLAN = Plan(

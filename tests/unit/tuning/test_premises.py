@@ -7,8 +7,8 @@ import pytest
 
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.storage import codec
-from gpuadvisor.tuning import premises as room
-from gpuadvisor.tuning.premises import difference, premises, without
+from gpuadvisor.tuning.plans import premises as room
+from gpuadvisor.tuning.plans.premises import difference, premises, without
 from tests.studies import environment
 
 ENVIRONMENT = environment()

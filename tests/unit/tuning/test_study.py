@@ -26,10 +26,11 @@ from gpuadvisor.reports.study import wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import evaluator, first_run, rehearsal, study, trial_runner, verification
+from gpuadvisor.tuning import evaluator, first_run, rehearsal, study, trial_runner
 from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.plans import verification
+from gpuadvisor.tuning.plans.file import read_plan
 from gpuadvisor.tuning.results import deserves_plan
 from gpuadvisor.tuning.trial_runner import Silent
 from tests.simulation import measurement

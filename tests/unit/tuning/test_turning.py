@@ -19,7 +19,7 @@ from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import trial_runner
 from gpuadvisor.tuning.budget_limit import BudgetLimit
-from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.plans.file import read_plan
 from gpuadvisor.tuning.trial_runner import Silent
 from gpuadvisor.tuning.turning import LEAST_PAIRS, MOST_PAIRS, turning_of, unable_to_turn
 from tests import simulation

@@ -39,10 +39,10 @@ from gpuadvisor.tuners.proof import prove_point
 from gpuadvisor.tuning import first_run, forking, rehearsal, study, trial_runner
 from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.plan_judgement import judge, least_ratio
-from gpuadvisor.tuning.plans import write_plan
+from gpuadvisor.tuning.plans.file import write_plan
+from gpuadvisor.tuning.plans.judgement import judge, least_ratio
+from gpuadvisor.tuning.plans.verification import VerifyOptions, verify
 from gpuadvisor.tuning.trial_runner import Silent
-from gpuadvisor.tuning.verification import VerifyOptions, verify
 from tests.json_page import documented
 from tests.simulation import SimulatedEvaluator, gaussian, measurement, multiplied, quiet
 

@@ -13,11 +13,11 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.home import database
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.application import check_settings
 from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.first_run import Begun, Kind, begun_as
 from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
-from gpuadvisor.tuning.plans import read_plan
+from gpuadvisor.tuning.plans.application import check_settings
+from gpuadvisor.tuning.plans.file import read_plan
 from gpuadvisor.tuning.preparation import check_scratch, check_script
 
 FIRST_LOOK = BudgetLimit(seconds=60)

@@ -29,7 +29,6 @@ from gpuadvisor.tuners.proof import (
 )
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import spread_of
-from gpuadvisor.tuning.application import plan_warnings
 from gpuadvisor.tuning.baselines import (
     baseline_warnings,
     baselines_of,
@@ -41,7 +40,8 @@ from gpuadvisor.tuning.first_run import Begun, ready
 from gpuadvisor.tuning.forking import computed
 from gpuadvisor.tuning.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.measuring import Measuring
-from gpuadvisor.tuning.plan_judgement import (
+from gpuadvisor.tuning.plans.application import plan_warnings
+from gpuadvisor.tuning.plans.judgement import (
     BROKEN,
     failed_equivalence,
     is_shown,
@@ -52,11 +52,16 @@ from gpuadvisor.tuning.plan_judgement import (
     to_tell,
     verdict_of,
 )
+from gpuadvisor.tuning.plans.verify_options import (
+    FIRST_LOOK,
+    VerifyOptions,
+    as_study,
+    plan_for,
+)
 from gpuadvisor.tuning.preparation import reserved
 from gpuadvisor.tuning.recorder import recorded
 from gpuadvisor.tuning.results import proven
 from gpuadvisor.tuning.trial_runner import Progress
-from gpuadvisor.tuning.verify_options import FIRST_LOOK, VerifyOptions, as_study, plan_for
 
 LOSSES_ONLY = "results were compared by the losses or outputs of the measured steps only"
 

@@ -21,7 +21,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.arguments import applied, with_arguments
-from gpuadvisor.tuning.plans import environment_differences, read_plan
+from gpuadvisor.tuning.plans.file import environment_differences, read_plan
 from gpuadvisor.tuning.preparation import check_script
 
 
