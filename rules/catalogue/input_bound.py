@@ -44,9 +44,7 @@ KNOBS = ("dataloader_workers", "host_memory", "pin_memory", "prefetch_factor", "
 
 RULE = Rule(
     Category.INPUT_BOUND,
-    needs=(
-        either((KERNELS, IDLE, RANGES), (KERNELS, IDLE, OPERATORS), (SCRIPT,), (CPU_STEPS, RANGES)),
-    ),
+    needs=(either((KERNELS, IDLE), (SCRIPT,), (CPU_STEPS, RANGES)),),
     knobs=KNOBS,
     hides=("batch_size",),
 )
@@ -54,10 +52,10 @@ RULE = Rule(
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find idle time in which the launching thread waited for a batch, or made one."""
-    host = either((RANGES,), (OPERATORS,))
-    profiled = not any(need.missing(evidence) for need in (KERNELS, IDLE, host))
+    profiled = not any(need.missing(evidence) for need in (KERNELS, IDLE))
     if profiled and evidence.run_ns:
-        results = [*_waiting(evidence), *_preparing(evidence)]
+        told = either((RANGES,), (OPERATORS,)).missing(evidence) is None
+        results = [*(_waiting(evidence) if told else ()), *_preparing(evidence)]
         yield from results[:1]
     elif not profiled and evidence.measured is not None:
         yield from _in_script(evidence.measured)
@@ -147,7 +145,9 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
         Estimate(
             (1 - LEFT_OF_LOADING) * min(saved_ns) if is_told else 0.0,
             most_ns,
-            parts(most_ns, {"idle/other_host": found.preparing_ns}),
+            parts(
+                most_ns, {f"idle/{'other_host' if is_told else 'not_recorded'}": found.preparing_ns}
+            ),
         ),
         "At most all of the time in which the GPU was idle before these copies, or what the run"
         " played again without it saves at the pace of the host without the profiler; at least "

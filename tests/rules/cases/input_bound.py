@@ -2,7 +2,7 @@
 
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import StepWindow
-from gpuadvisor.domain.profile import Range
+from gpuadvisor.domain.profile import Direction, Memory, Range
 from gpuadvisor.rules.evidence import Evidence
 from tests.profiles import Made
 from tests.rules.building import timeline
@@ -87,6 +87,26 @@ def preparing(us, size=4 << 20, steps=5, marked=True, kernels=10):
     return timeline(program.made)
 
 
+def unmarked(us, steps=5):
+    """Before each copy of a batch the host is in no call, and nothing else of it is recorded."""
+    made = Made()
+    at = 0
+    for _ in range(steps):
+        made.copied(
+            call=(at + us, 400),
+            runs=(at + us + 5, 390),
+            bytes=4 << 20,
+            direction=Direction.HOST_TO_DEVICE,
+            source=Memory.PAGEABLE,
+            destination=Memory.DEVICE,
+        )
+        for number in range(10):
+            called = at + us + 410 + 6 * number
+            made.launched("kernel", call=(called, 5), runs=(at + us + 420 + 100 * number, 100))
+        at += us + 1420
+    return timeline(made)
+
+
 FIRES = {
     "the GPU is idle": lambda: waits(900),
     "without a profile": lambda: script(0.25),
@@ -94,9 +114,11 @@ FIRES = {
     "with workers": lambda: workers(3000, 3000),
     "what is copied is made first": lambda: preparing(5000),
     "in each of two steps": lambda: preparing(5000, steps=2),
+    "nothing of the host is recorded but its calls": lambda: unmarked(5000),
     "no step is marked": lambda: preparing(5000, marked=False),
 }
 SILENT = {
+    "of two batches, nothing of the host is recorded": lambda: unmarked(5000, steps=2),
     "weights that were made once, long before many small copies": weights,
     "a short wait on the CPU": lambda: on_cpu(10),
     "the start of the workers": lambda: workers(50_000, 1),
