@@ -78,6 +78,8 @@ def judged(
         if apart.on_one_clock:
             return judged(apart.profile, ceilings, replace(fitness, note=told))
         return Facts(apart.profile, ceilings or {}, replace(fitness, note=told, no_idle=apart.told))
+    if fitness.not_before_ns is None and (queued := _after_queue(whole)) is not None:
+        return judged(*queued)
     if not fitness.excerpt:
         whole = _without_loading(whole) or whole
         loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
@@ -118,6 +120,31 @@ def judged(
     )
     note = replace(whole.fitness, note=f"{before}{why}", no_idle=why)
     return Facts(whole.profile, ceilings or {}, note)
+
+
+def _after_queue(whole: Facts) -> tuple[Part, Mapping[str, float], Fitness] | None:
+    """Return what is to be judged of a recording that began, and ended, with a full queue: its
+    first work began long after it was launched, on devices that by the recording did nothing, and
+    its last launches, which are left out as well, have no kernel. None where it is no such
+    recording."""
+    begin_ns, work = whole.window.begin_ns, whole.work
+    first = int(np.argmin(work.begin_ns))
+    idle_ns = int(work.begin_ns[first]) - begin_ns
+    if whole.window.share(idle_ns) <= 1 - FILLED or not whole.launched.known[first]:
+        return None
+    waited_ns = int(work.begin_ns[first] - whole.launched.end_ns[first])
+    lost = lost_launches(whole)
+    if waited_ns < MOST * idle_ns or lost is None or not _only_last_lost(whole):
+        return None
+    note = (
+        f"The first {idle_ns / 1e6:,.3g} ms are left out: the GPU still worked on what was launched"
+        f" before recording began, of which nothing was recorded. {lost}"
+    )
+    before = f"{whole.fitness.note}. " if whole.fitness.note else ""
+    since = int(work.begin_ns[first])
+    last = int(whole.launched.begin_ns[whole.launched.known].max()) + 1
+    part = Part(whole.profile, begin_ns, last)
+    return part, whole.ceilings, replace(whole.fitness, note=f"{before}{note}", not_before_ns=since)
 
 
 def _without_loading(whole: Facts) -> Facts | None:
@@ -287,7 +314,7 @@ def _recurs(work: DeviceWork) -> bool:
 def lost_launches(facts: Facts) -> str | None:
     """Return that many launches have no kernel in the recording, in a sentence."""
     launching = int(facts.host.of_kinds((CallKind.LAUNCH,)).sum())
-    if not launching or not facts.work.kernels or facts.starting.kinds:
+    if not launching or not facts.work.kernels or "capturing" in facts.starting.kinds:
         return None
     ran = np.unique(facts.launched.call[: facts.work.kernels])
     lost = 1 - min(len(ran[ran >= 0]) / launching, 1.0)

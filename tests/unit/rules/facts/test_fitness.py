@@ -230,6 +230,46 @@ def test_launches_at_the_end_whose_kernels_were_still_to_come_are_not_lost():
     assert lost_launches(judged(made.profile())).endswith("which lost some")
 
 
+def test_lost_launches_are_told_of_a_recording_with_a_slow_first_launch():
+    made = training(cold=(0,))
+    for number in range(20):
+        at = 10**6 + 100 * number
+        made.call("cudaLaunchKernel", (at, 5), CallKind.LAUNCH, correlation=9000 + number)
+    facts = Facts(made.profile())
+    assert facts.starting.kinds == ("loading",)
+    assert "18 % of the launches" in lost_launches(facts)
+
+
+def queued_already(lost):
+    """Four steps of 50 launches that the GPU begins half a millisecond later; of the last so many
+    launches it has no kernel."""
+    made = Made()
+    for number in range(200):
+        call = (10.0 * number, 5.0)
+        if number < 200 - lost:
+            made.launched("gemm", call=call, runs=(500.0 + 10.0 * number, 9.9))
+        else:
+            made.call("cudaLaunchKernel", call, CallKind.LAUNCH, correlation=9000 + number)
+        if number % 50 == 0:
+            made.range(f"ProfilerStep#{number // 50}", (10.0 * number, 500.0), Range.STEP)
+    return made.profile()
+
+
+def test_what_was_launched_before_recording_began_is_no_idle_time():
+    facts = judged(queued_already(50))
+    assert facts.window.busy_share > 0.98
+    assert "launched before recording began" in facts.fitness.note
+    assert "25 % of the launches, the last ones, have no kernel" in facts.fitness.note
+    assert len(facts.steps.steps) == 3
+    closes(facts)
+
+
+def test_a_first_kernel_that_begins_late_is_waited_for_where_no_kernel_is_lost():
+    facts = judged(queued_already(0))
+    assert facts.window.busy_share < 0.85
+    assert facts.fitness.note == ""
+
+
 def apart(by_us, late=(0, 1, 2, 3, 4), waits_us=None):
     """Steps whose work is recorded so much earlier than it ran, by a clock of its own, with a wait
     at the end of each that returns so long after the work has ended."""
