@@ -11,7 +11,6 @@ import functools
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import cached_property
 from typing import Any
 
 from gpuadvisor.collectors.script.child.channel import guarded
@@ -146,13 +145,8 @@ class _Watcher:
         if self._init is not None:
             roots["worker_init_fn"] = self._init
         state = state_of(roots)
-        libraries = {path: generator_state(each) for path, each in self._libraries.items()}
+        libraries = {path: generator_state(each) for path, each in library_generators().items()}
         return replace(state, generators={**libraries, **state.generators})
-
-    @cached_property
-    def _libraries(self) -> dict[str, Any]:
-        """Generators that the worker began with; what it imports itself is seeded in it."""
-        return library_generators()
 
 
 def watch_workers(numbers: Callable[[Any], tuple[int, int]], record: Record) -> None:
@@ -169,6 +163,7 @@ def watch_workers(numbers: Callable[[Any], tuple[int, int]], record: Record) -> 
         own = vars(loader)
         before = own.get("worker_init_fn")
         with guarded(record, "watch a loader's workers"):
+            library_generators()  # which forked workers then know already
             own["worker_init_fn"] = WorkerWatch(before, *numbers(loader), record)
         try:
             original(self, loader, *args, **kwargs)
