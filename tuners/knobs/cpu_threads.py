@@ -65,7 +65,17 @@ class CpuThreads(FlagKnob):
         return no_root(device, facts) if device.is_gpu or not facts.optimizers else None
 
     def apply(self, value: Value, target: Target) -> None:
+        import torch
+
         super().apply(value, target)
+        set_own, process = torch.set_num_threads, os.getpid()
+
+        def set_num_threads(number: int) -> None:
+            # What a script sets later, as in each epoch, would undo it; workers set theirs.
+            if os.getpid() != process or torch.get_num_threads() != value:
+                set_own(number)
+
+        torch.set_num_threads = set_num_threads
 
         # A script may call its layers by another name than theirs, or functions only.
         def adopt(optimizer: Any) -> None:

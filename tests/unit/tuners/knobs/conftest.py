@@ -125,10 +125,11 @@ def torch_as_it_was() -> Any:
     torch = pytest.importorskip("torch")
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     benchmark, order = torch.backends.cudnn.benchmark, kernel_order()
-    copies = torch.Tensor.to, torch.Tensor.cuda
+    copies, set_num_threads = (torch.Tensor.to, torch.Tensor.cuda), torch.set_num_threads
     torch.manual_seed(0)
     torch.set_num_threads(1)  # others would spin where they wait
     yield
+    torch.set_num_threads = set_num_threads
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cudnn.benchmark = benchmark

@@ -74,12 +74,12 @@ class TestOptimizers:
         assert optimizer.param_groups[0]["fused"]
 
 
-def test_threads_are_set_where_no_module_is_called(script):
+def test_threads_are_set_where_no_module_is_called_and_stand(script):
     before = torch.get_num_threads()
     target = script(cpu_threads=before + 1)
-    try:
-        target.optimizer(torch.optim.SGD, net().parameters(), lr=0.1)
-        assert torch.get_num_threads() == before + 1
-        assert "cpu_threads" in target.details
-    finally:
-        torch.set_num_threads(before)
+    torch.set_num_threads(before + 2)
+    assert torch.get_num_threads() == before + 2, "it is not there yet"
+    target.optimizer(torch.optim.SGD, net().parameters(), lr=0.1)
+    torch.set_num_threads(before + 2)
+    assert torch.get_num_threads() == before + 1
+    assert "cpu_threads" in target.details
