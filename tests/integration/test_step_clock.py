@@ -183,6 +183,7 @@ def test_the_script_is_described(outcomes, line, case):
         "autocasts_itself": False,
         "scales_itself": False,
         "varying_shapes": False,
+        "cpu_threads": 1,  # of `$OMP_NUM_THREADS`
         **case.facts,
     }
     if case.line == "folds.py":
