@@ -18,7 +18,7 @@ from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from tests.endpoint import Endpoint
 from tests.telemetry import frame, sample
 from tests.telemetry_store import stored
-from tests.unit.daemon.test_remote import answering, http
+from tests.unit.daemon.endpoint.test_remote import answering, http
 
 BEGAN_S = time.time() // 60 * 60 - 300
 PYTHON = GpuProcess(

@@ -484,7 +484,7 @@ def test_clients_that_drip_are_cut_after_a_whole_request(serve, monkeypatch):
 
 # -- the dashboard -----------------------------------------------------------------------------
 
-DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana" / "gpuadvisor.json"
+DASHBOARD = Path(__file__).parents[4] / "docs" / "grafana" / "gpuadvisor.json"
 NAMED = sorted(set(re.findall(r"gpuadvisor_[a-z0-9_]+", DASHBOARD.read_text("utf-8"))))
 
 
