@@ -166,12 +166,19 @@ result["block"] = block.as_dict()
 def test_ctrl_c_while_the_driver_starts_leaves_nothing(play):
     result = play(
         """
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+def interrupt():
+    while not any(each.read_text() for each in Path("/proc/self/task").glob("*/children")):
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+other = threading.Thread(target=interrupt)
+other.start()
 try:
-    with gpuadvisor.monitor() as block:
+    with gpuadvisor.monitor(wait_s=60) as block:
         result["ran"] = True
 except KeyboardInterrupt:
     result["interrupted"] = True
+other.join()
 """,
         FAKE_NVML_HANG="nvmlInitWithFlags",
     )
