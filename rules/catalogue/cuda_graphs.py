@@ -37,11 +37,15 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     low, high = saved_by_launching(facts)
     high = min(high, evidence.share(launching))
     left = evidence.share(GRAPH_GAP_NS * of_kernels.kernels / paces(facts)[1])
+    count = round(steps.kernels_a_step)
+    what = f"{count:,} kernels, {short:.0%} of them"
+    if count == 1:
+        what = f"kernel, {short:.0%} of the times"
     yield RuleResult(
-        f"Each step launches the same {steps.kernels_a_step:.0f} kernels, {short:.0%} of them"
-        " shorter than 10 us, and does not wait in between: a CUDA graph can replay it",
+        f"Each step launches the same {what} shorter than 10 us, and does not wait in between: a"
+        " CUDA graph can replay it",
         (
-            Figure("kernels_a_step", round(steps.kernels_a_step)),
+            Figure("kernels_a_step", count),
             percent("kernels_below_10_us", short, MOST),
             percent("gpu_idle_launching", evidence.share(launching), LEAST_IDLE),
         ),

@@ -7,6 +7,7 @@ from gpuadvisor.domain.profile import Direction, Memory
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.catalogue import (
     allocator_churn,
+    cuda_graphs,
     exposed_communication,
     host_bound,
     input_bound,
@@ -17,6 +18,7 @@ from gpuadvisor.rules.catalogue import (
 )
 from tests.profiles import Made
 from tests.rules.building import timeline
+from tests.rules.cases import cuda_graphs as graph_cases
 from tests.rules.cases.straggler_rank import ranks
 from tests.rules.cases.uneven_ranks import in_turns
 from tests.rules.programs import Program
@@ -200,3 +202,8 @@ def test_ranks_whose_gpus_are_idle_are_not_told_to_share_their_work(computes):
     assert ("alike work" in found.advice) is computes
     assert ("what holds up the CPU" in found.advice) is not computes
     assert (found.knobs == ()) is not computes
+
+
+def test_a_step_of_one_kernel_has_no_kernels():
+    (found,) = cuda_graphs.check(graph_cases.FIRES["one kernel"]())
+    assert "the same kernel, 100% of the times shorter" in found.summary

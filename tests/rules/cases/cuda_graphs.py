@@ -23,6 +23,7 @@ FIRES = {
     "without steps, each kernel as often": lambda: steps(marked=False),
     "one wait a step": lambda: steps(waits=1),
     "few kernels": lambda: steps(kernels=10),
+    "one kernel": lambda: steps(kernels=1),
 }
 SILENT = {
     "other kernels in each step": lambda: steps(other=True),
