@@ -290,11 +290,17 @@ def _told(whole: Facts, stretch: _Stretch) -> str:
     count = len(stretch.outside)
     often = "once" if count == 1 else f"{count} times"
     longest_is = "" if count == 1 else f", at the longest for {_ms(end[0] - begin[0])}"
+    left = ""
+    if stretch.share < FILLED:
+        left = (
+            f". Left out is what ran beyond that, {_percent(1 - stretch.share)} of the kernels'"
+            " time: record it by itself to have it judged"
+        )
     return (
         f"The GPU works at a pace in {_ms(stretch.end_ns - stretch.begin_ns)} of the recorded"
         f" {_ms(whole.window.run_ns)}, with {_percent(stretch.share)} of the kernels' time: these"
         f" are looked at. Outside of them it stood still {often}, for {_ms(still)}{starts}"
-        f"{longest_is}, {_ms(begin[0])} after the recording began, {where}"
+        f"{longest_is}, {_ms(begin[0])} after the recording began, {where}{left}"
     )
 
 

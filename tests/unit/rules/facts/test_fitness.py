@@ -429,6 +429,13 @@ def test_the_stretch_at_a_pace_is_looked_at_and_the_stand_still_is_told(pauses):
     closes(facts)
 
 
+def test_a_phase_that_is_not_looked_at_is_told():
+    facts = judged(paced((40,)))
+    assert "67 % of the kernels' time: these are looked at" in facts.fitness.note
+    assert "Left out is what ran beyond that, 33 % of the kernels' time" in facts.fitness.note
+    closes(facts)
+
+
 def test_a_step_that_begins_before_the_stretch_was_recorded():
     found = diagnose(Evidence(judged(paced((1,), marked=True))), load_rules())
     why = {each.rule: each.why for each in found.not_measured}
