@@ -40,6 +40,7 @@ from gpuadvisor.collectors.script.child.rehearsal.generators import (
 from gpuadvisor.collectors.script.child.rehearsal.inspection import (
     attributes_of,
     class_dict,
+    defines,
     is_a,
     is_of,
     module_of,
@@ -62,6 +63,8 @@ LEFT_ALONE = (
 )  # fmt: skip
 """Packages whose objects hold nothing that reading samples depends on, or truly share it between
 processes."""
+MANAGED = ("ArrayProxy", "DictProxy", "ListProxy", "NamespaceProxy", "ValueProxy")
+"""What stands for the parts of a `multiprocessing.Manager` that hold no code of the script's."""
 CONSTANT: dict[str, Callable[[Any], str]] = {
     "datetime": repr, "decimal": repr, "_decimal": repr, "fractions": repr, "ipaddress": repr,
     "pathlib": str, "pathlib._local": str, "uuid": str, "zoneinfo": str, "_zoneinfo": str,
@@ -195,8 +198,11 @@ class Walk:
         pass
 
     def _left_alone(self, path: str, value: Any) -> None:
-        if is_a(value, "multiprocessing.managers.BaseProxy"):
+        is_managed = any(is_a(value, f"multiprocessing.managers.{name}") for name in MANAGED)
+        if is_managed and (not defines(type(value), "__len__") or len(value) <= PARTS):
             self.shared[path] = digest_of(str(value).encode())  # its manager says what is in it
+        elif is_managed:
+            self.unseen.append(path)
         number = attributes_of(value).get("_obj")  # of multiprocessing's Value and Array
         if is_of(value, "multiprocessing") and is_buffer(number):
             self._buffer(path, number)

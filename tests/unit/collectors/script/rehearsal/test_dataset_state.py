@@ -376,13 +376,16 @@ def test_what_processes_share_and_what_cannot_change_is_no_state(file: Path) -> 
 
 def test_what_a_manager_shares_is_no_state_but_may_be_fed_back() -> None:
     with multiprocessing.Manager() as manager:
-        level, names = manager.Value("i", 1), manager.list(["a"])
-        before = state(Data(x=level, y=names))
-        assert fed_back(before, state(Data(x=level, y=names))) == []
+        level, names, long = manager.Value("i", 1), manager.list(["a"]), manager.list(range(9000))
+        dataset = Data(x=level, y=names, z=long)
+        before = state(dataset)
+        assert fed_back(before, state(dataset)) == []
         names.append("b")
-        after = state(Data(x=level, y=names))
+        long.append(0)  # which takes too long to tell
+        after = state(dataset)
         assert changes(before, after) == held(after) == []
         assert [path for path, _, _ in fed_back(before, after)] == ["dataset.y"]
+        assert after.unseen == ("dataset.z",)
 
 
 @pytest.mark.parametrize(
