@@ -19,6 +19,7 @@ from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.inquiry import Found
 from gpuadvisor.tuners.knobs import load_knobs
+from tests.integration import program
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 CPU = Device("cpu", 0, "cpu")
@@ -42,6 +43,7 @@ def request(
         "OMP_NUM_THREADS": "1",
         "PYTEST_CURRENT_TEST": "",
         "TORCHINDUCTOR_CACHE_DIR": COMPILED,
+        "PYTHONPATH": program.QUICK,
     }
     environment = {**always, **environment}
     return RunRequest(command, Specification(seed=1, schedule=schedule), CPU, limits, environment)

@@ -195,7 +195,9 @@ class TestProgram:
         def study(goes_on: bool) -> program.Running:
             (library / "sitecustomize.py").write_text(ANSWERS_LATE.format(goes_on=goes_on))
             python = str(tmp_path / "bare" / "bin" / "python")
-            started = program.Running(tmp_path, "tune", "waits.py", "--python", python)
+            # Its own `sitecustomize` is imported only where there is no other one.
+            words = ("tune", "waits.py", "--python", python)
+            started = program.Running(tmp_path, *words, PYTHONPATH="")
             until((tmp_path / "starts").exists, "the script does not start")
             return started
 

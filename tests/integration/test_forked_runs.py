@@ -10,7 +10,7 @@ import pytest
 
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.runner import run_script, start_template
-from tests.integration import runs
+from tests.integration import program, runs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked on Linux only")
 
@@ -85,7 +85,7 @@ def test_a_library_that_imports_torch_itself_is_imported_ahead(tmp_path: Path) -
         "gc.freeze()\n"
     )
     command = Command(sys.executable, "train.py", folder=str(tmp_path))
-    wanted = runs.request(command, PYTHONPATH=str(packages))
+    wanted = runs.request(command, PYTHONPATH=f"{packages}:{program.QUICK}")
     notes = tmp_path / "notes.json"
     fresh = run_script(
         replace(wanted, specification=replace(wanted.specification, notes=str(notes)))

@@ -17,6 +17,7 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.trial_runner import Recording, Side, TrialRunner
 from gpuadvisor.tuning.validator import TrialValidator
+from tests.integration import program
 from tests.simulation import measurement
 
 pytest.importorskip("torch")
@@ -42,6 +43,13 @@ for batch in DataLoader(torch.ones(4000, 8), batch_size=2, collate_fn=slowly):
 def command(folder, text):
     (folder / "train.py").write_text(text)
     return Command(sys.executable, "train.py", folder=str(folder))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", program.QUICK)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("torch")
 
 PROGRAM = """
+import gc
+gc.disable()  # an import makes no garbage
 import os, sys, torch, torch._dynamo
 from torch.utils.data import DataLoader, dataloader
 from gpuadvisor.collectors.script.child.channel import Channel

@@ -137,7 +137,9 @@ def starts_of(folder: Path, method: str, *cases: str) -> Starts:
     script.write_text(SCRIPT)
     out.mkdir()
     # A worker that `spawn` starts finds the package through this.
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[5] / "src")}
+    root = Path(__file__).parents[5]
+    path = os.pathsep.join(map(str, (root / "src", root / "tests" / "quick_python")))
+    environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, str(script), str(out), method, *cases],
         env=environment,
