@@ -166,6 +166,7 @@ class TestGain:
         assert plan.settings == {"arg:pause": "0.04"}
         assert plan.speedup.ratio == gain.result["speedup"]["ratio"]
 
+    @pytest.mark.slow  # `test_commands.py` runs a plan with an argument, and this one can be read
     def test_the_plan_runs(self, gain):
         words = ("run", "--plan", gain.result["plan"], "paced.py", "--", "--steps", "2")
         answer = program.run(gain.home, *words, **CLOCK)
