@@ -67,6 +67,8 @@ class StateChange:
 
 OF_ITS_WORKER = "its worker"
 """Path of a `PossibleChange` that says that samples may depend on the worker that reads them."""
+OF_ITS_TIME = "its time"
+"""Path of a `PossibleChange` that says that samples may depend on how long reading them takes."""
 RAISES = "raises "
 """How the path of a `PossibleChange` begins that says which error reading raises for some samples,
 where workers give the script another one in its place."""

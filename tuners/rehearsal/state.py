@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuadvisor.domain.rehearsal import (
+    OF_ITS_TIME,
     OF_ITS_WORKER,
     RAISES,
     Moment,
@@ -119,6 +120,8 @@ class StateComparison:
                 why = f"{each.code} can change {each.path}, and did for no sample of the rehearsal"
                 if each.path == OF_ITS_WORKER:
                     why = f"{each.code} asks for its worker: samples not rehearsed may depend on it"
+                if each.path == OF_ITS_TIME:
+                    why = f"{each.code} asks the clock: a sample that takes longer may be another"
                 if each.path.startswith(RAISES):
                     what = f"{each.code} {each.path.replace(RAISES, 'can raise ')}"
                     why = f"{what}, and did for no sample of the rehearsal: workers raise another"

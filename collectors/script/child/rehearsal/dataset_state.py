@@ -19,7 +19,14 @@ from gpuadvisor.collectors.script.child.rehearsal.generators import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_of
 from gpuadvisor.collectors.script.child.rehearsal.walk import Part, Walk
-from gpuadvisor.domain.rehearsal import OF_ITS_WORKER, RAISES, Moment, StateChange, StateKind
+from gpuadvisor.domain.rehearsal import (
+    OF_ITS_TIME,
+    OF_ITS_WORKER,
+    RAISES,
+    Moment,
+    StateChange,
+    StateKind,
+)
 
 MAIN_PROCESS = ("batch_sampler", "sampler")
 """Attributes of a DataLoader that its workers get no copy of. What the data set shares with one of
@@ -64,7 +71,7 @@ def state_of(roots: Mapping[str, Any]) -> State:
     possible = {
         path: place
         for path, place in walk.possible.items()
-        if path in kept | {OF_ITS_WORKER} or path.startswith(RAISES)
+        if path in kept | {OF_ITS_TIME, OF_ITS_WORKER} or path.startswith(RAISES)
     }
     return State(
         walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators, walk.shared, possible

@@ -4,6 +4,7 @@ Only statements in a branch count, as others ran for any sample; of branches tha
 decide, those that are taken. An attribute that is simply assigned is made again in each process.
 So does an error of the script's own that it catches elsewhere and that has more than a text: torch
 passes on the text alone of what a worker raises, as a `RuntimeError` where it makes no such error.
+A branch that asks the clock and makes another sample counts anyway: others take longer beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from gpuadvisor.collectors.script.child.branch_clock import Clock
 from gpuadvisor.collectors.script.child.branch_names import MUTATING
 from gpuadvisor.collectors.script.child.imports import is_library
 from gpuadvisor.collectors.script.child.rehearsal.code_references import (
@@ -28,8 +30,8 @@ from gpuadvisor.collectors.script.child.rehearsal.code_references import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.content import PLAIN
 from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, module_dict, mro_of
-from gpuadvisor.collectors.script.child.syntax import last_name
-from gpuadvisor.domain.rehearsal import OF_ITS_WORKER, RAISES
+from gpuadvisor.collectors.script.child.syntax import assigned, last_name, stored_names
+from gpuadvisor.domain.rehearsal import OF_ITS_TIME, OF_ITS_WORKER, RAISES
 
 WORKER_NAMES = frozenset({"current_process", "get_worker_info"})
 """Functions of torch's and of multiprocessing that tell a worker from the script's process."""
@@ -109,6 +111,8 @@ class _Reader:
         stored = [n.value for n in nodes if isinstance(n, ast.Subscript) and _is_changed(n)]
         names = (n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and n not in stored)
         self._loaded = {self._path(name) for name in names if not _is_changed(name)}
+        given = (pair for node in nodes for pair in assigned(node))
+        self._clock = Clock(((n, value) for to, value in given for n in stored_names(to)), {})
         self._branch(tree.body, False)
 
     def _branch(self, body: Iterable[ast.AST], is_rare: bool) -> bool:
@@ -126,6 +130,8 @@ class _Reader:
             return
         if isinstance(node, ast.If):
             self._visit(node.test)
+            if self._clock.is_asked(node.test) and _gives_another(node):
+                self.found.setdefault(OF_ITS_TIME, self._name)
             known = self._known(node.test)
             sides = [s for s, when in ((node.body, 1), (node.orelse, 0)) if known in (None, when)]
             over = [self._branch(side, known is None) for side in sides]
@@ -232,6 +238,13 @@ def _loses_more(error: Any, given: Sequence[ast.expr]) -> bool:
     files = {module_dict(module).get("__file__") for module in list(sys.modules.values())}
     scripts = (file for file in files if type(file) is str and not is_library(file))
     return any(caught.search(line) for file in scripts for line in linecache.getlines(file))
+
+
+def _gives_another(branch: ast.If) -> bool:
+    """Say whether a branch ends the reading of a sample, or makes another value of it."""
+    nodes = list(ast.walk(branch))
+    is_stored = any(isinstance(n, ast.Name) and _is_changed(n) for n in nodes)
+    return is_stored or any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in nodes)
 
 
 def _is_changed(node: Any) -> bool:

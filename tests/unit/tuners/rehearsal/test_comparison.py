@@ -10,6 +10,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import AppliedKnob
 from gpuadvisor.domain.rehearsal import (
+    OF_ITS_TIME,
     OF_ITS_WORKER,
     RAISES,
     Batch,
@@ -456,6 +457,7 @@ class TestSilence:
         ("path", "why"),
         [
             (OF_ITS_WORKER, "asks for its worker: samples not rehearsed may depend on it"),
+            (OF_ITS_TIME, "asks the clock: a sample that takes longer may be another"),
             (f"{RAISES}TornError", "can raise TornError, and did for no sample of the rehearsal: "
              "workers raise another"),
         ],

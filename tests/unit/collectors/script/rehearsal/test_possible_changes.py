@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
@@ -368,3 +369,31 @@ def test_errors_that_workers_pass_on_as_others() -> None:
              for kind in (Raises, RaisesTwo, RaisesText, Catches)]  # fmt: skip
     raised = {"raises TornError": "Raises.check"}, {"raises ShortError": "RaisesTwo.__getitem__"}
     assert found == [*raised, {}, {}]
+
+
+class GivesUp(Data):
+    def __getitem__(self, i):
+        start = time.perf_counter()
+        x = load(i)
+        took = time.perf_counter() - start
+        return x if i else self.late(took)
+
+    def late(self, took):
+        if time.monotonic() > self.deadline:
+            return 0
+        return took
+
+
+class Complains(Data):
+    def __getitem__(self, i):
+        start = time.perf_counter()
+        x = load(i)
+        if time.perf_counter() - start > 1:
+            print("slow:", i)
+            self.last = time.time()
+        return x
+
+
+def test_samples_that_may_depend_on_the_time() -> None:
+    assert state_of({"dataset": GivesUp(deadline=1)}).possible == {"its time": "GivesUp.late"}
+    assert state_of({"dataset": Complains(last=1)}).possible == {}
