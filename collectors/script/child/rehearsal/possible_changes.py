@@ -234,7 +234,13 @@ def _loses_more(error: Any, given: Sequence[ast.expr]) -> bool:
     own = [each for each in mro_of(error) if is_own(each)] if type(error) is type else []
     if not own or (method_named(error, "__init__") is None and len(given) < 2):
         return False
-    caught = re.compile(rf"\bexcept\b.*\b({'|'.join(each.__name__ for each in own)})\b")
+    return _is_caught("|".join(each.__name__ for each in own))
+
+
+@lru_cache(maxsize=64)
+def _is_caught(names: str) -> bool:
+    """Say whether any of the script's files catches an error of one of these names."""
+    caught = re.compile(rf"\bexcept\b.*\b({names})\b")
     files = {module_dict(module).get("__file__") for module in list(sys.modules.values())}
     scripts = (file for file in files if type(file) is str and not is_library(file))
     return any(caught.search(line) for file in scripts for line in linecache.getlines(file))
