@@ -282,7 +282,7 @@ def rare(calls=0.0, copies=1_000.0):
     made = Made()
     for number in range(4):
         at = 500_000.0 * number
-        made.copied((at, 5), (at + 10, copies), bytes=1 << 20)
+        made.copied((at, 5), (at + 10, copies), bytes=1 << 12)  # too few to be a batch
         made.launched("add", (at + 10, 5), (at + 10 + copies, 100))
         if calls:
             made.call("cudaStreamQuery", (at + 20_000, calls))
