@@ -172,9 +172,9 @@ def _made_by(facts: Facts) -> tuple[str, str]:
     if not facts.host_recorded:
         return (
             "before the program copies to it; what the CPU does then was not recorded",
-            "Record what the CPU does then (nsys profile --trace=cuda,nvtx,osrt --sample=process-tree"
-            " PROGRAM); if it prepares what it copies, do that on the GPU or ahead of time, in other"
-            " threads or processes.",
+            "Record what the CPU does then (nsys profile --trace=cuda,nvtx,osrt"
+            " --sample=process-tree PROGRAM); if it prepares what it copies, do that on the GPU or"
+            " ahead of time, in other threads or processes.",
         )
     found = doing(facts.profile, facts.launching, facts.host_idle.preparing_times)
     if found is None or found.share < MOSTLY:
