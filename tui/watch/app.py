@@ -30,7 +30,7 @@ from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
 from gpuadvisor.tui.watch.pages.overview import Overview
 from gpuadvisor.tui.watch.state import WatchState
-from gpuadvisor.tui.watch.terminal import Terminal
+from gpuadvisor.tui.watch.terminal import Terminal, is_there
 from gpuadvisor.tui.watch.themes import LOOKS, TERMINAL
 from gpuadvisor.tui.watch.watched import Watched
 
@@ -410,14 +410,20 @@ def show(
             asyncio.get_running_loop().add_signal_handler(number, app.stop, number)
         await app.run_async()
 
+    was_there = is_there()
     try:
         asyncio.run(run())
+    except Exception:
+        if is_there() or not was_there:
+            raise
     finally:
         for feed in app.feeds:
             feed.stop()
         for feed in app.feeds:
             feed.wait(CLOSE_S)
         gc.freeze()  # else the interpreter looks through all of Textual before it ends: 0.1 s
+    if was_there and not is_there():  # whatever has failed then, has failed for that
+        return 128 + signal.SIGHUP
     if app.failure is not None:
         raise app.failure
     return app.return_code or 0

@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
+import termios
 from codecs import IncrementalDecoder, getincrementaldecoder
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +28,15 @@ PENDING_S = 0.1
 """Time after which the parser is asked for a key that was awaiting more, such as Esc alone."""
 ASKED_FOR_S = 1.0
 """How long it is asked after the last key: nothing is pending longer."""
+
+
+def is_there() -> bool:
+    """Say whether keys come from a terminal that has not gone."""
+    try:
+        termios.tcgetattr(sys.__stdin__.fileno() if sys.__stdin__ else -1)
+    except (termios.error, OSError, ValueError):
+        return False
+    return True
 
 
 class Terminal(LinuxDriver):
