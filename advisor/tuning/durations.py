@@ -65,7 +65,7 @@ class Durations:
     def record_compiled(self, settings: Settings, seconds: float) -> None:
         """Learn how long settings took to compile in a running script: processes find on disk what
         it compiled."""
-        own = self._starting(settings)
+        own = self._slow(settings)
         self._compiled_s[own] = max(self._compiled_s.get(own, 0.0), WARM * seconds)
 
     def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
@@ -94,8 +94,16 @@ class Durations:
         plain_s = self._walls_s.get(frozenset(), UNKNOWN_S)
         # What was slow to start beside other settings is so beside these.
         seen_s = self._slowest_s.get(self._starting(settings), 0.0)
-        first_s = self._compiled_s.get(self._starting(settings), self._first_start_s(settings))
-        return max(plain_s + first_s, seen_s)
+        return max(plain_s + self._more_s(settings), seen_s)
+
+    def _more_s(self, settings: Settings) -> float:
+        """Return what settings add to a start, of which some may have been compiled in a running
+        script before: where nothing stood beside them that has something else compiled."""
+        starting, slow = self._starting(settings), self._slow(settings)
+        known = [each for each in self._compiled_s if slow - starting <= each <= slow]
+        compiled = max(known, key=len, default=frozenset())
+        rest_s = sum(self._knobs[name].first_start_s for name, _ in starting - compiled)
+        return self._compiled_s.get(compiled, 0.0) + rest_s
 
     def again_s(self, settings: Settings) -> float:
         """Return how long a run of these settings will take when they have run already."""

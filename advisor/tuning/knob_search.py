@@ -228,14 +228,16 @@ class KnobSearch:
                 self._on_best(Best(first, trial.gain or 1.0, trial))
 
     def _affordable_part(self, settings: Settings) -> Settings:
-        """Return settings of which a trial and a proof have room, without what starts slowly.
+        """Return settings of which a trial and a proof have room, without what starts slowly and is
+        not proven.
 
         Empty where nothing else would make room.
         """
         expected_s, space = self.budget.expected_s, self.chosen.space
         while settings and not self.evaluator.affordable([settings]):
-            rests = [space.without(settings, name) for name in settings]
-            quickest = min(rests, key=expected_s)
+            names = [name for name in settings if name not in self.best.settings]
+            rests = [space.without(settings, name) for name in names]
+            quickest = min(rests, key=expected_s, default=settings)
             settings = quickest if expected_s(quickest) < expected_s(settings) else {}
         return settings
 
