@@ -275,7 +275,7 @@ class SimulatedEvaluator:
         settings: Sequence[Settings],
         phase: str,
         slower_than: float | None = None,
-        turned: Settings | None = None,
+        turned: tuple[Settings, Settings] | None = None,
     ) -> list[Trial]:
         used = min(self.parallel, len(settings))
         return [self._run(each, phase, n % used, turned) for n, each in enumerate(settings)]
@@ -284,7 +284,11 @@ class SimulatedEvaluator:
         return len(self.trials) + len(batch) <= self.budget
 
     def _run(
-        self, settings: Settings, phase: str, gpu: int = 0, turned: Settings | None = None
+        self,
+        settings: Settings,
+        phase: str,
+        gpu: int = 0,
+        turned: tuple[Settings, Settings] | None = None,
     ) -> Trial:
         cost, noise, in_turns = self.model(settings), self.noise, None
         blocks = self.blocks if turned is not None else 0
@@ -295,7 +299,7 @@ class SimulatedEvaluator:
             factors = next(noise)
         if blocks and turned is not None:
             own = math.exp(self._order.gauss(0, self.ratios))
-            started = bool(settings)
+            started = settings == turned[1]
             if started and not isinstance(cost, TrialState):
                 cost *= own
             in_turns = self._blocks(turned, started, own, factors[-blocks:])
@@ -323,10 +327,10 @@ class SimulatedEvaluator:
         return trial
 
     def _blocks(
-        self, turned: Settings, started: bool, own: float, factors: Sequence[float]
+        self, sides: tuple[Settings, Settings], started: bool, own: float, factors: Sequence[float]
     ) -> InTurns | None:
         """Return what both sides took in blocks, whose pairs have an order by chance."""
-        costs = self.model({}), self.model(turned)
+        costs = self.model(sides[0]), self.model(sides[1])
         if isinstance(costs[0], TrialState) or isinstance(costs[1], TrialState):
             return None
         logs: tuple[list[float], list[float]] = [], []

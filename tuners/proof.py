@@ -146,17 +146,20 @@ def prove_point(
     least: float = 1.0,
     both: Callable[[Sequence[Point]], Sequence[Trial] | None] = lambda pair: None,
     settled: Callable[[Speedup], bool] | None = None,
+    base: Point | None = None,
 ) -> Proof:
-    """Compare a point of a space with the empty one; other arguments are those of `prove`."""
+    """Compare a point of a space with a base, the empty one if not given; other arguments are those
+    of `prove`."""
+    base = base or {}
 
     def run(side: Point) -> Trial:
-        return evaluator.measure([side], "proof", turned=point)[0]
+        return evaluator.measure([side], "proof", turned=(base, point))[0]
 
     order = f"{seed} {sorted(point.items())}"
-    known = known_runs(evaluator, point)
+    known = known_runs(evaluator, point, base)
     return prove(
         run,
-        {},
+        base,
         point,
         objective,
         evaluator.affordable,
@@ -170,11 +173,13 @@ def prove_point(
     )
 
 
-def known_runs(evaluator: Evaluator, point: Point) -> Known:
-    """Return an evaluator's undisturbed runs of the empty point and of another one.
+def known_runs(evaluator: Evaluator, point: Point, base: Point | None = None) -> Known:
+    """Return an evaluator's undisturbed runs of a base, the empty point if not given, and of
+    another one.
 
     Where points are measured side by side, only those from before the first of them: what runs
-    beside a run makes it slower.
+    beside a run makes it slower. Of a base that was proven itself, the runs of that proof: a search
+    may have chosen its other ones.
     """
     trials = [trial for trial in evaluator.trials if trial.state is TrialState.COMPLETE]
     if evaluator.parallel > 1:
@@ -182,7 +187,7 @@ def known_runs(evaluator: Evaluator, point: Point) -> Known:
         trials = trials[:side_by_side]
     fair, always = fair_runs(trials)
     return Known(
-        [trial for trial in fair if not trial.settings],
+        [t for t in fair if t.settings == (base or {}) and (not base or t.phase == "proof")],
         [trial for trial in fair if trial.settings == dict(point) and trial.phase == "ablation"],
         always,
     )

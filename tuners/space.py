@@ -139,12 +139,12 @@ class Evaluator(Protocol):
         points: Sequence[Point],
         phase: str,
         slower_than: float | None = None,
-        turned: Point | None = None,
+        turned: tuple[Point, Point] | None = None,
     ) -> list[Trial]:
         """Make one trial of each point, side by side where there are GPUs for it.
 
         A trial whose gain falls clearly below `slower_than` may be ended early as pruned. Where
-        that can be done and is worth it, the empty point and `turned` are also timed in turns
+        that can be done and is worth it, both sides of a proof, `turned`, are also timed in turns
         within each trial, after the trial itself.
         """
         ...

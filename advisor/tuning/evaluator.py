@@ -83,10 +83,10 @@ class ScriptEvaluator:
         """Relative standard deviation of runs of the same settings."""
         self.distance = math.log(USUAL_GAIN)
         """What the early looks of a proof are to tell apart, as a difference of logarithms."""
-        self._in_proof: Settings | None = None
-        """Settings whose proof is under way."""
+        self._in_proof: tuple[Settings, Settings] | None = None
+        """Base and head of the proof that is under way."""
         self._turning: Turning | None = None
-        """What is turned in each process of their proof; None where nothing is."""
+        """What is turned in each process of it; None where nothing is."""
         self._turning_s = 0.0
         """Time that this takes in a process, on average."""
         self._pairs_turn = False
@@ -109,7 +109,7 @@ class ScriptEvaluator:
         points: Sequence[Settings],
         phase: str,
         slower_than: float | None = None,
-        turned: Settings | None = None,
+        turned: tuple[Settings, Settings] | None = None,
     ) -> list[Trial]:
         """Run the points, one a GPU at a time; Interrupted if the user ended the study."""
         devices = self._devices[: len(points)]
@@ -132,25 +132,30 @@ class ScriptEvaluator:
         with ThreadPoolExecutor(len(devices)) as pool:
             return list(pool.map(work, points))
 
-    def turns(self, head: Settings) -> bool:
-        """Say whether the processes of the proof of these settings time both sides in turns, or
-        take turns."""
-        if head != self._in_proof:
-            self._prepare_to_turn(head)
+    def turns(self, head: Settings, base: Settings | None = None) -> bool:
+        """Say whether the processes of the proof of these settings, beside a base that is the
+        unchanged script if not given, time both sides in turns, or take turns."""
+        sides = base or {}, head
+        if sides != self._in_proof:
+            self._prepare_to_turn(sides)
         return self._turning is not None or self._pairs_turn
 
-    def measure_both(self, pair: Sequence[Settings], turned: Settings) -> list[Trial] | None:
+    def measure_both(
+        self, pair: Sequence[Settings], head: Settings, base: Settings | None = None
+    ) -> list[Trial] | None:
         """Run both sides of a proof at the same time, in turns; None where they do not take them.
 
         Interrupted if the user ended the study.
         """
-        if not self.turns(turned) and self._is_seen_to_differ(turned):
-            self._prepare_to_turn(turned)
+        base = base or {}
+        if not self.turns(head, base) and self._is_seen_to_differ(base, head):
+            self._prepare_to_turn((base, head))
         if not self._pairs_turn:
             return None
         device = self._devices[0]
         self._refresh_references([device], "proof", pair)
-        names = ("script with the settings" if each else "unchanged script" for each in pair)
+        known = "script with what is proven" if base else "unchanged script"
+        names = (("script with the settings" if each == head else known) for each in pair)
         sides = dict(zip(names, (self.side(each, device) for each in pair), strict=True))
         seed = f"{self.runner.seed} {len(self.trials)}"
         try:
@@ -159,7 +164,7 @@ class ScriptEvaluator:
             self._number_on()  # what became no pair is no trial
             self._turn_nothing(f"{error}, when both were alive and took turns")
             return None
-        of = dict(zip(map(bool, pair), blocks_ms, strict=True))
+        of = dict(zip((each == head for each in pair), blocks_ms, strict=True))
         base_ms = math.exp(math.fsum(map(math.log, of[False])) / len(of[False]))
         in_turns = InTurns(base_ms, base_ms * ratio_of_blocks(of[False], of[True]))
         found = [replace(trial, in_turns=in_turns) for trial, _ in ended]
@@ -196,7 +201,7 @@ class ScriptEvaluator:
         self.spread = spread
         self._budget.expect_spread(spread)
         if self._is_worth_turning and self._objective is Objective.THROUGHPUT:
-            self._budget.durations.turning_s = self._turning_of({}).expected_s
+            self._budget.durations.turning_s = self._turning_of({}, {}).expected_s
 
     def remember(self, trials: Sequence[Trial]) -> None:
         """Take over the trials of an earlier, interrupted session of this study."""
@@ -252,15 +257,16 @@ class ScriptEvaluator:
             trial, _ = self.runner.run(side, phase, slower_than)
         return trial
 
-    def _prepare_to_turn(self, head: Settings | None) -> None:
+    def _prepare_to_turn(self, sides: tuple[Settings, Settings] | None) -> None:
         """Decide whether the processes of a proof time both sides in turns; None where it ended."""
-        self._in_proof, self._turning, self._turning_s = head, None, 0.0
+        self._in_proof, self._turning, self._turning_s = sides, None, 0.0
         self._pairs_turn, self._proof_from = False, len(self.trials)
         self._expect_delay()
         differ = self._is_worth_turning
-        if head is None or not (differ or self._turns_cheaply(head)):
+        if sides is None or not (differ or self._turns_cheaply(*sides)):
             return
-        why = unable_to_turn(head, self._knobs, self._objective)
+        base, head = sides
+        why = unable_to_turn(head, self._knobs, self._objective, base)
         if why is not None:
             apart = next(self._reasons_apart(head), None)
             self._pairs_turn = apart is None
@@ -273,7 +279,8 @@ class ScriptEvaluator:
                 told = apart and f", and both sides cannot run at the same time: {apart}"
                 self._turn_nothing(f"{why}{told}")
             return
-        turning = self._turning_of(head) if differ else self._turning_of(head).shortest()
+        turning = self._turning_of(base, head)
+        turning = turning if differ else turning.shortest()
         self._turning_s = self._added_s(turning)
         self._expect_delay()
         left_s = self._budget.left_s
@@ -295,27 +302,28 @@ class ScriptEvaluator:
         """Return how much longer a process takes, on average, that times both sides in turns."""
         # What a start of the tuned side takes longer is compiled in the other's processes, too.
         expected_s = self._budget.expected_s
-        return turning.expected_s + max(0.0, expected_s(turning.head) - expected_s({})) / 2
+        slower_s = expected_s(turning.head) - expected_s(turning.base)
+        return turning.expected_s + max(0.0, slower_s) / 2
 
-    def _turns_cheaply(self, head: Settings) -> bool:
+    def _turns_cheaply(self, base: Settings, head: Settings) -> bool:
         """Say whether all can be turned in a process, which takes little longer by that."""
-        if unable_to_turn(head, self._knobs, self._objective) is not None:
+        if unable_to_turn(head, self._knobs, self._objective, base) is not None:
             return False
-        added_s = self._added_s(self._turning_of(head).shortest())
+        added_s = self._added_s(self._turning_of(base, head).shortest())
         return added_s <= CHEAP * self._budget.expected_s({})
 
     def _number_on(self) -> None:
         """Give the next run the number after those of the trials that are kept."""
         self.runner.start_numbers_at(max((each.number for each in self.trials), default=-1) + 1)
 
-    def _is_seen_to_differ(self, head: Settings) -> bool:
+    def _is_seen_to_differ(self, base: Settings, head: Settings) -> bool:
         """Say after the pairs of a proof's second look whether these differ too much to tell.
 
         What is known before is two baselines, which may agree by chance.
         """
         runs = [trial for trial in self.trials[self._proof_from :] if trial.phase == "proof"]
         is_look = (len(runs) + 1) // 2 == LOOKS[1]  # the first run of all may be a baseline
-        can_turn = unable_to_turn(head, self._knobs, self._objective) is None
+        can_turn = unable_to_turn(head, self._knobs, self._objective, base) is None
         if self._proof_from is None or not is_look or can_turn:
             return False
         sides = (
@@ -323,7 +331,7 @@ class ScriptEvaluator:
                 cost
                 for t in runs
                 if t.measurement
-                and bool(t.settings) is tuned
+                and (t.settings == head) is tuned
                 and (cost := self._objective.cost(t.measurement))
             ]
             for tuned in (False, True)
@@ -353,11 +361,12 @@ class ScriptEvaluator:
         pairs = pairs_needed(self.distance, self.spread)
         return pairs is None or pairs > LOOKS[1]
 
-    def _turning_of(self, head: Settings) -> Turning:
+    def _turning_of(self, base: Settings, head: Settings) -> Turning:
         baseline = self.validator.baseline
         assert baseline is not None  # it comes first
         run_s, step_s = self._budget.expected_s({}), baseline.mean_step_ms / 1e3
-        return turning_of(head, self._knobs, self.runner.schedule.measure_s, step_s, run_s)
+        measure_s = self.runner.schedule.measure_s
+        return turning_of(head, self._knobs, measure_s, step_s, run_s, base)
 
     def _turn_nothing(self, why: str) -> None:
         """Prove by what fresh processes take alone."""

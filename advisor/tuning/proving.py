@@ -16,7 +16,7 @@ from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.rehearsal import Rehearsed, Rehearser, harmless_part
-from gpuadvisor.tuning.results import proven, typical
+from gpuadvisor.tuning.results import on_top, proven, typical
 from gpuadvisor.tuning.trial_runner import Progress
 
 SURE = 4.0
@@ -52,18 +52,19 @@ class Prover:
     """Says of settings whose gain is shown whether to leave it at that: there is more to try."""
     _looked: StudyResult | None = None
     """What a first look has shown by itself, before anything was rehearsed."""
-    _looked_least: float = 1.0
-    """Ratio that something else has to exceed to be better than that."""
     _fruitless: int = 0
     """Proofs that showed no gain: after each, the next has to be surer."""
     _shown: Settings = field(default_factory=dict)
     """Settings whose gain the proof under way, or the last one, has shown."""
     _so_far: StudyResult | None = None
     """What that has shown of them; None where a rehearsal found a problem."""
-    _proven: Settings = field(default_factory=dict)
-    """The best settings proven so far."""
-    _least: float = 1.0
-    """Ratio that those have at most."""
+    _base: StudyResult | None = None
+    """What is proven so far, which is the base of the next proof; None for the unchanged script."""
+    _over_base: Speedup | None = None
+    """What the last proof has shown beside its base."""
+    _surer: Speedup | None = None
+    """What was proven last, with an interval that leaves room for the error of another one."""
+    _looked_surer: Speedup | None = None
 
     def prove(
         self, settings: Settings, contributions: tuple[Contribution, ...] = ()
@@ -71,9 +72,9 @@ class Prover:
         """Prove settings and rehearse them; then the rest of them where some do harm.
 
         They are rehearsed as soon as a gain is shown, or before where it is likely and the time
-        would not suffice to prove what a rehearsal leaves of them, too. Where others were proven
-        before, what has to be shown is more than those bring.
+        would not suffice to prove what a rehearsal leaves of them, too.
         """
+        self._over_base = None
         if self.rehearsed.settings != settings:
             self.rehearsed = Rehearsed(settings, None, self.rehearsed.dropped)
         if not settings:
@@ -87,14 +88,14 @@ class Prover:
         if self._rehearses_first(settings) and not self._rehearse(settings):
             return self._prove_rest(contributions)
         proof = self._proof(settings)
-        result = proven(self.undecided(), settings, contributions, proof)
-        if proof.speedup and self._is_better(proof.speedup) and self.rehearsed.rehearsal is None:
+        result = self._result(settings, contributions, proof)
+        if proof.speedup and is_faster(proof.speedup) and self.rehearsed.rehearsal is None:
             self._note_shown(settings, proof.speedup)
             self._rehearse(settings)
         if self.rehearsed.settings != settings:
             return self._prove_rest(contributions)
-        if self._is_better(result.speedup) and proof.surer is not None:
-            self._least = proof.surer.ci99_high
+        if is_faster(proof.speedup):
+            self._surer = result.speedup if self._base is not None else proof.surer
         rehearsal = self.rehearsed.rehearsal
         if rehearsal is None:
             return result
@@ -102,7 +103,9 @@ class Prover:
         return replace(result, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 
     def _proof(self, settings: Settings, settled: Callable[[Speedup], bool] | None = None) -> Proof:
-        self.enter("proof", "fresh processes, best and baseline in turn")
+        base = self._base.settings if self._base is not None else {}
+        beside = "what is proven" if base else "baseline"
+        self.enter("proof", f"fresh processes, best and {beside} in turn")
         proof = prove_point(
             self.evaluator,
             settings,
@@ -110,17 +113,20 @@ class Prover:
             str(self.options.seed),
             self._fruitless,
             lambda found: self._goes_on(settings, found),
-            self._least,
-            lambda pair: self.evaluator.measure_both(pair, settings),
+            1.0,
+            lambda pair: self.evaluator.measure_both(pair, settings, base),
             settled,
+            base,
         )
+        self._over_base = proof.speedup
         if not is_faster(proof.speedup):
             self._fruitless += 1
             self._so_far = None
         if proof.ratios:
             self.note(TOOK_TURNS)
         if proof.failed is not None:
-            which = "best" if proof.failed in proof.head else "unchanged script"
+            plain = f"script with {format_settings(base)}" if base else "unchanged script"
+            which = "best" if proof.failed in proof.head else plain
             self.note(
                 f"the {which} failed in the proof, so nothing is claimed for "
                 f"{format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
@@ -148,7 +154,7 @@ class Prover:
         result = proven(self.undecided(), settings, contributions, proof)
         if proof.speedup is not None and proof.surer is not None:  # it is faster
             self._note_shown(settings, proof.speedup)
-            self._looked, self._looked_least = result, proof.surer.ci99_high
+            self._looked, self._looked_surer = result, proof.surer
         return result
 
     def better(self, found: StudyResult) -> StudyResult:
@@ -171,7 +177,7 @@ class Prover:
             self._rehearse(settings)
         if self.rehearsed.settings != settings:
             return self._prove_rest(looked.contributions)
-        self._least = self._looked_least
+        self._surer = self._looked_surer
         if (rehearsal := self.rehearsed.rehearsal) is None:
             return looked
         return self._as_rehearsed(looked, rehearsal)
@@ -181,16 +187,18 @@ class Prover:
     ) -> StudyResult:
         """Prove settings that look better than a result's, and return theirs if they are.
 
-        They are if their interval lies above that of the known ones, both of pairs with the
-        unchanged script, and if no less of the script's life was rehearsed. The known ones' upper
-        end is that of a further proof of the study, which is too low in one of 800.
+        They are if fresh processes of both, in turn, show it, and if no less of the script's life
+        was rehearsed. Runs of the unchanged script, which may differ more, are not asked again:
+        what is gained in all is the product of both ratios, and of the ends of their intervals.
         """
-        least, self._proven = self._least, known.settings
+        self._base, surer = known, self._surer
         found = self.prove(settings, contributions)
+        self._base, over = None, self._over_base
         is_verified = missing(found.rehearsal) is None or missing(known.rehearsal) is not None
-        if found.speedup is not None and found.speedup.ci99_low > least and is_verified:
+        if found.speedup is not None and over is not None and is_faster(over) and is_verified:
+            self.note(_in_two_proofs(known, found.settings, over))
             return found
-        self._least = least
+        self._surer = surer
         self.note(
             f"{format_settings(settings)} looked better than {format_settings(known.settings)}, "
             "which was not shown"
@@ -200,10 +208,19 @@ class Prover:
     def _prove_rest(self, contributions: tuple[Contribution, ...]) -> StudyResult:
         """Prove what a rehearsal left of settings, unless it was proven before."""
         rest = self.rehearsed.settings
-        return self.undecided() if rest == self._proven else self.prove(rest, contributions)
+        is_proven = self._base is not None and rest == self._base.settings
+        return self.undecided() if is_proven else self.prove(rest, contributions)
 
-    def _is_better(self, speedup: Speedup | None) -> bool:
-        return speedup is not None and speedup.ci99_low > self._least
+    def _result(
+        self, settings: Settings, contributions: tuple[Contribution, ...], proof: Proof
+    ) -> StudyResult:
+        """Return the study's result with what a proof says of settings: beside the unchanged
+        script, whatever their base was."""
+        found = proven(self.undecided(), settings, contributions, proof)
+        if self._base is None:
+            return found
+        surer = proof.surer or proof.speedup
+        return on_top(found, self._base, surer, self._surer or self._base.speedup)
 
     def _rehearses_first(self, settings: Settings) -> bool:
         """Say whether to rehearse settings before their proof.
@@ -212,7 +229,8 @@ class Prover:
         it saves their proof. Else they are proven first: what is no gain needs no rehearsal.
         """
         trial = self.typical(settings)
-        gain = (trial.gain or 1.0) / self._least if trial else 1.0
+        known = self._base.speedup.ratio if self._base and self._base.speedup else 1.0
+        gain = (trial.gain or 1.0) / known if trial else 1.0
         return (
             self._is_sure(gain)
             and len(settings) > 1
@@ -228,13 +246,16 @@ class Prover:
     def _note_shown(self, settings: Settings, found: Speedup) -> None:
         """Remember that a proof has shown a gain, and tell of it before its rehearsal."""
         if self._shown != settings:
-            ends = f"99 % interval {found.ci99_low:.2f}-{found.ci99_high:.2f}"
+            beside = ""
+            if self._base is None:
+                proof = Proof(found, base=self._runs_of({}), head=self._runs_of(settings))
+                self._so_far = proven(self.undecided(), settings, (), proof)
+            else:
+                beside = f", beside {format_settings(self._base.settings)}"
+            gain = _told(found, "x faster")
             self.progress.on_message(
-                f"proven so far: {found.ratio:.2f}x faster ({ends}, {found.pairs} pairs) with "
-                f"{format_settings(settings)}"
+                f"proven so far: {gain} with {format_settings(settings)}{beside}"
             )
-            proof = Proof(found, base=self._runs_of({}), head=self._runs_of(settings))
-            self._so_far = proven(self.undecided(), settings, (), proof)
         self._shown = settings
 
     def _runs_of(self, settings: Settings) -> list[Trial]:
@@ -312,6 +333,20 @@ class Prover:
     def _allowed_s(self, settings: Settings) -> float:
         """Return how long a rehearsal of settings may take now, before their proof or after."""
         return self.budget.rehearsal_s(settings, is_proven=settings == self._shown)
+
+
+def _in_two_proofs(known: StudyResult, settings: Settings, over: Speedup) -> str:
+    """Return how a gain was shown whose second part was proven on top of the first."""
+    first = _told(known.speedup) if known.speedup else ""
+    return (
+        f"proven in two steps: {format_settings(known.settings)} {first}, and "
+        f"{format_settings(settings)} beside that {_told(over)}"
+    )
+
+
+def _told(found: Speedup, unit: str = "x") -> str:
+    ends = f"99 % interval {found.ci99_low:.2f}-{found.ci99_high:.2f}"
+    return f"{found.ratio:.2f}{unit} ({ends}, {found.pairs} pairs)"
 
 
 def format_settings(settings: Mapping[str, Value]) -> str:

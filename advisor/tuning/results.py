@@ -13,6 +13,7 @@ from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.study import (
     Objective,
     Plan,
+    Speedup,
     StudyResult,
     Trial,
     TrialState,
@@ -67,6 +68,41 @@ def proven(
             for each in contributions
         )
     return replace(result, contributions=contributions)
+
+
+def on_top(
+    found: StudyResult, known: StudyResult, over: Speedup | None, base: Speedup | None
+) -> StudyResult:
+    """Return what is gained in all where what was found is relative to what was known before.
+
+    Ratios multiply, and so do the ends of their intervals: `over` and `base` are those with
+    intervals wide enough to hold both at once. What is set besides, if that is one knob, was proven
+    beside all others.
+    """
+    if over is None or base is None or found.speedup is None:
+        return found
+    whole = Speedup(
+        over.ratio * base.ratio,
+        over.ci99_low * base.ci99_low,
+        over.ci99_high * base.ci99_high,
+        over.pairs + base.pairs,
+        over.in_turns and base.in_turns,
+    )
+    settings = found.settings
+    new = {n: value for n, value in settings.items() if known.settings.get(n) != value}
+    contributions = {each.knob: each for each in found.contributions}
+    if len(settings) == 1:
+        each = contributions[next(iter(settings))]
+        ends = whole.ci99_low, whole.ci99_high
+        contributions[each.knob] = replace(each, ratio=whole.ratio, low=ends[0], high=ends[1])
+    elif len(new) == 1 and known.settings.keys() <= settings.keys() - new.keys():
+        [(name, value)] = new.items()
+        own = found.speedup
+        contributions[name] = Contribution(
+            name, value, own.ratio, own.ci99_low, own.ci99_high, Origin.PROOF
+        )
+    every = tuple(contributions.values())
+    return replace(found, speedup=whole, baseline=known.baseline, contributions=every)
 
 
 def _with_interval(each: Contribution, proof: Proof, objective: Objective) -> Contribution:

@@ -63,9 +63,7 @@ from gpuadvisor.tuning.verdicts import (
 InOneScriptT = TypeVar("InOneScriptT", bound=InOneScript)
 
 MOST_IMPROVEMENTS = 2
-"""Proofs on top of a proven gain. With the error that the comparison of each with what is proven
-has, a quarter of a half of 1 in 100, and that of all proofs, a study claims something false in 0.92
-of 100 cases at most."""
+"""Proofs on top of a proven gain: each takes minutes. [own]"""
 CLEAR = 2.0
 """Ratio that a number of workers has to promise at least to be proven before all else: its proof
 takes minutes, which smaller gains share with what is found besides. [own]"""

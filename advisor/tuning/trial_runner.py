@@ -292,8 +292,9 @@ class TrialRunner:
         if turning is None:
             return run_script(request, *meters), None
         blocks = turning.blocks(f"{self.seed} {number}")
+        start = {n: value for n, value in side.settings.items() if n in turning.live}
         turned, told = run_in_turns(
-            self._turned(request, turning), turning.live, side.settings, blocks, *meters
+            self._turned(request, turning), turning.live, start, blocks, *meters
         )
         if turned.measurement is not None or told is None or self.cancelled():
             return turned, turning.told(blocks, told or ())
@@ -301,13 +302,15 @@ class TrialRunner:
         return replace(outcome, wall_s=outcome.wall_s + turned.wall_s), None
 
     def _turned(self, request: RunRequest, turning: Turning) -> RunRequest:
-        """Return the request of a run whose settings are turned on, and with time for blocks."""
+        """Return the request of a run with what is turned on in it, and with time for blocks."""
         both = {**turning.base, **turning.head}
         slow = limits_for(both, self.knobs, self.validator.baseline, self.timeout_s)
         total_s = max(slow.total_s, request.limits.total_s) + SLOW_BLOCKS * turning.expected_s
+        of = request.specification.applications
+        fixed = tuple(each for each in of if each.knob not in turning.live)
         return replace(
             request,
-            specification=replace(request.specification, applications=()),
+            specification=replace(request.specification, applications=fixed),
             limits=replace(request.limits, idle_s=slow.idle_s, total_s=total_s),
         )
 

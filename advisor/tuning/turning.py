@@ -29,7 +29,7 @@ class Turning:
     """What is turned in each process of a proof, and for how long."""
 
     head: Settings
-    """Settings of the side that is compared with the other."""
+    """What is turned of the side that is compared with the other."""
     live: Mapping[str, str]
     """Their knobs, and where each is found, in the order in which they are turned on."""
     pairs: int
@@ -39,7 +39,7 @@ class Turning:
     expected_s: float
     """Time that all of them will take, about, without what a knob compiles."""
     base: Settings = field(default_factory=dict)
-    """Settings of the other side: none, unless two plans are compared."""
+    """What is turned of the other side: nothing, unless two plans are compared."""
 
     def shortest(self) -> Turning:
         """Return this with as few blocks as may be."""
@@ -81,20 +81,26 @@ def turning_of(
     """Return how both sides are turned in processes that measure for `measure_s`.
 
     A step takes about `step_s`, a run `run_s`: blocks of slow steps take no longer than another
-    run, unless they would be too few.
+    run, unless they would be too few. What cannot be turned is the same on both sides
+    (`unable_to_turn`), and each process has it from its start.
     """
     block_s = measure_s / MOST_PAIRS
     steps = SETTLING_STEPS + max(LEAST_STEPS, math.ceil(block_s / step_s))
     pair_s = 2 * steps * step_s
     pairs = min(MOST_PAIRS, max(LEAST_PAIRS, int(run_s / pair_s)))
     base = base or {}
-    both = {**base, **head}
+    turned = {n for n in {**base, **head} if _turns(n, (base, head), knobs)}
+    both = {name: value for name, value in {**base, **head}.items() if name in turned}
     live = {name: knobs[name].application(both[name]).applier for name in knobs if name in both}
-    return Turning(head, live, pairs, block_s, pairs * pair_s, base)
+    one, other = ({n: v for n, v in side.items() if n in turned} for side in (head, base))
+    return Turning(one, live, pairs, block_s, pairs * pair_s, other)
 
 
-def unable_to_turn(head: Settings, knobs: Mapping[str, Knob], objective: Objective) -> str | None:
-    """Return why these settings cannot be turned in a running script, as a clause, or None.
+def unable_to_turn(
+    head: Settings, knobs: Mapping[str, Knob], objective: Objective, base: Settings | None = None
+) -> str | None:
+    """Return why what sets these settings apart from those of the base, the unchanged script if not
+    given, cannot be turned in a running script, as a clause, or None.
 
     What has a part that is set before a process starts cannot: a process has to be as it is for
     the user whichever side it starts as. Nor is the ratio of the other part of any use beside
@@ -102,11 +108,19 @@ def unable_to_turn(head: Settings, knobs: Mapping[str, Knob], objective: Objecti
     """
     if objective is not Objective.THROUGHPUT:
         return f"the objective is {objective}"
-    for name, value in head.items():
-        knob = None if name.startswith(ARGUMENT_PREFIX) else knobs[name]
-        if knob is None or not is_live(knob) or knob.environment(value):
+    base = base or {}
+    for name in {**base, **head}:
+        is_same = name in base and name in head and base[name] == head[name]
+        if not (is_same or _turns(name, (base, head), knobs)):
             return f"{name} is set before the script starts"
     return None
+
+
+def _turns(name: str, sides: Sequence[Settings], knobs: Mapping[str, Knob]) -> bool:
+    """Say whether a setting can be turned in a running script, with what it is on either side."""
+    if name.startswith(ARGUMENT_PREFIX) or not is_live(knobs[name]):
+        return False
+    return not any(knobs[name].environment(side[name]) for side in sides if name in side)
 
 
 def is_live(knob: Knob) -> bool:

@@ -12,15 +12,17 @@ import pytest
 
 from gpuadvisor.collectors.script.live import run_in_turns, run_live
 from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.collectors.script.specification import Schedule
+from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.screening import Block
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import Interrupted, ScriptError
+from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.screening.course import screen
 from gpuadvisor.tuners.space import Parameter, Space
 from tests.integration.runs import request
 
 WARM = Schedule(warmup_s=0.05)
+BRIEF = Schedule(warmup_s=0.05, measure_s=0.2, window_s=0.05, min_steps=8, drift=1.0)
 SCRIPT = """\
 import sys, time
 import torch
@@ -187,11 +189,10 @@ class TestInTurns:
         """A function that runs both sides in turns, and says what was told of the knobs."""
         (tmp_path / "pace.py").write_text(PACE)
         (tmp_path / "train.py").write_text(SCRIPT)
-        brief = Schedule(warmup_s=0.05, measure_s=0.2, window_s=0.05, min_steps=8, drift=1.0)
 
         def run(start, blocks=(USUAL, FAST, FAST, USUAL), steps=100_000, **more):
             command = Command(sys.executable, "train.py", (str(steps),), folder=str(tmp_path))
-            wanted = request(command, brief, PYTHONPATH=str(tmp_path))
+            wanted = request(command, BRIEF, PYTHONPATH=str(tmp_path))
             wanted = replace(wanted, template=torch_imported, **more)
             return run_in_turns(wanted, KNOBS, start, blocks)
 
@@ -213,6 +214,14 @@ class TestInTurns:
         effective = {each.knob for each in outcome.measurement.applied}
         assert effective == {"fast"}
         assert outcome.measurement.trace.losses, "results are compared as in any other run"
+
+    def test_what_is_on_both_sides_and_cannot_be_turned_is_there_from_the_start(self, turns):
+        fixed = load_knobs()["cpu_threads"].application(1)
+        specification = Specification((fixed,), schedule=BRIEF)
+        outcome, told = turns({"fast": 0.005}, specification=specification)
+        assert outcome.state is TrialState.COMPLETE
+        assert len(told) == 4 and not any(each.failed for each in told)
+        assert outcome.measurement.facts.cpu_threads == 1
 
     @pytest.mark.slow
     def test_a_script_that_ends_meanwhile_was_measured_all_the_same(self, turns):

@@ -110,8 +110,7 @@ class InTurns:
         knobs, known = load_knobs(), self._known()
         if not (self._options.in_turns and self._base_differs()):
             return
-        unable = (unable_to_turn(side, knobs, Objective.THROUGHPUT) for side in (base, head))
-        if why := next(filter(None, unable), ""):
+        if why := unable_to_turn(head, knobs, Objective.THROUGHPUT, base):
             self._said = f"each process timed one side only: {why}"
         elif not self._runs.counts_pairs:
             step_s = median(run.mean_step_ms for run in known) / 1e3

@@ -225,7 +225,7 @@ class _Verifying(Measuring):
             if not side and self._made is not None:
                 made, self._made = self._made, None
                 return made
-            return evaluator.measure([side], "proof", turned=settings)[0]
+            return evaluator.measure([side], "proof", turned=({}, settings))[0]
 
         seed = f"{self.options.seed} {sorted(settings.items())}"
         if self._made is not None:  # the first run is the unchanged script's, and is made

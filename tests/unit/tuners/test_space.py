@@ -101,7 +101,7 @@ class SerialEvaluator:
         points: Sequence[Point],
         phase: str,
         slower_than: float | None = None,
-        turned: Point | None = None,
+        turned: tuple[Point, Point] | None = None,
     ) -> list[Trial]:
         return [self._keep(point, phase, self.evaluate(point)) for point in points]
 

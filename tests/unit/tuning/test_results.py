@@ -1,9 +1,13 @@
 """What a short profile and whole runs promise together, and which run of a proof is shown."""
 
-from gpuadvisor.domain.study import Expectation, Objective, Trial, TrialState
+import pytest
+
+from gpuadvisor.domain.knobs import Contribution, Origin
+from gpuadvisor.domain.study import Expectation, Objective, Speedup, Trial, TrialState
 from gpuadvisor.tuning.expectations import combined
-from gpuadvisor.tuning.results import typical
+from gpuadvisor.tuning.results import on_top, typical
 from tests.simulation import measurement
+from tests.studies import study
 
 
 def trial(number, step_ms, state=TrialState.COMPLETE):
@@ -59,3 +63,32 @@ def test_what_has_no_estimate_comes_last():
     unknown = expectation("unknown", None, None)
     assert combined([LAYOUT], [unknown]) == (LAYOUT, unknown)
     assert combined([unknown], [LAYOUT]) == (LAYOUT, unknown)
+
+
+WORKERS = {"dataloader_workers": 4}
+OVER, BASE = Speedup(1.2, 1.1, 1.3, 3), Speedup(2.0, 1.5, 2.7, 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "known", "shown"),
+    [
+        ({**WORKERS, "tf32": True}, WORKERS, {"tf32": (1.2, Origin.PROOF)}),
+        ({"dataloader_workers": 8}, WORKERS, {"dataloader_workers": (2.4, Origin.PROOF)}),
+        ({"dataloader_workers": 8, "tf32": True}, WORKERS, {}),
+        ({"tf32": True}, {**WORKERS, "bf16_autocast": True}, {"tf32": (2.4, Origin.PROOF)}),
+    ],
+)
+def test_what_is_proven_on_top_multiplies(settings, known, shown):
+    own = Contribution("tf32", True, 1.05, origin=Origin.SEARCH)
+    one = tuple(Contribution(n, v, 1.2, origin=Origin.PROOF) for n, v in settings.items())
+    contributions = one if len(one) == 1 else (own,) * ("tf32" in settings)
+    found, before = (
+        study(settings=each, speedup=speedup, contributions=contributions)
+        for each, speedup in ((settings, OVER), (known, BASE))
+    )
+    whole = on_top(found, before, Speedup(1.2, 1.0, 1.4, 3), Speedup(2.0, 1.2, 3.3, 4))
+    low, high = whole.speedup.ci99_low, whole.speedup.ci99_high
+    assert (whole.speedup.ratio, low, high) == pytest.approx((2.4, 1.2, 4.62))
+    assert whole.speedup.pairs == 7
+    found = {e.knob: (e.ratio, e.origin) for e in whole.contributions if e.origin.is_shown}
+    assert found == {name: (pytest.approx(ratio), of) for name, (ratio, of) in shown.items()}

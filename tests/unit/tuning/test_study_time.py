@@ -354,7 +354,7 @@ def test_what_had_no_room_is_tried_on_top_of_what_is_proven(tune):
 @pytest.mark.parametrize(
     ("machine", "said"),
     [
-        ({"gains": {"tf32": 1.3, "compile_max_autotune": 1.015}}, "looked better"),
+        ({"gains": {"tf32": 1.3, "compile_max_autotune": 1.01}, "spread": 0.01}, "looked better"),
         ({"gains": GAINS, "crashing": {"compile_max_autotune"}}, ""),
         (
             {
@@ -366,7 +366,7 @@ def test_what_had_no_room_is_tried_on_top_of_what_is_proven(tune):
     ],
 )
 def test_what_is_proven_is_kept_where_nothing_better_is_shown(tune, machine, said):
-    result, took_s = tune(Machine(5.0, **machine), "20m", only=LATER)
+    result, took_s = tune(Machine(4.0, **machine), "20m", only=LATER)
     assert (result.verdict, result.settings) == (Verdict.FASTER, {"tf32": True})
     assert result.rehearsal.settings == {"tf32": True}
     assert result.speedup.ci99_low < 1.3 < result.speedup.ci99_high

@@ -210,6 +210,17 @@ def test_what_can_be_turned(settings, objective, why):
     assert unable_to_turn(settings, KNOBS, objective) == why
 
 
+def test_beside_what_is_proven_only_what_differs_has_to_be_turned():
+    workers = {"dataloader_workers": 4}
+    head = {**workers, "tf32": True}
+    assert unable_to_turn(head, KNOBS, Objective.THROUGHPUT, workers) is None
+    turning = turning_of(head, KNOBS, 4.0, 0.01, 20.0, workers)
+    assert (list(turning.live), turning.base, turning.head) == (["tf32"], {}, {"tf32": True})
+    for base in ({"dataloader_workers": 2}, {**workers, "arg:amp": "1"}, {**workers, "tf32": 0}):
+        why = unable_to_turn(head, KNOBS, Objective.THROUGHPUT, base)
+        assert (why is None) == (base.keys() == {"dataloader_workers", "tf32"})
+
+
 def test_blocks_follow_in_an_order_by_chance_and_take_no_longer_than_a_run():
     head = {"compile": "default", "tf32": True}
     turning = turning_of(head, KNOBS, measure_s=4.0, step_s=0.01, run_s=20.0)
