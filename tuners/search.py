@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import Value
@@ -159,7 +159,7 @@ class OrderedSearch:
                 later.append(item)
                 continue
             settings = self._settings(item)
-            if settings is None or self._is_pointless(item):
+            if settings is None or self._is_pointless(item) or self._has_run(settings):
                 continue
             if self.evaluator.affordable([*(others for _, others in batch), settings]):
                 batch.append((item, settings))
@@ -168,6 +168,10 @@ class OrderedSearch:
                 self.left_out.append(item.name)
         queue.extendleft(reversed(later))
         return batch
+
+    def _has_run(self, settings: Mapping[str, Value]) -> bool:
+        """Say whether this search ran a point: to run it again would tell no more than chance."""
+        return any(trial.settings == settings for trial in self.trials)
 
     def _is_pointless(self, item: _Item) -> bool:
         """Say whether the best has nothing that the parameter could cure; it may have later."""

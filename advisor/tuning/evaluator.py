@@ -69,8 +69,8 @@ class ScriptEvaluator:
         self._since: Counter[int] = Counter()
         """Runs on each GPU since its reference was measured."""
         self._known: dict[frozenset[tuple[str, object]], Trial] = {}
-        """Runs that a search need not repeat, by their settings: those of an earlier session, and
-        of this study's searches before."""
+        """Runs that a search need not repeat, by their settings: its own so far, those of this
+        study's searches before, and of an earlier session."""
         self._told: set[int] = set()
         """Numbers of those that count in this session."""
         self.trials: list[Trial] = []
@@ -208,11 +208,6 @@ class ScriptEvaluator:
         self._know(trials)
         self.trials.extend(trials)
         self._number_on()
-
-    def search_again(self) -> None:
-        """Let the next search have the runs of those before it, without running them again."""
-        with self._lock:
-            self._know(self.trials)
 
     def _know(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
@@ -403,6 +398,7 @@ class ScriptEvaluator:
         """Keep a trial, count its cost, store it and show it."""
         with self._lock:
             self.trials.append(trial)
+            self._know([trial])
             self._told.add(trial.number)
             self._budget.record(trial)
             self._expect_delay()

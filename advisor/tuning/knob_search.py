@@ -119,7 +119,6 @@ class KnobSearch:
         self._goes_on = False
         if not names or self._affordable(space, names):
             self._enter(names)
-        self.evaluator.search_again()
         if proven is None or not tried:
             self._begin()
             self._cure_waiting()

@@ -275,6 +275,15 @@ class TestBottleneck:
         tried_together = [t for t in evaluator.trials if {"workers", "threads"} <= set(t.settings)]
         assert [t.settings for t in tried_together] == [{"workers": 2, "threads": 1}]
 
+    def test_no_point_runs_twice_however_much_the_best_has_grown_since(self):
+        """What was tried beside the workers in vain, and then on top of the best, says no more."""
+        cost_ms = {2: 110.0, 0: 20.0}
+        evaluator = SimulatedEvaluator(lambda settings: cost_ms.get(settings.get("workers"), 100.0))
+        threads = Switch("threads", (1,), relieves=lambda run: 1 if run.mean_step_ms > 30 else None)
+        searched(evaluator, [Switch("workers", (2, 0)), threads])
+        points = [frozenset(trial.settings.items()) for trial in evaluator.trials]
+        assert len(points) == len(set(points)) == 5
+
     def test_what_can_be_cured_now_comes_before_the_rest(self):
         """With fast arithmetic it loads; what came before workers would be measured through it."""
 
