@@ -65,7 +65,6 @@ class _Memory:
         )
         self.work = self.whole[GUARD : GUARD + self.elements]
         self._guard = self._pattern(place)
-        self.whole[:GUARD] = self.whole[-GUARD:] = self._guard
 
     def _pattern(self, place: int) -> Any:
         """Return what a guard holds: no launch writes it there by copying another one's."""
@@ -84,7 +83,9 @@ class _Memory:
         return torch.as_strided(self.whole, tensor.size(), tensor.stride(), place)
 
     def refresh(self, poisoned: bool = False) -> None:
-        """Make the copy what the memory was before the launch, or poison."""
+        """Make the copy what the memory was before the launch, or poison; and its guards whole, as
+        what one configuration wrote there says nothing of the next."""
+        self.whole[:GUARD] = self.whole[-GUARD:] = self._guard
         if poisoned:
             self._fill(self.work)
         else:

@@ -467,6 +467,7 @@ def test_a_block_beyond_the_end_is_seen(kernels):
     assert tried.measure({"BLOCK": 32}, None)["state"] == "complete"
     told = tried.measure({"BLOCK": 64}, None)
     assert told == {"state": "wrong", "reason": "it writes outside of its arguments"}
+    assert tried.measure({"BLOCK": 16}, None)["state"] == "complete", "it is not blamed for that"
 
 
 def test_what_a_rule_makes_is_tried_on_copies(kernels):
