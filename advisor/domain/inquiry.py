@@ -77,9 +77,10 @@ class Inquiry(Protocol):
         the root mean square of all; None where they do not. NaN has to be where NaN is expected.
         """
 
-    def rounding(self, dtype: Any, terms: int) -> float:
+    def rounding(self, dtype: Any, terms: int, multiplied: bool = False) -> float:
         """Return by how much two sums of so many terms may differ, in the sense of `difference`, if
-        only their order and the last rounding to a torch dtype do.
+        only their order and the last rounding to a torch dtype do; and, where parts of them were
+        `multiplied` by tensor cores, TF32.
         """
 
 

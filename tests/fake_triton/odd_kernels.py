@@ -1,6 +1,7 @@
 """Kernels of many kinds, for the fake Triton beside them."""
 
 import os
+import random
 
 import torch
 import triton
@@ -199,6 +200,62 @@ def below_diagonal(x, out, n, ROWS: tl.constexpr, STEP: tl.constexpr):
         value = tl.load(x + row[:, None] * n + column[None, :], mask=mask)
         total = total * 2 + tl.where(mask, value, 0.0).to(kind)
     tl.store(out + row, tl.sum(total, 1), mask=row < n)
+
+
+def rows_total(x, rows, columns, number, ROWS, BLOCK):
+    row, column = number * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    mask = (row[:, None] < rows) & (column[None, :] < columns)
+    value = tl.load(x + (row[:, None] * columns + column[None, :]), mask=mask)
+    return column, tl.sum(value.to(tl.float32), 0)
+
+
+ORDER = []
+
+
+@triton.jit
+def added(
+    x, out, seen, rows, columns, factor, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr = 1, HOW: tl.constexpr = "", KIND: tl.constexpr = None,
+):  # fmt: skip
+    number = tl.program_id(0)
+    if HOW.startswith("in any order"):
+        if number == 0:
+            ORDER[:] = random.sample(range(rows // ROWS), rows // ROWS)
+        number = ORDER[number]
+    column, total = rows_total(x, rows, columns, number, ROWS, BLOCK)
+    total = total * factor
+    if HOW.endswith("of blocks"):
+        total = total + 2e-4 * ROWS**2
+    if HOW == "by chance":
+        total = total + 1e-2 * torch.rand(total.shape)
+    if HOW == "by size":
+        total = total * (x.memory.nbytes // x.memory.numel()) ** 4 / 16
+    if HOW == "in few bytes" and x.memory.nbytes > 2 * x.memory.numel():
+        raise ValueError("out of resource: shared memory")
+    if KIND is not None:
+        total = total.to(KIND)
+    for _ in range(PARTS):
+        tl.atomic_add(out + column, total / PARTS)
+    tl.store(seen + column, 1)
+
+
+@triton.jit
+def added_by_type(x, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    column, total = rows_total(x, rows, columns, tl.program_id(0), ROWS, BLOCK)
+    if x.dtype == torch.bfloat16:
+        total = total + 2e-4 * ROWS**2
+    tl.atomic_add(out + column, total)
+
+
+@triton.heuristics({"BIASED": lambda given: given["x"].dtype == torch.bfloat16})
+@triton.jit
+def added_by_rule(
+    x, out, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr, BIASED: tl.constexpr
+):
+    column, total = rows_total(x, rows, columns, tl.program_id(0), ROWS, BLOCK)
+    if BIASED:
+        total = total + 2e-4 * ROWS**2
+    tl.atomic_add(out + column, total)
 
 
 class Counted(KernelInterface):

@@ -31,6 +31,11 @@ SUM_ROUNDINGS = 8.0
 another order: errors of single additions are independent, and their spread grows so (Higham,
 "Accuracy and Stability of Numerical Algorithms", 4.2)."""
 
+TF32_EPS = 2.0**-10
+"""Relative distance of neighbouring numbers in TF32, which has 10 bits behind the point (NVIDIA,
+Parallel Thread Execution ISA, 5.2.3). A sum of products that are rounded to it one by one moves by
+as much of the root mean square of such sums, whatever the number of its terms."""
+
 
 class Arguments:
     """One set of arguments, in the kernel's order."""
@@ -192,13 +197,14 @@ def _differs(
     )
 
 
-def rounding(dtype: Any, terms: int) -> float:
+def rounding(dtype: Any, terms: int, multiplied: bool = False) -> float:
     """Return by how much two sums of so many terms may differ, relative to an element and to the
     root mean square of all, if only their order and the last rounding to a torch dtype do.
 
     Terms are added in float32, as Triton and CUDA libraries do for dtypes of 16 bits, or in float64
     for that. What adds in fewer bits differs more, and between two runs, too, where it does so with
-    atomics.
+    atomics. Where sums are `multiplied` by tensor cores, parts of them were rounded to TF32 before,
+    other parts in other blocks.
     """
     import torch
 
@@ -206,7 +212,10 @@ def rounding(dtype: Any, terms: int) -> float:
         return 0.0
     last = torch.finfo(dtype).eps
     within = min(last, torch.finfo(torch.float32).eps)
-    return float(LAST_ROUNDINGS * last + SUM_ROUNDINGS * within * math.sqrt(max(terms, 1)))
+    sums = within * math.sqrt(max(terms, 1))
+    if multiplied and dtype is torch.float32:
+        sums = max(sums, TF32_EPS)
+    return float(LAST_ROUNDINGS * last + SUM_ROUNDINGS * sums)
 
 
 def _filled(torch: Any, shape: tuple[int, ...], dtype: Any, fill: Any, device: str) -> Any:

@@ -20,6 +20,12 @@ OPERATORS = ("zeros", "full", "ones", "empty")
 """Functions of `triton.language` whose first argument is a block's shape."""
 READS = ("load", "atomic_add", "atomic_cas", "atomic_xchg", "load_tensor_descriptor")
 """Functions whose result comes from memory: it follows from no program's place."""
+CONVERSIONS = ("to", "cast", "zeros", "full", "empty", "dot", "sum")
+"""Functions that may be given the type of something: they convert to it, or compute in it."""
+TYPES = ("dtype", "type", "element_ty", "scalar", "primitive_bitwidth", "itemsize", "element_size")
+"""Attributes that tell the type of an argument."""
+REINTERPRETED = ("pointer_type", "bitcast", "inline_asm_elementwise")
+"""Names by which bits are read as of another type."""
 MOST_DEEP = 6
 """Functions within functions that are read."""
 _Where = tuple[frozenset[str], bool]
@@ -36,6 +42,11 @@ class Constants:
         """Parameters that lengths of blocks are made of, or steps from one to the next."""
         self.places: set[str] = set()
         """Parameters that a program's place is multiplied by."""
+        self.tells_types = False
+        """Whether types of arguments may decide more than what is converted to them, so that it may
+        compute something else for others."""
+        self.multiplies = False
+        """Whether it multiplies blocks, float32 rounded to TF32 as is usual then."""
         names = inspect.signature(function).parameters
         _Reading(self, function, {name: (frozenset({name}), False) for name in names})
 
@@ -48,8 +59,11 @@ class _Reading(ast.NodeVisitor):
     ) -> None:
         self._found, self._function, self._depth = found, function, depth
         self._known = dict(known)
+        self._converts = False
+        """Whether what is visited is an argument of a conversion."""
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         (definition,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+        self._arguments = {each.arg for each in ast.walk(definition) if isinstance(each, ast.arg)}
         for _ in range(2):  # what a loop's end says of its beginning, too
             for statement in definition.body:
                 self.visit(statement)
@@ -106,9 +120,27 @@ class _Reading(ast.NodeVisitor):
             if self._where(one)[1] and not _is_quotient(one, other):
                 self._found.places |= self._where(other)[0]
 
-    def visit_Call(self, node: ast.Call) -> None:
+    def visit_Attribute(self, node: ast.Attribute) -> None:
         self.generic_visit(node)
+        is_type = node.attr in TYPES and not self._converts
+        self._found.tells_types |= is_type or node.attr in REINTERPRETED
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        self._visit_within(node, converts=False)
+
+    def _visit_within(self, node: ast.AST, converts: bool) -> None:
+        before, self._converts = self._converts, converts
+        self.generic_visit(node)
+        self._converts = before
+
+    def visit_Call(self, node: ast.Call) -> None:
         name, named = _called(node), {each.arg: each.value for each in node.keywords}
+        self._visit_within(node, converts=name in CONVERSIONS)
+        is_cast = "bitcast" in named or len(node.args) > {"to": 1, "cast": 2}.get(name, 99)
+        if is_cast or name in REINTERPRETED or self._is_argument(node.func):
+            self._found.tells_types = True
+        if name == "dot":
+            self._found.multiplies |= not _is_in_full(named)
         lengths: list[ast.AST | None] = [named.get("block_shape")]
         if name == "arange":
             lengths += node.args
@@ -123,6 +155,10 @@ class _Reading(ast.NodeVisitor):
         if function is not None:
             self._enter(function, node, named)
 
+    def _is_argument(self, node: ast.AST) -> bool:
+        """Say whether what is called is given by whoever launches or calls: nobody can read it."""
+        return isinstance(node, ast.Name) and node.id in self._arguments
+
     def _enter(self, function: Any, node: ast.Call, named: Mapping[str | None, ast.AST]) -> None:
         """Read a function of the script's that is called."""
         names = list(inspect.signature(function).parameters)
@@ -132,6 +168,7 @@ class _Reading(ast.NodeVisitor):
             _Reading(self._found, function, known, self._depth + 1)
         else:
             made_of, follows = self._where(*node.args, *named.values())
+            self._found.tells_types = True
             self._found.lengths |= made_of
             self._found.places |= made_of if follows else set()
 
@@ -151,6 +188,13 @@ def _called(node: ast.Call) -> str:
     """Return the last part of the name of what is called."""
     function = node.func
     return str(getattr(function, "attr", None) or getattr(function, "id", ""))
+
+
+def _is_in_full(named: Mapping[str | None, ast.AST]) -> bool:
+    """Say whether a product's arguments have float32 multiplied as such."""
+    words = {"input_precision": "ieee", "allow_tf32": False}
+    given = {name: getattr(named.get(name), "value", None) for name in words}
+    return any(given[name] is not None and given[name] == word for name, word in words.items())
 
 
 def _is_quotient(node: ast.AST, divisor: ast.AST) -> bool:

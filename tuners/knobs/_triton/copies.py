@@ -6,23 +6,27 @@ share memory still do, and strides mean what they meant. Around each copy lie gu
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
 from typing import Any
 
 from gpuadvisor.domain.inquiry import Clock, Inquiry
-from gpuadvisor.tuners.knobs._triton.launched import Launched
+from gpuadvisor.tuners.knobs._triton.launched import Launched, fixed, tunable
 from gpuadvisor.tuners.knobs._triton.launches import Kernel, NotTunable
+from gpuadvisor.tuners.knobs._triton.memory import (
+    CHUNK,
+    CHUNK_BYTES,
+    Memory,
+    chunks,
+    is_poison,
+    is_unlike,
+    same,
+)
+from gpuadvisor.tuners.knobs._triton.precise import Precise
 
-GUARD = 1024
-"""Elements before and after a copy that must keep their value. A multiple of 16 bytes, of which
-Triton compiles kernels for pointers that are such multiples, too."""
-COPIES = 3
-"""Copies of all arguments at a time: as they were, at work, and what is expected."""
-CHUNK = 1 << 24
-"""Elements that are compared at a time, in float64: 1 GiB with all that is made of them."""
-CHUNK_BYTES = 1 << 30
+COPIES, WIDE_COPIES = 3, 2
+"""Copies of all arguments at a time: as they were, at work, and what is expected; and of those in
+float32 the last two."""
 ROOM = 0.8
 """Part of the GPU's free memory that copies may take: what is free is in pieces."""
 NOISE = 4.0
@@ -30,73 +34,6 @@ NOISE = 4.0
 one may differ, where those differ (atomics): a maximum of few launches is low."""
 ADDRESSES = 1 << 40
 """Numbers of 64 bits that are all larger are taken for addresses."""
-
-
-class _Memory:
-    """A block of memory that tensors of a launch are views of, and copies of it."""
-
-    def __init__(self, tensor: Any) -> None:
-        import torch
-
-        self.dtype = tensor.dtype
-        size = tensor.untyped_storage().nbytes() // tensor.element_size()
-        self.real = torch.empty(0, dtype=self.dtype, device=tensor.device).set_(
-            tensor.untyped_storage(), 0, (size,), (1,)
-        )
-        self.elements = size
-        self.is_poisoned = False
-        """Whether its copy holds NaN, or zeros, before each check: the launch writes it without
-        reading it."""
-        self.is_written = False
-        self.noise = 0.0
-        self.expected: Any = None
-
-    @property
-    def bytes(self) -> int:
-        return int(self.elements * self.real.element_size())
-
-    def copy(self, place: int) -> None:
-        """Copy it, as the one of this place among all of a launch."""
-        import torch
-
-        self.before = self.real.clone()
-        self.whole = torch.empty(
-            self.elements + 2 * GUARD, dtype=self.dtype, device=self.real.device
-        )
-        self.work = self.whole[GUARD : GUARD + self.elements]
-        self._guard = self._pattern(place)
-
-    def _pattern(self, place: int) -> Any:
-        """Return what a guard holds: no launch writes it there by copying another one's."""
-        import torch
-
-        count = torch.arange(GUARD, device=self.real.device)
-        if not self.dtype.is_floating_point:
-            return ((count + place) % 2).to(self.dtype)  # indices that harm nobody
-        return (((7 * count + 13 * place) % 61 + 1) / 8).to(self.dtype)
-
-    def view(self, tensor: Any) -> Any:
-        """Return the copy's tensor in the place of one of the script's."""
-        import torch
-
-        place = GUARD + tensor.storage_offset()
-        return torch.as_strided(self.whole, tensor.size(), tensor.stride(), place)
-
-    def refresh(self, poisoned: bool = False) -> None:
-        """Make the copy what the memory was before the launch, or poison; and its guards whole, as
-        what one configuration wrote there says nothing of the next."""
-        self.whole[:GUARD] = self.whole[-GUARD:] = self._guard
-        if poisoned:
-            self._fill(self.work)
-        else:
-            self.work.copy_(self.before)
-
-    def _fill(self, tensor: Any) -> None:
-        # Zero is an index, a length and a lock that harms nobody; a large number is not.
-        tensor.fill_(math.nan if self.dtype.is_floating_point else 0)
-
-    def overrun(self) -> bool:
-        return not all(_same(end, self._guard) for end in (self.whole[:GUARD], self.whole[-GUARD:]))
 
 
 class Copies:
@@ -109,14 +46,17 @@ class Copies:
         self._kernel = kernel
         self._checks = 0
         tensors = dict(_tensors(kernel, launched))
-        self._memory: dict[int, _Memory] = {}
+        self._memory: dict[int, Memory] = {}
         for tensor in tensors.values():
             self._add(tensor)
         self.bytes = sum(each.bytes for each in self._memory.values())
-        self._check_room()
+        self._check_room(COPIES * self.bytes)
         for place, memory in enumerate(self._memory.values()):
             memory.copy(place)
-        self._copy = self._launch_of_copies(launched)
+        self._launched = launched
+        self._copy = self._launch_of_copies(self._memory)
+        self._precise: Precise | str | None = None
+        """The launch in float32; why there is none; or None as long as nobody needed it."""
         self._terms = _most_terms(list(tensors.values()))
         self._learn()
 
@@ -132,10 +72,23 @@ class Copies:
         def changed() -> Any:
             return self._copy.changed(self._kernel, values)
 
-        self._launch(changed, self._poisoned)
-        wrong = self._wrong()
-        if wrong is not None:
-            return {"state": "wrong", "reason": wrong[:300]}
+        self._relaunch(changed, self._memory.values())
+        if any(memory.overrun() for memory in self._memory.values()):
+            return _wrong("it writes outside of its arguments")
+        unlike = dict(self._unlike(NOISE))
+        if not all(map(self._may_be_rounding, unlike)):
+            return _wrong(next(iter(unlike.values())))
+        is_doubtful = any(self._may_be_rounding(memory) for memory, _ in self._unlike(0.0))
+        told = self._timed(changed, give_up_at)
+        if is_doubtful and told["state"] == "complete":
+            if told["times_ms"] >= told["default_ms"]:
+                return {**told, "state": "pruned", "reason": "no faster, and so not judged"}
+            said = self._less_good(values, changed, unlike)
+            if said is not None:
+                return _wrong(said)
+        return told
+
+    def _timed(self, changed: Callable[[], object], give_up_at: float | None) -> dict[str, Any]:
         kept = [m for m in self._memory.values() if m.is_written and not m.is_poisoned]
 
         def prepare() -> None:
@@ -160,17 +113,17 @@ class Copies:
         place = tensor.untyped_storage().data_ptr()
         known = self._memory.get(place)
         if known is None:
-            known = self._memory[place] = _Memory(tensor)
+            known = self._memory[place] = Memory(tensor)
         if known.dtype is not tensor.dtype:
             raise NotTunable("two of its arguments of different types share memory")
 
-    def _check_room(self) -> None:
+    def _check_room(self, needed: int) -> None:
         import torch
 
         if not torch.cuda.is_initialized():
             return
         written = max(memory.elements for memory in self._memory.values())
-        needed = COPIES * self.bytes + (CHUNK_BYTES * min(written, CHUNK)) // CHUNK
+        needed += (CHUNK_BYTES * min(written, CHUNK)) // CHUNK
         unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         free = int(ROOM * (torch.cuda.mem_get_info()[0] + unused))
         if needed > free:
@@ -179,66 +132,69 @@ class Copies:
                 f"{free / 2**30:.1f} GiB beside the script"
             )
 
-    def _launch_of_copies(self, launched: Launched) -> Launched:
+    def _launch_of_copies(self, memories: Mapping[int, Memory]) -> Launched:
         def copied(value: Any) -> Any:
             import torch
 
             if not isinstance(value, torch.Tensor) or not value.numel():
                 return value
-            return self._memory[value.untyped_storage().data_ptr()].view(value)
+            return memories[value.untyped_storage().data_ptr()].view(value)
 
+        launched = self._launched
         args = tuple(map(copied, launched.args))
         kwargs = {name: copied(value) for name, value in launched.kwargs.items()}
         return Launched(launched.kernel, launched.grid, args, kwargs, launched.run)
 
     # -- what the script's own configuration does --------------------------------------------------
 
-    @property
-    def _poisoned(self) -> list[_Memory]:
-        return [memory for memory in self._memory.values() if memory.is_poisoned]
-
-    def _launch(self, launch: Callable[[], object], poisoned: list[_Memory]) -> None:
-        for memory in self._memory.values():
-            memory.refresh(memory in poisoned)
+    def _relaunch(self, launch: Callable[[], object], memories: Iterable[Memory]) -> None:
+        """Launch on copies that are what the memory was, or poisoned where that is written."""
+        for memory in memories:
+            memory.refresh(memory.is_poisoned)
         launch()
         self._clock.synchronize()
 
     def _learn(self) -> None:
         """Find out what is written, what of it is read before, and how much two launches differ."""
         every = list(self._memory.values())
-        self._launch(self._copy.plain, [])
+        self._relaunch(self._copy.plain, every)
         if any(memory.overrun() for memory in every):
             raise NotTunable("it writes outside of its arguments as it is")
         for memory in every:
             memory.expected = memory.work.clone()
-            memory.is_written = not _same(memory.expected, memory.before)
-        self._launch(self._copy.plain, [])
+            memory.is_written = not same(memory.expected, memory.before)
+        self._relaunch(self._copy.plain, every)
         for memory in every:
-            if not _same(memory.work, memory.expected):
+            if not same(memory.work, memory.expected):
                 memory.noise = self._noise(memory)
+        poisoned = []
         for memory in every:
             if memory.dtype.is_floating_point or memory.is_written:
-                self._launch(self._copy.plain, [memory])
-                memory.is_poisoned = self._was_overwritten(memory)
-                memory.is_written |= memory.is_poisoned
+                memory.is_poisoned = True
+                self._relaunch(self._copy.plain, every)
+                memory.is_poisoned = False
+                if self._was_overwritten(memory):
+                    poisoned.append(memory)
+        for memory in poisoned:
+            memory.is_poisoned = memory.is_written = True
         if not any(memory.is_written for memory in every):
             raise NotTunable("nothing was seen that it writes")
-        self._launch(self._copy.plain, self._poisoned)
+        self._relaunch(self._copy.plain, every)
         for memory in every:
             memory.expected = memory.work.clone() if memory.is_written else None
 
-    def _noise(self, memory: _Memory) -> float:
+    def _noise(self, memory: Memory) -> float:
         """Return how much two launches differ, as `difference` understands it."""
         if not memory.dtype.is_floating_point:
             raise NotTunable("it gives other whole numbers from launch to launch")
         most = 0.0
-        for found, wanted in _chunks(memory.work, memory.expected):
+        for found, wanted in chunks(memory.work, memory.expected):
             scale = wanted.double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()
             apart = (found.double() - wanted.double()).nan_to_num(0.0, 0.0, 0.0).abs()
             most = max(most, float((apart / scale.clamp_min(1e-30)).max()))
         return most
 
-    def _was_overwritten(self, poisoned: _Memory) -> bool:
+    def _was_overwritten(self, poisoned: Memory) -> bool:
         """Say whether the launch, in which one memory was poisoned, came to the same by writing it.
 
         What it left poisoned there, it does not write at all.
@@ -246,7 +202,7 @@ class Copies:
         for memory in self._memory.values():
             found, wanted = memory.work, memory.expected
             if memory is poisoned:
-                written = ~_is_poison(found)
+                written = ~is_poison(found)
                 if not bool(written.any()):
                     return False
                 found, wanted = found[written], wanted[written]
@@ -254,31 +210,94 @@ class Copies:
                 return False
         return True
 
-    def _wrong(self) -> str | None:
-        """Say what the last launch did that the script's own configuration does not; else None."""
-        every = self._memory.values()
-        if any(memory.overrun() for memory in every):
-            return "it writes outside of its arguments"
-        for memory in every:
-            if not memory.is_written:
-                if not _same(memory.work, memory.before):
-                    return "it writes what the script's own configuration does not"
-                continue
-            said = self._differs(memory, memory.work, memory.expected)
+    def _unlike(self, noise: float) -> Iterator[tuple[Memory, str]]:
+        """Yield the copies in which the last launch left something else than the script's own
+        configuration leaves there, and how so: by more than rounding in the order of terms, and
+        than `noise` times what that differs by from launch to launch."""
+        for memory in self._memory.values():
+            if memory.is_written:
+                said = self._differs(memory, memory.work, memory.expected, noise)
+            elif same(memory.work, memory.before):
+                said = None
+            else:
+                said = "it writes what the script's own configuration does not"
             if said is not None:
-                return said
-        return None
+                yield memory, said
 
-    def _differs(self, memory: _Memory, found: Any, wanted: Any) -> str | None:
-        if _same(found, wanted):
+    def _differs(self, memory: Memory, found: Any, wanted: Any, noise: float = NOISE) -> str | None:
+        if same(found, wanted):
             return None
-        limit = self._inquiry.rounding(memory.dtype, self._terms)
-        limit = max(limit, NOISE * memory.noise)
-        for one, other in _chunks(found, wanted):
+        limit = self._inquiry.rounding(memory.dtype, self._terms, self._kernel.constants.multiplies)
+        limit = max(limit, noise * memory.noise)
+        for one, other in chunks(found, wanted):
             said = self._inquiry.difference([one], [other], limit)
             if said is not None:
                 return said
         return None
+
+    # -- what rounding does ------------------------------------------------------------------------
+
+    def _may_be_rounding(self, unlike: Memory) -> bool:
+        """Say whether it may be rounding to 16 bits alone that makes results of the last launch
+        differ so much."""
+        wanted = unlike.expected if unlike.is_written else unlike.before
+        has_types = self._kernel.constants.tells_types
+        return unlike.is_narrow and not has_types and not is_unlike(unlike.work, wanted)
+
+    def _less_good(
+        self,
+        values: Mapping[str, int],
+        changed: Callable[[], object],
+        unlike: Mapping[Memory, str],
+    ) -> str | None:
+        """Say why results are not as good as those of the script's own configuration: those that
+        differ too much, or, where none does, what is computed in float32; None where they are."""
+        if self._precise is None:
+            self._precise = self._in_float32()
+        try:
+            if not isinstance(self._precise, str):
+                return self._precise.wrong(self._ruled(values), changed, list(unlike))
+            why = self._precise
+        except Exception as error:
+            self._clock.synchronize()  # which fails where the GPU takes no more work
+            why = f"in float32: {type(error).__name__}: {error}"
+        return next((f"{said}; {why}" for said in unlike.values()), None)
+
+    def _in_float32(self) -> Precise | str:
+        """Return the launch in float32 with what the script's own configuration gives there, or why
+        that is no reference."""
+        kernel, launched = self._kernel, self._launched
+        try:
+            self._check_room(WIDE_COPIES * sum(m.wide_bytes for m in self._memory.values()))
+            wide = {key: m.widened(place) for place, (key, m) in enumerate(self._memory.items())}
+            found = Precise(
+                kernel,
+                [(memory, wide[key]) for key, memory in self._memory.items()],
+                self._launch_of_copies(wide),
+                self._relaunch,
+                self._differs,
+                self._inquiry.rounding,
+            )
+            own = {**tunable(kernel, launched), **fixed(kernel, launched)}
+            found.learn(self._ruled(own), self._copy.plain, self._terms)
+        except Exception as error:
+            self._clock.synchronize()
+            return str(error) if isinstance(error, NotTunable) else f"in float32: {error}"
+        return found
+
+    def _ruled(self, values: Mapping[str, int]) -> dict[str, Any]:
+        """Return values with what rules make of them on arguments of the script's own types: one
+        may ask for these."""
+        given = {**self._kernel.named(self._copy.args, self._copy.kwargs), **values}
+        found: dict[str, Any] = dict(values)
+        for each in self._kernel.heuristics:
+            given = self._kernel.ruled(each, (), given)
+            found |= {name: given[name] for name in each.values}
+        return found
+
+
+def _wrong(reason: str) -> dict[str, Any]:
+    return {"state": "wrong", "reason": reason[:300]}
 
 
 def _tensors(kernel: Kernel, launched: Launched) -> Iterator[tuple[str, Any]]:
@@ -307,19 +326,3 @@ def _most_terms(tensors: list[Any]) -> int:
     sizes = [tensor.numel() for tensor in tensors]
     sides = [max(tensor.shape, default=1) for tensor in tensors]
     return max([*sides, max(sizes) // min(sizes)]) if sizes else 1
-
-
-def _chunks(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
-    yield from zip(one.split(CHUNK), other.split(CHUNK), strict=True)
-
-
-def _is_poison(tensor: Any) -> Any:
-    return tensor.isnan() if tensor.dtype.is_floating_point else tensor == 0
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Say whether two tensors hold the same bits, NaN included."""
-    import torch
-
-    bits = (each.contiguous().view(torch.uint8) for each in (one, other))
-    return bool(torch.equal(*bits))

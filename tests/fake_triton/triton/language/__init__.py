@@ -8,6 +8,8 @@ float32 = torch.float32
 int32 = torch.int32
 PLACE = [0, 0, 0]
 """Place in the grid of the program that runs."""
+PROGRAMS = [0]
+"""Programs that ran so far."""
 
 
 class constexpr:
@@ -25,6 +27,10 @@ class Pointer:
         size = tensor.untyped_storage().nbytes() // tensor.element_size()
         memory = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage(), 0, (size,), (1,))
         return cls(memory, torch.tensor(tensor.storage_offset()))
+
+    @property
+    def dtype(self):
+        return self.memory.dtype
 
     def __add__(self, offset):
         return Pointer(self.memory, self.place + offset)

@@ -58,6 +58,7 @@ class JITFunction(KernelInterface):
         for place in itertools.product(*map(range, sizes)):
             language.PLACE[:] = (*place, 0, 0)[:3]
             self.fn(**arguments)
+            language.PROGRAMS[0] += 1
             if PROGRAM_S:
                 spend(PROGRAM_S)
 

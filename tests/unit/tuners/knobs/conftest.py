@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,3 +138,18 @@ def torch_as_it_was() -> Any:
     if order is not None:
         torch._C._set_sdp_priority_order(order)
     torch.Tensor.to, torch.Tensor.cuda = copies
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Kernels of all kinds, made with a Triton that needs no GPU; a real one comes back."""
+
+    def of_triton() -> list[str]:
+        return [n for n in sys.modules if n.partition(".")[0] in ("triton", "odd_kernels")]
+
+    real = {name: sys.modules.pop(name) for name in of_triton()}
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "fake_triton")
+    yield import_module("odd_kernels")
+    for name in of_triton():
+        del sys.modules[name]
+    sys.modules.update(real)
