@@ -88,6 +88,9 @@ _NO_FAILURES = (4, 201, 600, 709)
 (`cudaErrorCudartUnloading`, `cudaErrorDeviceUninitialized`, `cudaErrorContextIsDestroyed`), and
 `cudaErrorNotReady`."""
 _ASKING = (CallKind.OTHER, CallKind.EVENT)
+_BACKTRACE = 67
+"""An `eventClass`, TRACE_PROCESS_EVENT_CUDABACKTRACE: the stack of a call, which is there besides
+with the same number, in recordings with `--cudabacktrace`. Equal in all of 221 exports."""
 
 _STEP, _LOADER = "ProfilerStep#", "enumerate(DataLoader)#"
 _WHERE = ("deviceId", "streamId", "correlationId", "globalPid")
@@ -234,8 +237,13 @@ def calls(reading: ExportReader) -> int:
             "kind": text_numbers(ids, reading.strings, kind_of).astype(np.int8),
         }
 
-    wanted = ("globalTid", "correlationId", "nameId", "returnValue")
-    return reading.events("CUPTI_ACTIVITY_KIND_RUNTIME", "calls", wanted, convert)
+    def is_call(cells: Cells) -> BoolArray:
+        chosen: BoolArray = whole(cells["eventClass"]) != _BACKTRACE
+        return chosen
+
+    wanted = ("globalTid", "correlationId", "nameId", "returnValue", "eventClass")
+    source = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    return reading.events(source, "calls", wanted, convert, choose=is_call)
 
 
 def _count_failed(reading: ExportReader, ids: IntArray, returned: IntArray) -> None:

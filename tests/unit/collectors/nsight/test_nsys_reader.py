@@ -443,6 +443,12 @@ def test_rows_from_many_threads_keep_their_thread(small):
     assert found["thread"] == [4243, 4244, 4245]
 
 
+def test_a_call_and_its_stack_are_one_call(small):
+    calls = [{**CALL, "eventClass": 0}, {**CALL, "eventClass": 67}]
+    found = only(small(CUPTI_ACTIVITY_KIND_RUNTIME=calls), "calls")
+    assert len(found["thread"]) == 1
+
+
 def returned(*codes, name=3):
     return [{**CALL, "returnValue": code, "nameId": name} for code in codes]
 
