@@ -2,8 +2,9 @@
 
 Nothing can run before the call that launches it has begun, and no call that waits for work returns
 before that work ends: the first tells by how much the devices' clock is behind at least, the second
-at most. Where both agree the devices' times are put on the host's clock; where they do not, as that
-clock runs at another pace or nothing waited, what the host did is left out.
+at most. Where both agree, or as good as for the gaps between the work, the devices' times are put
+on the host's clock; where they do not, as that clock runs at another pace or nothing waited, what
+the host did is left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _TIMED_BY_DEVICE = {"kernels": "begin_ns", "copies": "begin_ns", "collectives": 
                     "counters": "time_ns"}  # fmt: skip
 PARTS = 10
 """Parts of the launches in each of which the clocks have to differ alike."""
+DRIFTS = 10
+"""Times as long as the clock drifted gaps have to be, where launches and waits contradict each
+other: one that was set anew makes gaps as long as that. [own]"""
 _WAIT_FOR_ALL = {"cudaDeviceSynchronize", "cuCtxSynchronize"}
 _DIFFER = "the clocks of the CPU and the GPU differ in this recording"
 
@@ -47,7 +51,8 @@ def two_clocks(whole: Facts) -> TwoClocks | None:
 
     In 17 recordings of six kinds of GPUs with 100,000 launches nothing begins before its launch.
     What is between the least and the most by which the clocks may differ, in the tenth of the
-    launches in which the least is lowest, is the doubt of every time: a clock that runs at another
+    launches in which the least is lowest, is the doubt of every time, also where launches and
+    waits contradict each other by some microseconds, as clocks drift: one that runs at another
     pace, or is set anew, makes it large. Gaps that are longer have to be most of the idle time:
     only of these it is known what the host did meanwhile. Where several devices or processes were
     recorded, each may have a clock of its own.
@@ -66,8 +71,8 @@ def two_clocks(whole: Facts) -> TwoClocks | None:
     lower = min(int(each.max()) for each in tenths if len(each))
     waited_ns = _returned_after_ns(whole, known)
     most = int(waited_ns.min(initial=np.iinfo(np.int64).max))
-    can_tell = len(waited_ns) and _is_of_one(whole)
-    if not can_tell or most < least or not _is_small(whole, most - lower):
+    doubt = most - lower if most >= least else DRIFTS * (least - min(most, lower))
+    if not (len(waited_ns) and _is_of_one(whole) and _is_small(whole, doubt)):
         unknown = f"{told}, so that what the CPU did while the GPU worked or was idle is not known"
         return TwoClocks(unknown, _WithoutHost(whole.profile), False)
     moved = f"{told}. What ran on the GPU is taken as that much later, as then it fits the launches"

@@ -341,6 +341,11 @@ def test_a_clock_that_is_not_known_to_be_as_much_behind_all_the_time_is_not_corr
     assert "is not known" in recorded().fitness.no_idle
 
 
+def test_a_clock_that_drifts_by_far_less_than_gaps_last_is_corrected():
+    facts = behind(lambda place, device: 40 - 30 * place)  # the wait returns 13 us too early
+    assert facts.fitness.no_idle is None and "is taken as that much later" in facts.fitness.note
+
+
 def test_a_clock_that_is_a_little_behind_is_none_that_differs():
     assert apart(5).fitness.no_idle is None
 
