@@ -95,13 +95,19 @@ class Expectations:
             if each.severity in SHOWN_SEVERITIES:
                 self.note(format_expectation(each))
 
-    def narrow(self, supply: LoaderSupply | None, baseline: Measurement) -> None:
-        """Expect of more workers what the loader alone promises, if that was timed."""
+    def narrow(
+        self,
+        supply: LoaderSupply | None,
+        baseline: Measurement,
+        runs: Sequence[Measurement] = (),
+    ) -> None:
+        """Expect of more workers what the loader alone promises, if that was timed, to each of the
+        unchanged script's `runs`: where they differ, so does what it saves."""
         cores = len(self.cores) or self.device.cores
         self.promised_ms = steps_ms = promised_ms(supply, baseline, cores)
         if steps_ms is not None:
             self.found = tuple(
-                foretold(each, steps_ms, baseline) if WORKERS in each.knobs else each
+                foretold(each, steps_ms, runs or (baseline,)) if WORKERS in each.knobs else each
                 for each in self.found
             )
 
@@ -145,11 +151,14 @@ def promised_ms(
 
 
 def foretold(
-    each: Expectation, steps_ms: tuple[float, float], baseline: Measurement
+    each: Expectation, steps_ms: tuple[float, float], unchanged: Sequence[Measurement]
 ) -> Expectation:
     """Return an expectation of what waiting costs, with what its cure saves where a step then takes
-    so long: what was measured of the loader alone says more than the waiting."""
-    high, low = (100 * (1 - step_ms / baseline.mean_step_ms) for step_ms in steps_ms)
+    so long, of whichever run of the unchanged script: what was measured of the loader alone says
+    more than the waiting."""
+    least_ms, most_ms = steps_ms
+    shortest_ms, *_, longest_ms = sorted(run.mean_step_ms for run in (unchanged[0], *unchanged))
+    high, low = 100 * (1 - least_ms / longest_ms), 100 * (1 - most_ms / shortest_ms)
     most = 100.0 if each.high_pct is None else each.high_pct
     return replace(each, low_pct=min(max(low, 0.0), most), high_pct=min(max(high, 0.0), most))
 

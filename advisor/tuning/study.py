@@ -143,7 +143,7 @@ class _Study(Measuring):
         with self._forker, run_folder() as folder:
             try:
                 baselines = self._measure_baselines(folder)
-                self._choose()
+                self._choose(baselines)
                 result = self._prove_workers()
                 side = self._evaluator.side({}, self.devices[0])
                 self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
@@ -200,7 +200,7 @@ class _Study(Measuring):
         self._expected.diagnose(self._baseline)
         return baselines
 
-    def _choose(self) -> None:
+    def _choose(self, baselines: Baselines) -> None:
         """Choose the knobs, those that the findings point to first, and time the loader alone."""
         baseline, expected = self._baseline, self._expected
         first = [name for each in expected.found for name in each.knobs]
@@ -217,7 +217,7 @@ class _Study(Measuring):
         self._supply = timer.supply(self._chosen.space, self._budget, self._enter)
         space = computing_last(self._chosen.space, self._supply, self.knobs)
         self._chosen = replace(self._chosen, space=space)
-        expected.narrow(self._supply, baseline)
+        expected.narrow(self._supply, baseline, baselines.runs)
         expected.tell()
         if share is not None and share < HOST_DECIDES:
             self.progress.on_message(
