@@ -339,6 +339,7 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
     # A study that was cut short has not proven anything, against a knob as little as for it.
     judged = is_gain(result) or not result.interrupted
     kept = {} if verdict(result) is Verdict.NO_GAIN else result.settings
+    not_shown = _not_shown(result, "further gain" if kept else "gain")
     told = {each.knob for each in result.dropped}  # of these the rehearsal says why
     for trial in result.trials:
         names = list(trial.settings)
@@ -349,11 +350,22 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
                 continue
             if trial.state is TrialState.COMPLETE:
                 if judged:
-                    reasons[knob] = "no further gain" if kept else "no gain beyond the noise"
+                    reasons[knob] = not_shown
             else:
                 state = STATES[trial.state]
                 reasons.setdefault(knob, f"{state}: {trial.reason}" if trial.reason else state)
     return reasons
+
+
+def _not_shown(result: StudyResult, gain: str) -> str:
+    """Return what single runs say against a gain, with how much those of the unchanged script
+    differ: a smaller one there may be."""
+    runs = [t.measurement for t in result.trials if t.phase == "baseline" and t.measurement]
+    costs = [cost for run in runs if (cost := result.objective.cost(run))]
+    if len(costs) < 2:
+        return f"no {gain} was shown"
+    differ = figures.percent(max(costs) / min(costs) - 1)
+    return f"no {gain} was shown, where runs of the unchanged script differ by {differ}"
 
 
 def expectation_rows(result: StudyResult, brief: bool = False) -> list[tuple[str, str, str]]:

@@ -92,7 +92,7 @@ def test_an_interrupted_study_judges_no_knob():
     text = study_markdown(study_without_gain(interrupted="Ctrl-C after 12 trials"))
     assert "Inconclusive on NVIDIA H100" in text
     assert "Ctrl-C after 12 trials" in text
-    assert "no gain beyond the noise" not in text
+    assert "no gain was shown" not in text
     assert "--resume" in text
 
 
@@ -102,9 +102,17 @@ def test_a_run_that_something_disturbed_is_marked():
     assert "complete (disturbed: other processes took 31 % of the CPU)" in text
 
 
+@pytest.mark.parametrize(("baselines", "seen"), [(2, ", where runs"), (1, " |"), (0, " |")])
+def test_how_much_runs_differ_is_said_where_it_is_known(baselines, seen):
+    trials = study().trials
+    text = study_markdown(study(trials=(*trials[:baselines], *trials[2:]), settings={}))
+    assert f"| `pin_memory` | no gain was shown{seen}" in text
+
+
 def test_what_did_not_help_has_its_reason():
     text = study_markdown(study()).partition("What did not help")[2].partition("</details>")[0]
-    assert "| `pin_memory` | no further gain |" in text
+    seen = "no further gain was shown, where runs of the unchanged script differ by 0.160 %"
+    assert f"| `pin_memory` | {seen} |" in text
     assert "| `compile` | hung: no step within 300 s" in text
     assert "`tf32`" not in text
 

@@ -45,7 +45,7 @@ def test_everything_that_was_found_is_there():
     assert re.search(r"bf16_autocast +1\.17x +1\.14-1\.20", text)
     assert re.search(r"fused_optimizer +1\.02x +not measured", text)
     assert "Results are equivalent" in text
-    assert "pin_memory, channels_last: no further gain" in text
+    assert "pin_memory, channels_last: no further gain was shown" in text
     assert "sdpa_backend: the script has no attention" in text
     assert "  train.plan.toml\n" in text
     assert "  gpuadvisor run --plan train.plan.toml train.py -- --epochs 3\n" in text
