@@ -80,6 +80,8 @@ def judged(
         return Facts(apart.profile, ceilings or {}, replace(fitness, note=told, no_idle=apart.told))
     if fitness.not_before_ns is None and (queued := _after_queue(whole)) is not None:
         return judged(*queued)
+    if not fitness.excerpt and (recorded := _while_recorded(whole)) is not None:
+        return judged(*recorded)
     if not fitness.excerpt:
         whole = _without_loading(whole) or whole
         loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
@@ -145,6 +147,32 @@ def _after_queue(whole: Facts) -> tuple[Part, Mapping[str, float], Fitness] | No
     last = int(whole.launched.begin_ns[whole.launched.known].max()) + 1
     part = Part(whole.profile, begin_ns, last)
     return part, whole.ceilings, replace(whole.fitness, note=f"{before}{note}", not_before_ns=since)
+
+
+def _while_recorded(
+    whole: Facts,
+) -> tuple[Part, Mapping[str, float], Fitness] | None:
+    """Return what is to be judged of a recording that went on to mark steps when it no longer
+    recorded CUDA: its last steps neither call into CUDA nor have work, for more than `1 - FILLED`
+    of its run, and all before them call. None where it is no such recording."""
+    steps = () if whole.steps is None else whole.steps.steps
+    called = np.sort(whole.host.begin_ns)
+    begins = np.array([each.begin_ns for each in steps], np.int64)
+    if len(steps) < AGAIN or not len(called):
+        return None
+    last = max(int(called[-1]), int(whole.work.end_ns.max()))
+    kept = int(np.searchsorted(begins, last, side="right"))
+    silent_ns = whole.window.end_ns - last
+    with_calls = np.diff(np.searchsorted(called, [*begins[:kept], last + 1])) > 0
+    if kept == len(steps) or whole.window.share(silent_ns) <= 1 - FILLED or not with_calls.all():
+        return None
+    note = (
+        f"CUDA was recorded in the first {kept:,} of {len(steps):,} steps only: the last"
+        f" {_ms(silent_ns)}, in which nothing of it was recorded, are left out"
+    )
+    before = f"{whole.fitness.note}. " if whole.fitness.note else ""
+    part = Part(whole.profile, whole.window.begin_ns, int(begins[kept]))
+    return part, whole.ceilings, replace(whole.fitness, note=f"{before}{note}")
 
 
 def _without_loading(whole: Facts) -> Facts | None:

@@ -58,6 +58,19 @@ def test_steps_in_which_something_starts_are_left_out(cold):
     closes(facts)
 
 
+@pytest.mark.parametrize("recorded", [6, 10])
+def test_steps_that_are_marked_after_cuda_was_last_recorded_are_left_out(recorded):
+    made = training(steps=10)
+    for table in ("kernels", "calls"):
+        until = recorded * STEP * US
+        made.rows[table] = [row for row in made.rows[table] if row["begin_ns"] < until]
+    facts, alone = judged(made.profile()), judged(training(steps=recorded).profile())
+    assert ("in the first 6 of 10 steps only" in facts.fitness.note) is (recorded == 6)
+    assert len(facts.steps.steps) == recorded
+    assert facts.window.busy_share == pytest.approx(alone.window.busy_share, abs=0.02)
+    closes(facts)
+
+
 @pytest.mark.parametrize("in_operator", [False, True])
 def test_a_slow_allocation_after_the_first_work_is_no_start(in_operator):
     """An allocator that gives memory back and asks again waits for the device: a fault to find."""
