@@ -27,7 +27,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     is_idle = 2 * found.idle_ns >= found.surplus_ns
     yield RuleResult(
         f"{name[:1].upper()}{name[1:]} comes last to {late.last:,} of"
-        f" {late.collectives:,} collectives, up to {late.longest_ns / 1e6:.3g} ms after the first:"
+        f" {late.collectives:,} collectives, up to {late.longest_ns / 1e6:,.4g} ms after the first:"
         f" for {found.share:.0%} of the time from the first wait to the last collective's end it is"
         " at its own work longer than any other rank,"
         f" {'most of that with its GPU idle' if is_idle else 'computing'}",

@@ -7,7 +7,8 @@ each other one counts in which names and sizes agree, and for which *one* differ
 makes every collective overlap: none can end on a rank before it began on the last one. Of several
 the one is taken in which the ends, which all ranks reach together, differ clearly most alike, or
 which one clock for all tells. Without named groups both must hold where ends differ by more than
-10 us, and ranks must have waited for each other for much longer than their ends differ. Ranks may
+10 us, and ranks must have waited for each other for much longer than their ends differ, of few
+collectives for so much longer that it is no chance. Ranks may
 also leave a collective at different times, as those that only send and receive do; then it needs a
 named group and one clock for all. Where that leaves a doubt, nothing is matched. (Groups without
 names that keep step to 10 us all the time are the exception: no trace tells them apart.)
@@ -63,8 +64,12 @@ a recording of eight ranks are not matched, with half as many nothing changes. [
 MANY = 16
 """Fewest collectives that tell it where their ends differ by more than `CLOSE_NS`: a trace of whole
 microseconds or a slow link leaves 30 to 270 us on 4 V100 of a machine. Besides, one clock for all
-ranks and much longer waits have to tell the same. With twice as many, recordings of 30 collectives
-are not matched; with half as many, nine to fourteen more are in three of nine recordings. [own]"""
+ranks and much longer waits have to tell the same; of fewer collectives, to `ENOUGH`, waits have to
+be so long that ends do not agree by chance. With twice as many, recordings of 30 collectives are
+not matched. [own]"""
+MOST_CHANCE = 1e-6
+"""Largest chance with which ends of fewer than `MANY` collectives agree so well where nobody waits,
+each anywhere in the time by which ranks came apart: a thousandth, of a thousand ways. [own]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +118,8 @@ class _Fit:
     """And in nine of ten."""
     is_skewed: bool = False
     """Whether more of the ends differ than errors of the recording make differ."""
+    is_loose: bool = False
+    """Whether they only overlap if the clocks differ now more, now less."""
 
     @property
     def clock_ns(self) -> int:
@@ -192,6 +199,21 @@ class _Group:
         waited = float((self.latest_ns[common] - earliest).mean()) if len(common) else 0.0
         return waited >= CLEARLY * max(self.spread_ns, CLOSE_NS)
 
+    @property
+    def is_by_chance(self) -> bool:
+        """Whether ends may agree as well of ranks that come so far apart and wait for nobody."""
+        common = self.common()
+        came = np.maximum(self.latest_ns[common] - self.first_begin_ns[common], 1)
+        for lane, fit in self.fits:
+            if not fit.is_loose and (fit.is_tight or len(fit.first) >= MANY):
+                continue
+            at = np.searchsorted(fit.first, common)
+            ends = lane.end_ns[fit.second[at]] + fit.clocks_ns[at]
+            apart = np.abs(self.lead.end_ns[common] - ends) + CLOSE_NS
+            if _chance(np.minimum(apart / came, 1.0)) > MOST_CHANCE:
+                return True
+        return False
+
     def add(self, lane: Lane, fit: _Fit) -> None:
         """Take another lane; from now on all of them have to overlap."""
         self.fits.append((lane, fit))
@@ -262,10 +284,14 @@ def _ways(group: _Group, lane: Lane, clocks: _Clocks) -> list[_Fit]:
         places: Iterable[tuple[IntArray, IntArray]] = [(first[order], second[order])]
     else:
         places = _overlays(lead.token, lane.token)
-    found = [_judged(group, lane, first, second, known) for first, second in places]
-    fits = [fit for fit in found if fit is not None and len(group.common(fit.first)) >= FEWEST]
-    together = [fit for fit in fits if not fit.is_skewed]
-    return together or (fits if lane.size is not None else [])
+    places = list(places)
+    for tolerance in (CLOSE_NS, ONE_CLOCK_NS) if lane.size is None else (CLOSE_NS,):
+        found = [_judged(group, lane, *each, known, tolerance) for each in places]
+        fits = [fit for fit in found if fit is not None and len(group.common(fit.first)) >= FEWEST]
+        together = [fit for fit in fits if not fit.is_skewed]
+        if together or (fits and lane.size is not None):
+            return together or fits
+    return []
 
 
 def _surest(
@@ -275,7 +301,7 @@ def _surest(
     if not ways:
         return None
     group, fit = best = min(ways, key=lambda each: each[1].spread_ns)
-    if lane.size is None and not fit.is_tight and len(fit.first) < MANY:
+    if lane.size is None and not fit.is_tight and len(fit.first) < ENOUGH:
         return None  # nothing tells even that they are of one group
     others = [each for each in ways if each[1] is not fit and _is_near(each[1], fit)]
     if not others and (_is_numbered(group.lead, lane) or fit.is_tight):
@@ -320,7 +346,11 @@ def _certain(
         if _may_be_one(one, other, clocks, begins)
         for group in (one, other)
     }
-    doubtful |= {id(each) for each in groups if each.lead.size is None and not each.has_waited}
+    doubtful |= {
+        id(each)
+        for each in groups
+        if each.lead.size is None and (not each.has_waited or each.is_by_chance)
+    }
     for group in groups:
         if id(group) not in doubtful:
             yield group
@@ -375,10 +405,10 @@ def _overlays(one: IntArray, other: IntArray) -> Iterator[tuple[IntArray, IntArr
 
 
 def _judged(
-    group: _Group, lane: Lane, first: IntArray, second: IntArray, known: int | None
+    group: _Group, lane: Lane, first: IntArray, second: IntArray, known: int | None, close_ns: int
 ) -> _Fit | None:
-    """Return a fit; None where no difference of the clocks makes these collectives overlap and end
-    together."""
+    """Return a fit; None where no difference of the clocks, which is known to `close_ns`, makes
+    these collectives overlap and end together."""
     lead = group.lead
     if len(first) < FEWEST:
         return None
@@ -389,8 +419,8 @@ def _judged(
     one, other = first[chosen], second[chosen]
     ends = lead.end_ns[one] - lane.end_ns[other]
     clock = _clock_ns(lead.end_ns[one], ends, lead.end_ns[first])
-    tolerance = float(CLOSE_NS)
-    if known is not None and abs(_median(clock) - known) > CLOSE_NS:
+    tolerance = float(close_ns)
+    if known is not None and abs(_median(clock) - known) > close_ns:
         clock = np.full(len(first), known, np.int64)
         tolerance += DRIFT * float(np.ptp(lead.begin_ns[one]))
     clocks, clock = clock, clock[chosen]
@@ -403,7 +433,8 @@ def _judged(
     spread = np.abs(ends - clock)
     widest = float(np.quantile(spread, 0.9, method="higher"))
     is_skewed = bool(skewed.mean() > MOST_APART)
-    return _Fit(first, second, clocks, _median(spread), widest, is_skewed)
+    is_loose = close_ns > CLOSE_NS
+    return _Fit(first, second, clocks, _median(spread), widest, is_skewed, is_loose)
 
 
 def _matched(group: _Group, ranks: int) -> Matched:
@@ -418,10 +449,12 @@ def _matched(group: _Group, ranks: int) -> Matched:
         rows.append(lane.rows[at])
     kinds = tuple(lead.kinds[place] for place in common.tolist())
     begin, end = np.stack(begins), np.stack(ends)
+    widest = [min(fit.widest_ns, ONLY_WAY_NS) for _, fit in group.fits if not fit.is_skewed]
     return Matched(
         (lead.rank, *(lane.rank for lane, _ in group.fits)),
         lead.group, lead.size, kinds, begin, end, np.stack(rows),
-        _together(lead.together[common], begin, end, is_all=len(begins) == ranks),
+        _together(lead.together[common], begin, end, max(widest, default=0),
+                  is_all=len(begins) == ranks),
     )  # fmt: skip
 
 
@@ -440,6 +473,13 @@ def _clock_ns(at_ns: IntArray, ends_ns: IntArray, wanted_ns: IntArray) -> IntArr
     return moved
 
 
+def _chance(shares: FloatArray) -> float:
+    """Return the chance of so small a product of even numbers up to 1 (Fisher's method)."""
+    total = -float(np.log(shares).sum())
+    terms = np.cumsum(np.log(np.maximum(total, 1e-300) / np.arange(1, len(shares))))
+    return float(np.exp(-total) + np.exp(terms - total).sum())
+
+
 def _median(values: IntArray | FloatArray) -> float:
     """Return the median; of few numbers, as here, NumPy's takes five times as long."""
     ordered, half = np.sort(values), len(values) // 2
@@ -447,10 +487,12 @@ def _median(values: IntArray | FloatArray) -> float:
     return sum(map(float, middle)) / len(middle)
 
 
-def _together(told: IntArray, begin_ns: IntArray, end_ns: IntArray, *, is_all: bool) -> BoolArray:
+def _together(
+    told: IntArray, begin_ns: IntArray, end_ns: IntArray, apart_ns: float, *, is_all: bool
+) -> BoolArray:
     """Return in which collectives no rank went on before all had come; of a kind that does not tell
     only where all ranks of the run were in all of them: else one may have sent to another."""
-    overlap: BoolArray = begin_ns.max(axis=0) <= end_ns.min(axis=0) + CLOSE_NS
+    overlap: BoolArray = begin_ns.max(axis=0) <= end_ns.min(axis=0) + CLOSE_NS + apart_ns
     certain, unsure = told == 1, told == UNKNOWN
     if is_all and unsure.any() and overlap[unsure].mean() >= 1 - MOST_APART:
         certain |= unsure
