@@ -139,6 +139,9 @@ class Budget:
         rehearsal, or is not begun."""
         self.stands_on: Settings = {}
         """What looks best so far in the search; empty where nothing looks better."""
+        self.has_found = False
+        """Whether something looks better than what is proven: then more than the first look of its
+        proof is kept back, as what is found besides is worth less than to show it."""
 
     @property
     def phase(self) -> str:
@@ -398,8 +401,11 @@ class Budget:
         if self.has_plan:
             if not settings or self.reserve is Reserve.NOTHING:
                 return 0.0
-            is_proving = self.phase in ("rehearsal", "proof")
-            return (self.durations.lives_s if is_proving else self.deciding_s)(settings)
+            if self.phase in ("rehearsal", "proof"):
+                return self.durations.lives_s(settings)
+            if self.has_found:
+                return self._proof_s(settings) + self.durations.lives_s(settings)
+            return self.deciding_s(settings)
         if self.phase not in ("search", "ablation"):
             return 0.0
         budget_s = self._limit.seconds or 0.0

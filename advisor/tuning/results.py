@@ -76,14 +76,15 @@ def on_top(
     """Return what is gained in all where what was found is relative to what was known before.
 
     Ratios multiply, and so do the ends of their intervals: `over` and `base` are those with
-    intervals wide enough to hold both at once. What is set besides, if that is one knob, was proven
-    beside all others.
+    intervals wide enough to hold both at once. Where something was shown on top, it is no less than
+    what was proven before. What is set besides, if that is one knob, was proven beside all others.
     """
-    if over is None or base is None or found.speedup is None:
+    if over is None or base is None or found.speedup is None or known.speedup is None:
         return found
+    least = known.speedup.ci99_low if is_faster(found.speedup) else 0.0
     whole = Speedup(
         over.ratio * base.ratio,
-        over.ci99_low * base.ci99_low,
+        max(least, over.ci99_low * base.ci99_low),
         over.ci99_high * base.ci99_high,
         over.pairs + base.pairs,
         over.in_turns and base.in_turns,

@@ -97,7 +97,7 @@ def test_what_is_proven_on_top_multiplies(settings, known, shown):
     )
     whole = on_top(found, before, Speedup(1.2, 1.0, 1.4, 3), Speedup(2.0, 1.2, 3.3, 4))
     low, high = whole.speedup.ci99_low, whole.speedup.ci99_high
-    assert (whole.speedup.ratio, low, high) == pytest.approx((2.4, 1.2, 4.62))
+    assert (whole.speedup.ratio, low, high) == pytest.approx((2.4, 1.5, 4.62))
     assert whole.speedup.pairs == 7
     found = {e.knob: (e.ratio, e.origin) for e in whole.contributions if e.origin.is_shown}
     assert found == {name: (pytest.approx(ratio), of) for name, (ratio, of) in shown.items()}
