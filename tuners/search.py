@@ -240,8 +240,14 @@ class OrderedSearch:
                 queue.appendleft(item)
             else:
                 self._give_up(item, trial, queue, before.gain)
-                if not has_paid:
-                    queue.extendleft(self._relieved(trial) or self._uncovered(trial))
+                if has_paid:
+                    continue
+                if relieved := self._relieved(trial):
+                    # After its other value: alone that may be better, and each run less is one
+                    # more for a proof.
+                    queue.insert(bool(queue and queue[0].name == item.name), relieved)
+                else:
+                    queue.extendleft(self._uncovered(trial))
         if not has_paid:
             return
         item, trial = results[0]
@@ -257,18 +263,27 @@ class OrderedSearch:
         else:
             self.ended[name] = f"the value before it brought {grown:.1%}, too little to go on"
         # Whatever is tried before the new bottleneck is cured would be measured through it.
-        possible = {i.name: i for i in [*self._revived(), *self._bared()]}
+        possible = {i.name: i for i in [*self._revived(), *self._bared(), *self._again(item)]}
         queue.extendleft(reversed(possible.values()))
 
-    def _relieved(self, trial: Trial) -> list[_Item]:
+    def _relieved(self, trial: Trial) -> _Item | None:
         """Return what leaves a trial's settings the part of the machine that they want, if they
         lacked it and no other trial had it in vain."""
         point = self.space.relieved(trial)
         if point is None or (name := list(point)[-1]) in self._vain:
-            return []
+            return None
         self._vain.add(name)  # until it pays
         parameter = self.space[name]
-        return [_Item(parameter, parameter.values.index(point[name]), retry=True, beside=trial)]
+        return _Item(parameter, parameter.values.index(point[name]), retry=True, beside=trial)
+
+    def _again(self, item: _Item) -> list[_Item]:
+        """Return the next value of what an item that paid has relieved, which had been tried
+        without that."""
+        if not item.retry or item.beside is None:
+            return []
+        name, value = list(item.beside.settings.items())[-1]
+        parameter = self.space[name]
+        return [_Item(parameter, parameter.values.index(value) + 1, retry=True)]
 
     def _uncovered(self, trial: Trial) -> list[_Item]:
         """Return a cure of the bottleneck behind which a trial's gain may be hidden."""

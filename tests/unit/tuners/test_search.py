@@ -254,19 +254,23 @@ class TestBottleneck:
         crowded_ms = {(): 21.5, ("workers",): 25.8, ("threads",): 24.0}
 
         def model(settings):
-            return crowded_ms.get(tuple(sorted(settings.keys() & {"workers", "threads"})), 15.9)
+            ms = crowded_ms.get(tuple(sorted(settings.keys() & {"workers", "threads"})), 15.9)
+            return 0.9 * ms if settings.get("workers") == 4 else ms
 
         def wants(run):
-            return 1 if run.mean_step_ms > 25 else None
+            return 1 if run.mean_step_ms > 23 else None
 
         threads = Switch("threads", (1,), relieves=wants)
         evaluator = SimulatedEvaluator(model)
         search = searched(evaluator, [*switches("bf16"), Switch("workers", (2, 4)), threads])
-        assert search.best.settings == {"workers": 2, "threads": 1}
-        assert [set(trial.settings) for trial in evaluator.trials[2:4]] == [
-            {"workers"},
-            {"workers", "threads"},
+        # Another value alone comes before two settings, and again beside what made room for it.
+        assert [trial.settings for trial in evaluator.trials[2:6]] == [
+            {"workers": 2},
+            {"workers": 4},
+            {"workers": 2, "threads": 1},
+            {"workers": 4, "threads": 1},
         ]
+        assert search.best.settings == {"workers": 4, "threads": 1}
 
     def test_what_leaves_more_of_the_machine_in_vain_is_tried_once(self):
         evaluator = SimulatedEvaluator(multiplied({"workers": 0.8, "threads": 0.9}))
