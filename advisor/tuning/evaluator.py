@@ -247,10 +247,17 @@ class ScriptEvaluator:
         trial, _ = self.runner.run(side, phase, slower_than, turning=turning)
         if turning is not None and trial.measurement is not None and trial.in_turns is None:
             self._turn_nothing("a process ended, or failed, before both were timed")
-        timed = self._budget.left_s is not None  # the user's number of trials is kept
-        if phase == "search" and timed and self._is_exception(trial) and self.affordable([point]):
+        if phase == "search" and self._is_exception(trial) and self._is_worth_again(trial):
             trial, _ = self.runner.run(side, phase, slower_than)
         return trial
+
+    def _is_worth_again(self, trial: Trial) -> bool:
+        """Say whether there is time to run settings again that something disturbed, and to decide
+        on them then."""
+        if self._budget.left_s is None:  # the user's number of trials is kept
+            return False
+        has_room = self._budget.has_room_for_more(trial.settings)
+        return has_room and self._budget.affordable([trial.settings], self.parallel)
 
     def _prepare_to_turn(self, sides: tuple[Settings, Settings] | None) -> None:
         """Decide whether the processes of a proof time both sides in turns; None where it ended."""
