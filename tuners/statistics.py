@@ -220,6 +220,15 @@ def pairs_needed(distance: float, spread: float, least: int = LOOKS[0]) -> int |
     return None
 
 
+def least_shown(pairs: int, spread: float) -> float:
+    """Return the least gain that a proof shows half of the time which ends after so many pairs.
+
+    `spread` is as in `pairs_needed`; two earlier runs of the first side are known.
+    """
+    quantile = _quantile(2 * pairs - 1, error_of_last_look(pairs))
+    return math.exp(min(quantile * spread * math.sqrt(2 / pairs), WIDEST))
+
+
 @dataclass
 class Spread:
     """How much the runs of one side differ, while they come in (Welford's sums)."""

@@ -12,7 +12,8 @@ from gpuadvisor.collectors.script.child.torch_profiler import SETTLING_STEPS
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Trial
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
+from gpuadvisor.tuners.search import Best
+from gpuadvisor.tuners.statistics import LOOKS, least_shown, pairs_needed
 from gpuadvisor.tuning.budget_limit import LONGEST_S, BudgetLimit
 from gpuadvisor.tuning.durations import LIFE_ERROR, Durations
 
@@ -78,9 +79,9 @@ compiles had no time for a proof of its own in some of eight simulated studies e
 of 4 % was not found where that look ended after 214 s."""
 
 OVERDRAFT = 1 / 3
-"""Part of a budget for fewer than `LEAST_RUNS` by which the least proof of the first thing that is
-tried may exceed it. With 45 s and a script that takes 5 s there was else no room to try anything,
-and 30 s were left."""
+"""Part of a budget for fewer than `LEAST_RUNS`, those of a proof with their delays, by which the
+least proof of the first thing that looks better may exceed it. With 45 s and a script that takes 5
+s there was else no room to try anything, and 30 s were left."""
 JITTER = 0.05
 """Part of the budget by which all that precedes a proof may take longer than expected. The first
 look of a proof may exceed the budget by twice that: without it the whole search was for nothing."""
@@ -137,11 +138,13 @@ class Budget:
         self.has_plan = False
         """Whether a gain is proven: what is tried on top of it leaves room for its own proof and
         rehearsal, or is not begun."""
-        self.stands_on: Settings = {}
-        """What looks best so far in the search; empty where nothing looks better."""
+        self.stands_on = Best({}, 1.0)
+        """What looks best so far in the search; without settings where nothing looks better."""
         self.has_found = False
         """Whether something looks better than what is proven: then more than the first look of its
         proof is kept back, as what is found besides is worth less than to show it."""
+        self._spread = 0.0
+        """Relative standard deviation of runs of the same settings."""
 
     @property
     def phase(self) -> str:
@@ -172,6 +175,7 @@ class Budget:
 
         Pairs are kept back for a proof of `USUAL_GAIN`, as many as that takes.
         """
+        self._spread = spread
         pairs = pairs_needed(math.log(USUAL_GAIN), spread)
         self._proof_pairs = min(pairs or MOST_PAIRS, MOST_PAIRS)
 
@@ -227,6 +231,21 @@ class Budget:
         room_s = (self.left_s or 0.0) + self._overdraft_s + jitter_s
         return room_s >= self.durations.first_look_s(settings)
 
+    def may_show(self, settings: Settings, gain: float) -> bool:
+        """Say whether a proof may show what gained this in a run in the time that is left, as far
+        as the baselines tell how much runs differ.
+
+        Where both sides can be timed in turns, it may if that is more than two runs differ by.
+        """
+        if self.left_s is None or not self.has_room_for_proof(settings):
+            return self.left_s is None
+        durations = self.durations
+        turned_s = durations.turned_look_s(settings) if durations.can_turn(settings) else 0.0
+        if 0 < turned_s <= self.left_s + self._overdraft_s:
+            return gain >= 1 + math.sqrt(2) * self._spread
+        pairs = max(LOOKS[0], int(self.left_s / durations.pair_s(settings)))
+        return gain >= least_shown(pairs, self._spread)
+
     def has_room_for_more(self, settings: Settings, runs: int = 1) -> bool:
         """Say whether there is time for so many runs of these settings, and to decide on them: as
         on top of others that are proven."""
@@ -252,10 +271,12 @@ class Budget:
 
     @property
     def _overdraft_s(self) -> float:
-        """Seconds by which the first look of a proof may be expected to exceed the budget."""
+        """Seconds by which the first look of a proof may be expected to exceed the budget: no
+        larger budget for a few runs ends sooner than a smaller one may."""
         budget_s = self._limit.seconds or 0.0
-        has_few = budget_s < LEAST_RUNS * self.expected_s({})
-        return (OVERDRAFT if has_few else JITTER) * budget_s
+        least_s = LEAST_RUNS * self.expected_s({}) + 2 * LOOKS[0] * self.durations.delay_s
+        over_s = min(OVERDRAFT * budget_s, (1 + OVERDRAFT) * least_s - budget_s)
+        return max(over_s, JITTER * budget_s)
 
     def room_s(self, settings: Settings) -> float | None:
         """Return how long a trial may last without taking from what must follow.
@@ -412,7 +433,7 @@ class Budget:
         rehearsal_s = self._rehearsal_reserve_s(settings)
         if self.phase == "search" and self.reserve is Reserve.NOTHING:
             return self._still_possible_s()
-        if self.phase == "search" and self.reserve is Reserve.LEAST and not self.stands_on:
+        if self.phase == "search" and self.reserve is Reserve.LEAST and not self.stands_on.settings:
             return self.durations.first_look_s(settings) + rehearsal_s
         reserve_s = self._proof_s(settings) + rehearsal_s
         if self.phase == "ablation":
@@ -422,10 +443,10 @@ class Budget:
     def _still_possible_s(self) -> float:
         """Return what the least proof of what looks best takes, and its rehearsal if that fits.
 
-        0 where there is no time left for that proof, or nothing to be proven.
+        0 where there is no time left for that proof, or it would probably show nothing.
         """
-        settings = self.stands_on
-        if not settings or not self.has_room_for_proof(settings):
+        settings, gain = self.stands_on.settings, self.stands_on.gain
+        if not settings or not self.may_show(settings, gain):
             return 0.0
         least_s = self.durations.first_look_s(settings)
         rehearsal_s = self._rehearsal_reserve_s(settings)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuadvisor.domain.knobs import Effect, Settings
-from gpuadvisor.domain.study import Aspect, Trial, TrialState
+from gpuadvisor.domain.study import Aspect, Objective, Trial, TrialState
 from gpuadvisor.tuners.base import COMPILING_S, Knob
 from gpuadvisor.tuners.statistics import LOOKS
+from gpuadvisor.tuning.turning import unable_to_turn
 
 LIFE_TRIALS = 1.75
 """Trials that a life lasts: beside the start and some steps it has a second epoch's start, an
@@ -143,6 +144,10 @@ class Durations:
         if not self.turning_s:
             return 0.0
         return self.first_look_s(settings) + 2 * LOOKS[0] * self.turning_s
+
+    def can_turn(self, settings: Settings) -> bool:
+        """Say whether both sides of a proof of these settings can be timed in turns."""
+        return unable_to_turn(settings, self._knobs, Objective.THROUGHPUT) is None
 
     def ablation_s(self, settings: Settings) -> float:
         """Return how long an ablation takes; one setting alone needs none."""

@@ -105,7 +105,7 @@ class KnobSearch:
         had no room before, and only what looks better is returned.
         """
         self.best = proven or Best({}, 1.0)
-        self.budget.stands_on, self.budget.has_found = self.best.settings, False
+        self.budget.stands_on, self.budget.has_found = self.best, False
         self._standing = self.best.settings or self.screening.start
         space, last, tried = self._left(), self._last, self._tried()
         names = list(space.by_name)
@@ -284,7 +284,7 @@ class KnobSearch:
 
     def _on_best(self, best: Best) -> None:
         self.best = best
-        self.budget.stands_on, self.budget.has_found = best.settings, True
+        self.budget.stands_on, self.budget.has_found = best, True
         self.progress.on_best(best.settings, best.gain)
 
     def ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:

@@ -208,7 +208,9 @@ class _Study(Measuring):
         # Arguments that the user named are wanted, whatever else --only says.
         asked = [n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)]
         only = options.only.union(asked) if options.only else options.only
-        if baseline.starved_share < LOADER_DECIDES and self._shares_cores(baseline):
+        disturbed = any(trial.disturbance for trial in self._evaluator.trials)
+        if disturbed and baseline.facts.device == "cpu" and baseline.starved_share < LOADER_DECIDES:
+            # Threads that share an operation wait for whichever of them has no core.
             first = [*asked, "cpu_threads", *first]
         selection = Selection(options.level, options.objective, only, options.without)
         share = expected.gpu_share
@@ -224,13 +226,6 @@ class _Study(Measuring):
                 f"the GPU works for {share:.0%} of a step's own time: what only saves it time comes"
                 " last"
             )
-
-    def _shares_cores(self, baseline: Measurement) -> bool:
-        """Say whether others used the cores on which a script computes: then threads that share an
-        operation wait for whichever of them has no core.
-        """
-        disturbed = any(trial.disturbance for trial in self._evaluator.trials)
-        return disturbed and baseline.facts.device == "cpu"
 
     def _one_script(self, kind: type[InOneScriptT]) -> InOneScriptT:
         """Return what asks one running script something."""
@@ -333,8 +328,11 @@ class _Study(Measuring):
         result: StudyResult | None = None
         best_proven: Settings = {}
         for reserve in Reserve:
-            unproven = reserve is Reserve.NOTHING and result is None
-            if unproven and is_worth_a_proof(self._evaluator.trials, self._dropped, self._untried):
+            is_last, may_show = reserve is Reserve.NOTHING, self._budget.may_show
+            unproven = is_last and result is None
+            if unproven and is_worth_a_proof(
+                self._evaluator.trials, self._dropped, self._untried, may_show
+            ):
                 best_proven = self._candidate()
                 result = self._prover.prove(best_proven)
                 search.leave_aside(self._dropped)
@@ -342,6 +340,9 @@ class _Study(Measuring):
                     return result
             self._budget.reserve = reserve
             while search.find():
+                best, is_open = search.best, not is_last and self._untried
+                if is_open and not may_show(best.settings, best.gain):
+                    break  # what was not tried is worth more of the time than its proof
                 settings, contributions = self._ablate(search)
                 found = self._prover.prove(settings, contributions)
                 rest = self._prover.rehearsed.settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.study import StudyResult, Trial, TrialState, Verdict
@@ -61,15 +61,22 @@ def looks_best(trials: Sequence[Trial], without: Collection[str] = ()) -> Trial 
 
 
 def is_worth_a_proof(
-    trials: Sequence[Trial], without: Collection[str], untried: Collection[str]
+    trials: Sequence[Trial],
+    without: Collection[str],
+    untried: Collection[str],
+    may_show: Callable[[Settings, float], bool] = lambda settings, gain: True,
 ) -> bool:
     """Say whether to prove what looked best, though not better than noise, before trying more.
 
     Its proof alone can show that there is no gain, but not while knobs are `untried`: until then
-    only what may be a gain worth having is worth the time. `without` is that of `looks_best`.
+    only what may be a gain worth having is worth the time. Nor is it where a proof of these
+    settings `may_show` neither such a gain nor that there is none. `without` is that of
+    `looks_best`.
     """
     best = looks_best(trials, without)
-    return best is not None and (not untried or (best.gain or 0.0) >= SMALLEST_GAIN)
+    if best is None or (untried and (best.gain or 0.0) < SMALLEST_GAIN):
+        return False
+    return may_show(best.settings, max(best.gain or 0.0, SMALLEST_GAIN))
 
 
 def _searched(trials: Sequence[Trial]) -> list[Trial]:

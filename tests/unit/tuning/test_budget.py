@@ -7,6 +7,7 @@ import pytest
 from gpuadvisor.domain.knobs import Effect
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import UsageError
+from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budget import (
     ABLATION_SHARE,
@@ -29,6 +30,13 @@ NHWC = Switch("nhwc")
 NHWC.effect = Effect.NUMERICS
 KNOBS = {"compile": SLOW, "tf32": Switch("tf32")}
 TF32 = {"tf32": True}
+
+
+class Live(Switch):
+    """A knob that is turned in a running script."""
+
+    def live(self, target):
+        raise NotImplementedError
 
 
 def trial(wall_s, phase="search", **settings):
@@ -315,6 +323,49 @@ class TestTime:
         clock[0] += 1
         assert not made.has_room_for_proof(TF32)
         assert budget_of("9 trials").has_room_for_proof(TF32)
+
+    def test_no_larger_budget_has_less_time_for_a_proof(self, clock):
+        """70 s had less than 60 s, where a run takes 6.2 s: ten runs, but for a proof's delays."""
+        latest_s = []
+        for seconds in range(40, 200, 5):
+            made = Budget(BudgetLimit(seconds=seconds), KNOBS)
+            clock[0] = 0.0
+            made._began_s = 0.0
+            made.record(trial(6.2, "baseline"))
+            made.durations.delay_s = 3.1
+            while made.has_room_for_proof(TF32):
+                clock[0] += 1.0
+            latest_s.append(clock[0])
+        assert latest_s == sorted(latest_s)
+
+    @pytest.mark.parametrize(
+        ("spread", "turning_s", "least"),
+        [(0.003, 0.0, 1.01), (0.1, 0.0, 1.4), (0.1, 1.0, 1.15), (0.1, 50.0, 1.4)],
+    )
+    def test_what_a_proof_may_show_in_the_time_that_is_left(self, spread, turning_s, least, clock):
+        made = Budget(BudgetLimit(seconds=70), {"threads": Live("threads")})
+        made.record(trial(8.0, "baseline"))
+        made.expect_spread(spread)
+        made.durations.turning_s = turning_s
+        settings = {"threads": True}
+        assert made.may_show(settings, least)
+        assert not made.may_show(settings, 1 + 0.6 * (least - 1))
+        clock[0] = 60.0
+        assert not made.may_show(settings, 10.0)
+        assert budget_of("9 trials").may_show(TF32, 1.0)
+
+    def test_what_a_proof_would_not_show_keeps_nothing_back(self, clock):
+        """1.07x where runs differ by a tenth: what was not tried yet is worth more of the time."""
+        made = Budget(BudgetLimit(seconds=120), KNOBS)
+        made.record(trial(6.0, "baseline"))
+        made.expect_spread(0.1)
+        made.phase, made.reserve = "search", Reserve.NOTHING
+        made.record(trial(6.0, tf32=True))
+        clock[0] = 80.0
+        made.stands_on = Best(TF32, 4.5)
+        assert not made.affordable([{"compile": "default"}])
+        made.stands_on = Best(TF32, 1.07)
+        assert made.affordable([{**TF32, "other": 1}])
 
     def test_what_runs_side_by_side_takes_as_long_as_the_longest(self, clock):
         made = budget_of("100s", "proof")

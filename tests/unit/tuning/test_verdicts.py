@@ -14,7 +14,7 @@ from gpuadvisor.domain.study import (
     TrialState,
     Verdict,
 )
-from gpuadvisor.tuners.proof import Proof
+from gpuadvisor.tuners.proof import SMALLEST_GAIN, Proof
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS
@@ -109,6 +109,13 @@ class TestCandidate:
         trials = [ran({"a": 1}, gain=1.8), ran({"b": 1}, gain=gain)]
         assert is_worth_a_proof(trials, ["a"], untried) is worth
         assert not is_worth_a_proof(trials, ["a", "b"], untried)
+
+    @pytest.mark.parametrize(("gain", "untried"), [(1.2, ["c"]), (1.2, []), (0.9, [])])
+    def test_but_not_where_it_would_show_neither_a_gain_nor_that_there_is_none(self, gain, untried):
+        trials = [ran({"b": 1}, gain=gain)]
+        least = max(gain, SMALLEST_GAIN)
+        assert is_worth_a_proof(trials, [], untried, lambda settings, shown: shown >= least)
+        assert not is_worth_a_proof(trials, [], untried, lambda settings, shown: shown > least)
 
     def test_what_was_stopped_early_is_the_last_choice(self):
         slow, done = ran({"a": 1}, TrialState.PRUNED, gain=0.9), ran({"b": 1}, gain=0.8)
