@@ -10,7 +10,6 @@ from typing import TypeVar
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.domain.knobs import Contribution, Origin, Settings
 from gpuadvisor.domain.loader_supply import LoaderSupply
-from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import StudyResult
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.storage.database import Store

@@ -150,7 +150,8 @@ def reason(result: StudyResult) -> str:
     if result.speedup is None:
         if result.settings:
             what = "failed in the proof" if result.was_in_proof else "was not proven in the budget"
-            return f"{best_of}, {figures.settings(result.settings)}, {what}"
+            seen = _in_single_runs(result)
+            return f"{best_of}, {figures.settings(result.settings)}, {seen}{what}"
         if result.dropped:
             names = ", ".join(each.knob for each in result.dropped)
             return f"{best_of} does something else in a rehearsal: {names}"
@@ -355,6 +356,17 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
                 state = STATES[trial.state]
                 reasons.setdefault(knob, f"{state}: {trial.reason}" if trial.reason else state)
     return reasons
+
+
+def _in_single_runs(result: StudyResult) -> str:
+    """Return what the settings of a result gained in the search, as the beginning of a clause;
+    nothing where that was no gain."""
+    runs = [t for t in result.trials if t.phase == "search" and t.settings == result.settings]
+    gains = [trial.gain for trial in runs if trial.state is TrialState.COMPLETE and trial.gain]
+    if not gains or min(gains) <= 1:
+        return ""
+    single = "a single run" if len(gains) == 1 else "single runs"
+    return f"looked {figures.ratio(min(gains))} {_GAIN[result.objective]} in {single}, but "
 
 
 def _not_shown(result: StudyResult, gain: str) -> str:
