@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuadvisor.domain.inquiry import Answer, Ended, Witness
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.knobs._triton.precise import IMPRECISE
 from gpuadvisor.tuners.point_search import PointSearch
 from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.space import Parameter, Point, Space
@@ -25,8 +26,10 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 LARGEST = 1 << 17
 MOST_GRID = 20_000
 """Configurations beyond which only half and twice of each value are tried."""
-WARPS = (1, 2, 4, 8, 16)
-STAGES = (1, 2, 3, 4, 5)
+OPTIONS: Mapping[str, tuple[int, ...]] = {
+    "num_warps": (1, 2, 4, 8, 16),
+    "num_stages": (1, 2, 3, 4, 5),
+}
 MOST_POINTS, PATIENCE = 60, 20
 """Configurations of a launch that are tried, and how many in a row without a better one."""
 FINALISTS = 3
@@ -52,6 +55,8 @@ class LaunchPoints:
         self._next: Point = {}
         self._evaluations: list[Evaluation] = []
         self._trials: list[Trial] = []
+        self.held: list[str] = []
+        """Parameters that keep the script's value, as others near it compute something else."""
 
     @property
     def tried(self) -> int:
@@ -60,34 +65,47 @@ class LaunchPoints:
 
     @property
     def wrong(self) -> int:
-        """The number of those that compute something else than the script's own."""
+        """The number of those that compute something else than the script's own, or less
+        precisely."""
         return sum(each.state is TrialState.WRONG for each in self._evaluations)
+
+    @property
+    def imprecise(self) -> int:
+        """The number of those that compute the same less precisely."""
+        return sum(map(is_imprecise, self._evaluations))
 
     def best(self) -> list[Mapping[str, Value]]:
         """Return the best configurations, the fastest first; none where nothing is faster."""
         start: dict[str, Value] = dict(self._opened["parameters"])
-        free = self._that_compute_the_same(start)
-        points = Points.of(_space(start, free))
+        values = self._that_compute_the_same(start)
+        points = Points.of(_space(start, values))
         known = _known(points, start, self._trials)
-        near = [row for point in _near(start, free) if (row := points.find(point)) is not None]
+        near = [row for point in _near(start, values) if (row := points.find(point)) is not None]
         PointSearch(self, points, strategy="model", patience=PATIENCE).run(near, known)
         complete = (e for e in self._evaluations if e.state is TrialState.COMPLETE)
         faster = [each for each in complete if (each.gain or 0.0) > 1 + WORTH]
         faster.sort(key=lambda each: -(each.gain or 0.0))
         return [each.point for each in faster[:FINALISTS]]
 
-    def _that_compute_the_same(self, start: Mapping[str, Value]) -> list[str]:
-        """Return what may be set: half or twice of it computes the same.
+    def _that_compute_the_same(self, start: Mapping[str, Value]) -> dict[str, tuple[Value, ...]]:
+        """Return the values of what may be set: half or twice of it computes the same.
 
-        A block that is as long as a row, or the size of a head, is part of what is computed.
+        A block that is as long as a row, or the size of a head, is part of what is computed. Beyond
+        a value that is refused, as a block that is shorter than a row, none is tried.
         """
-        free = [name for name in start if name in ("num_warps", "num_stages")]
-        for name in [name for name in start if name not in free]:
+        found: dict[str, tuple[Value, ...]] = {}
+        for name, value in start.items():
             tried = [point for point in _near(start, [name]) if self.affordable(1)]
             trials = [self._trial(point, None) for point in tried]  # to its end, however slow
-            if any(trial.gain is not None for trial in trials):
-                free.append(name)
-        return free
+            wrong = [int(t.settings[name]) for t in trials if t.state is TrialState.WRONG]
+            if trials and len(wrong) == len(trials):
+                self.held.append(name)
+            elif name in OPTIONS or any(trial.gain is not None for trial in trials):
+                least = max((each for each in wrong if each < int(value)), default=0)
+                most = min((each for each in wrong if each > int(value)), default=math.inf)
+                listed = values_of(name, value)
+                found[name] = tuple(each for each in listed if least < int(each) < most)
+        return found
 
     def affordable(self, points: int) -> bool:
         is_many = len(self._trials) + points > MOST_POINTS
@@ -125,6 +143,11 @@ def measured(
     )
 
 
+def is_imprecise(found: Evaluation) -> bool:
+    """Say whether a configuration was refused as it computes the same less precisely."""
+    return found.state is TrialState.WRONG and found.reason.startswith(IMPRECISE)
+
+
 def checked(answer: Answer) -> Answer:
     """Return an answer; Ended where it was the last, as the GPU takes no more work."""
     if "lost" in answer:
@@ -134,7 +157,7 @@ def checked(answer: Answer) -> Answer:
 
 def values_of(name: str, value: Value) -> tuple[Value, ...]:
     """Return what is tried of a parameter, in order, the script's own value among it."""
-    own, listed = int(value), {"num_warps": WARPS, "num_stages": STAGES}.get(name)
+    own, listed = int(value), OPTIONS.get(name)
     if listed:
         return tuple(sorted({*listed, own}))
     least = min(own, 16)  # what tensor cores and whole sectors ask for
@@ -142,17 +165,17 @@ def values_of(name: str, value: Value) -> tuple[Value, ...]:
     return tuple(sorted(each for each in found if least <= each <= max(LARGEST, own)))
 
 
-def _space(start: Mapping[str, Value], free: Sequence[str]) -> Space:
+def _space(start: Mapping[str, Value], values: Mapping[str, tuple[Value, ...]]) -> Space:
     """Return all configurations; of many parameters, only near values of each."""
-    values = {n: values_of(n, value) if n in free else (value,) for n, value in start.items()}
-    if math.prod(map(len, values.values())) > MOST_GRID:
-        for name in free:
-            place = values[name].index(start[name])
-            values[name] = values[name][max(0, place - 1) : place + 2]
-    return Space(tuple(Parameter(name, values[name], start[name]) for name in start))
+    every = {name: values.get(name, (value,)) for name, value in start.items()}
+    if math.prod(map(len, every.values())) > MOST_GRID:
+        for name, value in start.items():
+            place = every[name].index(value)
+            every[name] = every[name][max(0, place - 1) : place + 2]
+    return Space(tuple(Parameter(name, every[name], start[name]) for name in start))
 
 
-def _near(start: Mapping[str, Value], names: Sequence[str]) -> list[dict[str, Value]]:
+def _near(start: Mapping[str, Value], names: Iterable[str]) -> list[dict[str, Value]]:
     """Return configurations that differ in one parameter, by one place."""
     found = []
     for name in names:

@@ -16,7 +16,14 @@ from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.knobs._triton.launches import GRID, NUMBERS
-from gpuadvisor.tuners.launch_points import POINT_S, WORTH, LaunchPoints, checked, measured
+from gpuadvisor.tuners.launch_points import (
+    POINT_S,
+    WORTH,
+    LaunchPoints,
+    checked,
+    is_imprecise,
+    measured,
+)
 
 LEAST_SHARE = 0.02
 """Share of a step below which a launch is left alone: half of it would be hard to show."""
@@ -53,8 +60,14 @@ class _Entry:
     free: Sequence[str]
     tried: int = 0
     wrong: int = 0
+    imprecise: int = 0
+    """Of those tried, how many were refused, and how many of these as less precise."""
+    held: Sequence[str] = ()
+    """What keeps its value, as others near it were refused."""
     values: dict[str, int] = field(default_factory=dict)
     """What it should have; empty where nothing was found."""
+    note: str = ""
+    """What is to be said of the results with these."""
     default_ms: float = math.nan
     best_ms: float = math.nan
 
@@ -65,14 +78,16 @@ class _Entry:
     @property
     def tries(self) -> str:
         """Say how many others were tried, and what of them was refused or could not be."""
-        wrong = f", {self.wrong} refused as they compute something else" if self.wrong else ""
-        numbers = f"{GRID}: {NUMBERS}" in self.text
-        kept = (
-            ", blocks that its grid counts left alone as that is given as numbers"
-            if numbers
-            else ""
-        )
-        return f" ({self.tried} others tried{wrong}{kept})"
+        said = [f"{self.tried} others tried"]
+        if self.wrong > self.imprecise:
+            said.append(f"{self.wrong - self.imprecise} refused as they compute something else")
+        if self.imprecise:
+            said.append(f"{self.imprecise} refused as they are less precise")
+        if self.held:
+            said.append(f"{' and '.join(self.held)} held therefore")
+        if f"{GRID}: {NUMBERS}" in self.text:
+            said.append("blocks that its grid counts left alone as that is given as numbers")
+        return f" ({', '.join(said)})"
 
     @property
     def words(self) -> str:
@@ -215,6 +230,7 @@ class LaunchTuning:
         points = LaunchPoints(self.script, opened, end_s)
         ranked = points.best()
         entry.tried, entry.wrong = points.tried, points.wrong
+        entry.imprecise, entry.held = points.imprecise, points.held
         self._close()
         if ranked:
             self._check_again(entry, opened["fixed"], ranked)
@@ -256,6 +272,7 @@ class LaunchTuning:
         for point in ranked:
             found = measured(self.script, fixed, point, None)
             entry.wrong += found.state is TrialState.WRONG
+            entry.imprecise += is_imprecise(found)
             if found.gain and found.gain > (best.gain or 0.0 if best else 1 + WORTH):
                 best = found
         self._close()
@@ -264,6 +281,7 @@ class LaunchTuning:
             return
         entry.values = {name: int(value) for name, value in {**best.point, **fixed}.items()}
         entry.values.update({name: int(value) for name, value in best.point.items()})
+        entry.note = f"; {best.reason}" if best.reason else ""
         entry.default_ms, entry.best_ms = best.default_ms[0], best.times_ms[0]
 
     def _say_vain(self, entry: _Entry) -> None:
@@ -327,7 +345,7 @@ class LaunchTuning:
         varies = f"; {', '.join(entry.free)} may be anything" if entry.free else ""
         self._sentences.append(
             f"{entry.words}, {entry.share:.1%} of a step: {_us(entry.best_ms)} instead of "
-            f"{_us(entry.default_ms)} with {settings}{entry.tries}{varies}"
+            f"{_us(entry.default_ms)} with {settings}{entry.tries}{entry.note}{varies}"
         )
         return True
 

@@ -34,7 +34,8 @@ class Evaluation:
     """`complete`; `pruned` (clearly slower, so timed in few rounds); `unsupported` (it does not
     compile, or takes more than a block can have); `crashed`, `hung`, `wrong`, `out_of_memory`."""
     reason: str = ""
-    """Why it failed, in the compiler's or the driver's words; empty for `complete`."""
+    """Why it failed, in the compiler's or the driver's words; of `complete`, what is to be said of
+    its results, mostly nothing."""
     times_ms: tuple[float, ...] = ()
     """Each timed launch."""
     default_ms: tuple[float, ...] = ()

@@ -6,6 +6,7 @@ import pytest
 
 from gpuadvisor.domain.inquiry import Ended
 from gpuadvisor.tuners import launch_points, launch_search
+from gpuadvisor.tuners.knobs._triton.precise import IMPRECISE, ROUNDED
 from gpuadvisor.tuners.knobs._triton.search import MOST_LAUNCHES
 from gpuadvisor.tuners.launch_points import values_of
 from gpuadvisor.tuners.launch_search import LaunchTuning
@@ -22,6 +23,7 @@ class Launch:
         self.parameters = parameters or {"BLOCK": 256, "num_warps": 4}
         self.time_ms, self.wrong = time_ms, wrong
         self.fixed = more.pop("fixed", {})
+        self.note = more.pop("note", "")
         self.in_place_ms = more.pop("in_place_ms", time_ms)
         self.kills = more.pop("kills", lambda point: False)
         self.refused, self.lost = more.pop("refused", ""), more.pop("lost", "")
@@ -80,12 +82,14 @@ class SimulatedScript:
             self.open = None
             raise Ended("signal SIGSEGV")
         if launch.wrong(point):
-            return {"state": "wrong", "reason": "8 of 8 elements differ"}
+            said = launch.wrong(point)
+            reason = said if isinstance(said, str) else "8 of 8 elements differ"
+            return {"state": "wrong", "reason": reason}
         times = {
             "times_ms": [launch.time_ms(point)],
             "default_ms": [launch.time_ms(launch.parameters)],
         }
-        return {"state": "complete", "reason": "", **times}
+        return {"state": "complete", "reason": launch.note, **times}
 
     def _compare(self, order):
         text = order["value"]
@@ -146,7 +150,41 @@ def test_a_block_that_is_part_of_the_arithmetic_is_not_searched():
     found = LaunchTuning(script).run()
     assert found.value.endswith(" -> BLOCK: 256, num_warps: 16")
     assert {point["BLOCK"] for _, point in script.measured} == {128, 256, 512}
-    assert "2 refused as they compute something else" in found.sentences[0]
+    assert "2 refused as they compute something else, BLOCK held therefore" in found.sentences[0]
+
+
+def test_beyond_a_block_that_is_refused_none_is_tried():
+    script = SimulatedScript(
+        Launch("softmax", wants_large_blocks, wrong=lambda point: point["BLOCK"] < 256)
+    )
+    found = LaunchTuning(script).run()
+    assert found.value.endswith(" -> BLOCK: 1024, num_warps: 8")
+    assert {point["BLOCK"] for _, point in script.measured} == {128, 256, 512, 1024}
+    assert "tried, 1 refused as they compute something else)" in found.sentences[0]
+
+
+def test_warps_that_are_always_refused_are_not_tried_with_every_block():
+    script = SimulatedScript(
+        Launch("race", wants_large_blocks, wrong=lambda point: point["num_warps"] != 4)
+    )
+    found = LaunchTuning(script).run()
+    assert found.value.endswith(" -> BLOCK: 1024, num_warps: 4")
+    assert (
+        "2 refused as they compute something else, num_warps held therefore" in (found.sentences[0])
+    )
+
+
+def test_what_is_to_be_said_of_results_is_said():
+    script = SimulatedScript(Launch("sums", wants_large_blocks, note=ROUNDED))
+    found = LaunchTuning(script).run()
+    assert found.sentences[0].endswith(f"tried); {ROUNDED}")
+
+
+def test_what_is_refused_for_its_precision_is_told_apart():
+    less = f"{IMPRECISE}: root mean square of its errors 4.8, at most 3.2 as it is"
+    halves = Launch("sums", wants_large_blocks, wrong=lambda point: point["BLOCK"] < 256 and less)
+    found = LaunchTuning(SimulatedScript(halves)).run()
+    assert "others tried, 1 refused as they are less precise)" in found.sentences[0]
 
 
 def test_where_nothing_is_faster_that_is_said():
@@ -296,5 +334,5 @@ def test_values_are_powers_of_two_around_the_scripts_own():
 
 def test_a_large_space_keeps_near_values_only():
     start = {**{f"B{n}": 64 for n in range(6)}, "num_warps": 4}
-    space = launch_points._space(start, list(start))
+    space = launch_points._space(start, {n: values_of(n, own) for n, own in start.items()})
     assert [len(each.values) for each in space.parameters] == [3] * 7

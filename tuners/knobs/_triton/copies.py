@@ -22,7 +22,7 @@ from gpuadvisor.tuners.knobs._triton.memory import (
     is_unlike,
     same,
 )
-from gpuadvisor.tuners.knobs._triton.precise import Precise
+from gpuadvisor.tuners.knobs._triton.precise import ROUNDED, Precise
 
 COPIES, WIDE_COPIES = 3, 2
 """Copies of all arguments at a time: as they were, at work, and what is expected; and of those in
@@ -80,13 +80,14 @@ class Copies:
             return _wrong(next(iter(unlike.values())))
         is_doubtful = any(self._may_be_rounding(memory) for memory, _ in self._unlike(0.0))
         told = self._timed(changed, give_up_at)
-        if is_doubtful and told["state"] == "complete":
-            if told["times_ms"] >= told["default_ms"]:
-                return {**told, "state": "pruned", "reason": "no faster, and so not judged"}
-            said = self._less_good(values, changed, unlike)
-            if said is not None:
-                return _wrong(said)
-        return told
+        if not is_doubtful or told["state"] != "complete":
+            return told
+        if told["times_ms"] >= told["default_ms"]:
+            return {**told, "state": "pruned", "reason": "no faster, and so not judged"}
+        said = self._less_good(values, changed, unlike)
+        if said is not None:
+            return _wrong(said)
+        return {**told, "reason": ROUNDED} if unlike else told
 
     def _timed(self, changed: Callable[[], object], give_up_at: float | None) -> dict[str, Any]:
         kept = [m for m in self._memory.values() if m.is_written and not m.is_poisoned]

@@ -26,6 +26,8 @@ NEAREST = 0.5
 than to the reference, which it then says nothing of."""
 IMPRECISE = "it computes the same less precisely"
 """How a reason begins for what has larger rounding errors than the script's own configuration."""
+ROUNDED = "its sums are rounded otherwise, no less precisely"
+"""What is said of results that differ and are as good."""
 _Errors = tuple[float, float]
 """Of one memory: see `_NAMES`."""
 _NAMES = ("root mean square of its errors", "largest of its errors")

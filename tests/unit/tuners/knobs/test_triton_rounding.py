@@ -11,6 +11,7 @@ from gpuadvisor.collectors.kernels.child.timing import HostClock  # noqa: E402 -
 from gpuadvisor.collectors.script.child.inquiry import OrderedInquiry  # noqa: E402 - the same
 from gpuadvisor.tuners.knobs._triton import copies as repeated  # noqa: E402 - the same
 from gpuadvisor.tuners.knobs._triton.constants import Constants  # noqa: E402 - the same
+from gpuadvisor.tuners.knobs._triton.precise import ROUNDED  # noqa: E402 - the same
 from tests.triton_launches import copies  # noqa: E402 - the same
 
 ROWS, COLUMNS = 64, 16
@@ -54,7 +55,7 @@ def added(kernels, factor=1.0, **given):
 def test_other_rounding_that_is_no_larger_is_none_to_refuse(kernels):
     tried = added(kernels)
     assert tried.measure(EIGHT, None) == {
-        "state": "complete", "reason": "", "times_ms": [8.0], "default_ms": [64.0]
+        "state": "complete", "reason": ROUNDED, "times_ms": [8.0], "default_ms": [64.0]
     }  # fmt: skip
     told = tried.measure({"ROWS": 8, "PARTS": 64}, None)
     assert told["state"] == "wrong"
