@@ -55,8 +55,8 @@ class LaunchPoints:
         self._next: Point = {}
         self._evaluations: list[Evaluation] = []
         self._trials: list[Trial] = []
-        self.held: list[str] = []
-        """Parameters that keep the script's value, as others near it compute something else."""
+        self.held: list[str] = list(opened["held"])
+        """Parameters that keep the script's value, as with others it computes something else."""
 
     @property
     def tried(self) -> int:
@@ -99,7 +99,8 @@ class LaunchPoints:
             trials = [self._trial(point, None) for point in tried]  # to its end, however slow
             wrong = [int(t.settings[name]) for t in trials if t.state is TrialState.WRONG]
             if trials and len(wrong) == len(trials):
-                self.held.append(name)
+                if not all(map(is_imprecise, self._evaluations[-len(trials) :])):
+                    self.held.append(name)
             elif name in OPTIONS or any(trial.gain is not None for trial in trials):
                 least = max((each for each in wrong if each < int(value)), default=0)
                 most = min((each for each in wrong if each > int(value)), default=math.inf)

@@ -63,7 +63,7 @@ class _Entry:
     imprecise: int = 0
     """Of those tried, how many were refused, and how many of these as less precise."""
     held: Sequence[str] = ()
-    """What keeps its value, as others near it were refused."""
+    """What keeps its value, as with others it computes something else."""
     values: dict[str, int] = field(default_factory=dict)
     """What it should have; empty where nothing was found."""
     note: str = ""
@@ -84,7 +84,7 @@ class _Entry:
         if self.imprecise:
             said.append(f"{self.imprecise} refused as they are less precise")
         if self.held:
-            said.append(f"{' and '.join(self.held)} held therefore")
+            said.append(f"{' and '.join(self.held)} held: with another it computes something else")
         if f"{GRID}: {NUMBERS}" in self.text:
             said.append("blocks that its grid counts left alone as that is given as numbers")
         return f" ({', '.join(said)})"

@@ -23,7 +23,7 @@ class Launch:
         self.parameters = parameters or {"BLOCK": 256, "num_warps": 4}
         self.time_ms, self.wrong = time_ms, wrong
         self.fixed = more.pop("fixed", {})
-        self.note = more.pop("note", "")
+        self.note, self.held = more.pop("note", ""), more.pop("held", [])
         self.in_place_ms = more.pop("in_place_ms", time_ms)
         self.kills = more.pop("kills", lambda point: False)
         self.refused, self.lost = more.pop("refused", ""), more.pop("lost", "")
@@ -73,7 +73,7 @@ class SimulatedScript:
         if launch.lost:
             return {"lost": launch.lost}
         self.open = launch
-        return {"parameters": launch.parameters, "fixed": launch.fixed, "lookup_us": 1.0}
+        return {"parameters": launch.parameters, "fixed": launch.fixed, "held": launch.held}
 
     def _measure(self, order):
         launch, point = self.open, order["point"]
@@ -150,7 +150,15 @@ def test_a_block_that_is_part_of_the_arithmetic_is_not_searched():
     found = LaunchTuning(script).run()
     assert found.value.endswith(" -> BLOCK: 256, num_warps: 16")
     assert {point["BLOCK"] for _, point in script.measured} == {128, 256, 512}
-    assert "2 refused as they compute something else, BLOCK held therefore" in found.sentences[0]
+    assert (
+        "2 refused as they compute something else, BLOCK held: with another" in found.sentences[0]
+    )
+
+
+def test_what_the_text_shows_to_be_a_size_is_named():
+    script = SimulatedScript(Launch("heads", wants_large_blocks, held=["HEAD"]))
+    found = LaunchTuning(script).run()
+    assert "tried, HEAD held: with another it computes something else)" in found.sentences[0]
 
 
 def test_beyond_a_block_that_is_refused_none_is_tried():
@@ -170,7 +178,8 @@ def test_warps_that_are_always_refused_are_not_tried_with_every_block():
     found = LaunchTuning(script).run()
     assert found.value.endswith(" -> BLOCK: 1024, num_warps: 4")
     assert (
-        "2 refused as they compute something else, num_warps held therefore" in (found.sentences[0])
+        "2 refused as they compute something else, num_warps held: with another"
+        in (found.sentences[0])
     )
 
 

@@ -16,6 +16,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuadvisor.tuners.knobs._triton.sizes import sizes
+
 OPERATORS = ("zeros", "full", "ones", "empty")
 """Functions of `triton.language` whose first argument is a block's shape."""
 READS = ("load", "atomic_add", "atomic_cas", "atomic_xchg", "load_tensor_descriptor")
@@ -42,6 +44,8 @@ class Constants:
         """Parameters that lengths of blocks are made of, or steps from one to the next."""
         self.places: set[str] = set()
         """Parameters that a program's place is multiplied by."""
+        self.sizes: set[str] = set()
+        """Parameters that are the whole length of something: see `sizes`."""
         self.tells_types = False
         """Whether types of arguments may decide more than what is converted to them, so that it may
         compute something else for others."""
@@ -63,6 +67,8 @@ class _Reading(ast.NodeVisitor):
         """Whether what is visited is an argument of a conversion."""
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         (definition,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+        if not depth:
+            found.sizes = sizes(definition)
         self._arguments = {each.arg for each in ast.walk(definition) if isinstance(each, ast.arg)}
         for _ in range(2):  # what a loop's end says of its beginning, too
             for statement in definition.body:

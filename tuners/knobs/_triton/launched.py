@@ -54,7 +54,8 @@ def tunable(kernel: Kernel, launched: Launched) -> dict[str, int]:
     Powers of two among what is compiled in, where the kernel's text uses them as blocks: 1 is none
     where the script gives it, as it is a flag then more often than a block. What a program's place
     is counted in is left alone where the grid does not follow it, as one given as numbers does not.
-    And warps and stages, which the script may leave to Triton.
+    A size of what is computed is none, and warps and stages are, which the script may leave to
+    Triton.
     """
     values = _values(kernel, launched)
     made = set(getattr(getattr(kernel.tuner, "best_config", None), "kwargs", {}))
@@ -68,8 +69,7 @@ def tunable(kernel: Kernel, launched: Launched) -> dict[str, int]:
         for name, value in values.items()
         if (kernel.is_constant(name) or name in made)
         and _is_block(value, name in made)
-        and name in lengths | places
-        and name not in stuck
+        and name in (lengths | places) - stuck - kernel.constants.sizes
     }
     if type(kernel.compiled or kernel.launched).__name__.startswith("Interpreted"):
         return found
@@ -80,6 +80,13 @@ def tunable(kernel: Kernel, launched: Launched) -> dict[str, int]:
         option = values.get(name)
         found[name] = option if isinstance(option, int) and option > 0 else usual
     return found
+
+
+def held(kernel: Kernel, launched: Launched) -> list[str]:
+    """Return what would be tried if the kernel's text did not show that it is a size."""
+    values = _values(kernel, launched)
+    sizes = (name for name in kernel.constants.sizes if kernel.is_constant(name))
+    return sorted(name for name in sizes if _is_block(values.get(name), False))
 
 
 def fixed(kernel: Kernel, launched: Launched) -> dict[str, int]:

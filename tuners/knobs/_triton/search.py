@@ -19,7 +19,7 @@ from typing import Any
 
 from gpuadvisor.domain.inquiry import Clock, Inquiry
 from gpuadvisor.tuners.knobs._triton.copies import Copies
-from gpuadvisor.tuners.knobs._triton.launched import Launched, fixed, lookup_us, tunable
+from gpuadvisor.tuners.knobs._triton.launched import Launched, fixed, held, lookup_us, tunable
 from gpuadvisor.tuners.knobs._triton.launches import (
     GRID,
     MODULE,
@@ -314,6 +314,7 @@ class LaunchSearch:
         self._inquiry.answer(
             parameters=tunable(kernel, launched),  # an autotuner has chosen by now
             fixed=fixed(kernel, launched),
+            held=held(kernel, launched),
             lookup_us=us,
             inexact=copies.is_inexact,
             bytes=copies.bytes,

@@ -10,7 +10,7 @@ from gpuadvisor.collectors.script.child import script_facts  # noqa: E402 - no t
 from gpuadvisor.tuners.knobs import load_knobs  # noqa: E402 - the same
 from gpuadvisor.tuners.knobs._triton import launches as launching  # noqa: E402 - the same
 from gpuadvisor.tuners.knobs._triton import search as searching  # noqa: E402 - the same
-from gpuadvisor.tuners.knobs._triton.launched import fixed, tunable  # noqa: E402 - same
+from gpuadvisor.tuners.knobs._triton.launched import fixed, held, tunable  # noqa: E402 - same
 from gpuadvisor.tuners.knobs._triton.launches import (  # noqa: E402 - the same
     Change,
     Kernel,
@@ -354,6 +354,17 @@ def test_a_block_that_the_grid_does_not_follow_stays(kernels):
     with_all = seen(kernels, kernels.scale, x, x, N, BLOCK=32, grid=lambda meta: blocks(**meta))
     blocks = lambda BLOCK, **rest: (N // BLOCK,)  # noqa: E731, N803 - as scripts do
     assert tunable(Kernel.of(kernels.scale), with_all) == {"BLOCK": 32, "num_warps": 4}
+
+
+def test_the_size_of_a_head_is_no_block(kernels):
+    x, out = torch.rand(64, 16), torch.empty(64, 16)
+    grid = lambda meta: (64 // meta["BLOCK"],)  # noqa: E731 - as scripts do
+    launch = seen(kernels, kernels.heads, x, out, 64, 16, BLOCK=8, HEAD=16, grid=grid)
+    kernel = Kernel.of(kernels.heads)
+    assert tunable(kernel, launch) == {"BLOCK": 8, "num_warps": 4}
+    assert held(kernel, launch) == ["HEAD"]
+    told = copies(kernels, kernels.heads, x, out, 64, 16, BLOCK=8, HEAD=16, grid=grid)
+    assert told.measure({"HEAD": 8}, None)["state"] == "wrong"
 
 
 def test_sizes_that_are_compiled_in_are_no_blocks(kernels):
