@@ -345,7 +345,8 @@ class LaunchTuning:
         varies = f"; {', '.join(entry.free)} may be anything" if entry.free else ""
         self._sentences.append(
             f"{entry.words}, {entry.share:.1%} of a step: {_us(entry.best_ms)} instead of "
-            f"{_us(entry.default_ms)} with {settings}{entry.tries}{entry.note}{varies}"
+            f"{_us(entry.default_ms)} by itself, {_us(after)} instead of {_us(before)} in the "
+            f"script, with {settings}{entry.tries}{entry.note}{varies}"
         )
         return True
 

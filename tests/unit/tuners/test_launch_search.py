@@ -116,7 +116,10 @@ def test_the_best_of_each_launch_is_one_line():
         "train.scale@00000000(x: float32[8], n: 8) -> BLOCK: 1024, num_warps: 8",
         "train.total@00000000(x: float32[8], n: 8) -> BLOCK: 1024, num_warps: 8",
     ]
-    assert "500.0 us instead of 2.4 ms with BLOCK 1024, num_warps 8" in found.sentences[0]
+    assert (
+        "500.0 us instead of 2.4 ms by itself, 500.0 us instead of 2.4 ms in the script, "
+        "with BLOCK 1024, num_warps 8"
+    ) in found.sentences[0]
     assert script.starts == 1
 
 

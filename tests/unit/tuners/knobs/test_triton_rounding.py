@@ -39,7 +39,8 @@ def launch(kernels, kernel, *more, dtype=torch.bfloat16, start=16.0, between=(0.
     random.seed(3)
     x = (between[0] + (between[1] - between[0]) * torch.rand(ROWS, COLUMNS)).to(dtype)
     x[:, 0] = given.pop("first", x[:, 0])
-    out = torch.full((COLUMNS,), start, dtype=dtype)
+    place = given.pop("place", 0)
+    out = torch.full((place + COLUMNS,), start, dtype=dtype)[place:]
     seen = [torch.zeros(COLUMNS, dtype=torch.int32)] if kernel is kernels.added else []
     blocks = {"ROWS": 1, "BLOCK": COLUMNS, **given}
     return copies(
@@ -61,6 +62,12 @@ def test_other_rounding_that_is_no_larger_is_none_to_refuse(kernels):
     assert told["state"] == "wrong"
     less = "it computes the same less precisely: root mean square of its errors 4.8, at most 3.2"
     assert told["reason"].startswith(less)
+
+
+def test_results_may_lie_at_odd_places(kernels):
+    tried = added(kernels, place=3)
+    assert tried.measure(EIGHT, None)["reason"] == ROUNDED
+    assert tried.measure({"ROWS": 8, "HOW": "of blocks"}, None)["state"] == "wrong"
 
 
 def test_sums_that_the_scripts_own_rounds_to_nothing(kernels):
