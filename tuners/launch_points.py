@@ -34,8 +34,9 @@ MOST_POINTS, PATIENCE = 60, 20
 """Configurations of a launch that are tried, and how many in a row without a better one."""
 FINALISTS = 3
 """The best that are checked and timed once more, on the arguments of another launch."""
-POINT_S = 90.0
-"""Longest wait for a configuration, most of it the compiler's."""
+POINT_S = 150.0
+"""Longest wait for a configuration, most of it the compiler's, which may have three to do: this one
+for the script's types and for float32, and the script's own for float32."""
 
 
 class LaunchPoints:

@@ -59,6 +59,8 @@ class Copies:
         """The launch in float32; why there is none; or None as long as nobody needed it."""
         self._terms = _most_terms(list(tensors.values()))
         self._learn()
+        self._own = {**tunable(kernel, launched), **fixed(kernel, launched)}
+        """The script's own configuration; an autotuner has chosen by now."""
 
     @property
     def is_inexact(self) -> bool:
@@ -80,7 +82,7 @@ class Copies:
             return _wrong(next(iter(unlike.values())))
         is_doubtful = any(self._may_be_rounding(memory) for memory, _ in self._unlike(0.0))
         told = self._timed(changed, give_up_at)
-        if not is_doubtful or told["state"] != "complete":
+        if not is_doubtful or told["state"] != "complete" or values == self._own:
             return told
         if told["times_ms"] >= told["default_ms"]:
             return {**told, "state": "pruned", "reason": "no faster, and so not judged"}
@@ -267,20 +269,18 @@ class Copies:
     def _in_float32(self) -> Precise | str:
         """Return the launch in float32 with what the script's own configuration gives there, or why
         that is no reference."""
-        kernel, launched = self._kernel, self._launched
         try:
             self._check_room(WIDE_COPIES * sum(m.wide_bytes for m in self._memory.values()))
             wide = {key: m.widened(place) for place, (key, m) in enumerate(self._memory.items())}
             found = Precise(
-                kernel,
+                self._kernel,
                 [(memory, wide[key]) for key, memory in self._memory.items()],
                 self._launch_of_copies(wide),
                 self._relaunch,
                 self._differs,
                 self._inquiry.rounding,
             )
-            own = {**tunable(kernel, launched), **fixed(kernel, launched)}
-            found.learn(self._ruled(own), self._copy.plain, self._terms)
+            found.learn(self._ruled(self._own), self._copy.plain, self._terms)
         except Exception as error:
             self._clock.synchronize()
             return str(error) if isinstance(error, NotTunable) else f"in float32: {error}"

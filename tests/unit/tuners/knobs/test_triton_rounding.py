@@ -107,6 +107,9 @@ def test_what_only_looks_like_rounding_is_refused(kernels, given, reason):
 def test_the_order_of_sums_may_be_any(kernels):
     tried = added(kernels, HOW="in any order", start=15.0, between=(0.0, 0.1))
     assert tried.is_inexact
+    same = {"num_warps": 4, "num_stages": 3}
+    own = [tried.measure(same, None)["state"] for _ in range(6)]
+    assert own == ["complete"] * 6, "the script's own is not judged"
     assert tried.measure(EIGHT, None)["state"] == "complete"
 
 
