@@ -57,6 +57,7 @@ _KINDS = {
     "loading": "CUDA starts and kernels are loaded",
     "capturing": "CUDA graphs are captured",
     "compiling": "kernels are compiled",
+    "trying": "algorithms are tried",
 }
 
 

@@ -11,7 +11,9 @@ Known from what was recorded, never from patterns in time:
   loaded,
 - `capturing`: from one launch that ran nothing to the next, in a profile with calls that make a
   graph of them,
-- `compiling`: ranges or Python functions of Dynamo's, Inductor's and Triton's compilers.
+- `compiling`: ranges or Python functions of Dynamo's, Inductor's and Triton's compilers,
+- `trying`: from one kernel to the next with which XLA, as it compiles, looks whether an algorithm
+  that it tries wrote beside its output.
 """
 
 from __future__ import annotations
@@ -51,6 +53,10 @@ LONGER = 3.0
 """Factor on the median of the others from which on a first one is a start (gpuprof's threshold)."""
 FEWEST_STEPS = 3
 """Steps of which one can tell what is done in most of them: of two, both may be first ones."""
+TRIAL_NS = 1_000_000_000
+"""Longest time from one tried algorithm to the next: a slow convolution of which a trial runs, and
+what is compiled between two, take up to 0.1 s on a GTX 1650. [own]"""
+_TRIES = re.compile(r"\bredzone_checker\b")
 _SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)
 _ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 _MAKES_GRAPHS = re.compile(r"(cuda|hip|cu)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)")
@@ -75,7 +81,7 @@ class Starting:
     profiler: Intervals
     """When the profiler itself was at work."""
     kinds: tuple[str, ...]
-    """What of it there is: `loading`, `capturing`, `compiling`."""
+    """What of it there is: `loading`, `capturing`, `compiling`, `trying`."""
 
     def all_within(self, begin_ns: int, end_ns: int) -> int:
         """Return for how long between two times some process did something of it."""
@@ -113,6 +119,7 @@ def starting(
         | (np.isin(host.kind, _ALLOCATING) & (took >= LOADING_NS) & _before_work(host, launched))
     )
     captured = _captured(host, launched, texts)
+    tried = _tried(profile, host, launched)
     late, since = _late(host, launching, steps_ns)
     once: dict[int, Intervals] = {}
     everywhere = union(begin[loads], end[loads])
@@ -123,9 +130,10 @@ def starting(
         found = either(found, union(since[mine], host.begin_ns[late[mine]]))
         mine = compiled[columns["process"][compiled] == process]
         found = either(found, union(begin[mine], end[mine]))
+        found = either(found, tried.get(process, none()))
         once[process] = either(found, captured.get(process, none()))
     kinds = (("loading", len(slow) + len(loads) + len(late)), ("capturing", len(captured)),
-             ("compiling", len(compiled)))  # fmt: skip
+             ("compiling", len(compiled)), ("trying", len(tried)))  # fmt: skip
     return Starting(
         {process: times for process, times in once.items() if len(times)},
         union(begin[profiler], end[profiler]),
@@ -185,6 +193,20 @@ def _named(names: npt.NDArray[Any], texts: Sequence[str], pattern: re.Pattern[st
     used, place = numbered(names)
     found: BoolArray = np.array([bool(pattern.search(texts[each])) for each in used], np.bool_)
     return found[place] if len(used) else np.zeros(len(names), np.bool_)
+
+
+def _tried(profile: Profile, host: Calls, launched: LaunchingCalls) -> Mapping[int, Intervals]:
+    """Return when each process tried algorithms."""
+    name = profile.columns("kernels", ("name",))["name"]
+    calls = launched.call[: len(name)]
+    rows = calls[_named(name, profile.header.texts, _TRIES) & (calls != UNKNOWN)]
+    found = {}
+    for process, at in by_key(host.process[rows]):
+        mine = rows[at][np.argsort(host.begin_ns[rows[at]], kind="stable")]
+        begin, end = host.begin_ns[mine[:-1]], host.end_ns[mine[1:]]
+        near = end - begin <= TRIAL_NS
+        found[process] = union(begin[near], end[near])
+    return found
 
 
 def _captured(

@@ -354,6 +354,19 @@ def test_a_clock_that_is_not_known_to_be_as_much_behind_all_the_time_is_not_corr
     assert "is not known" in recorded().fitness.no_idle
 
 
+@pytest.mark.parametrize(("checker", "is_start"), [("redzone_checker", True), ("check", False)])
+def test_algorithms_that_are_tried_are_a_start(checker, is_start):
+    made, at = Made(), 0.0
+    for number in range(60):
+        made.launched(f"algorithm{number % 7}", call=(at, 5), runs=(at + 8, 900))
+        made.launched(checker, call=(at + 920, 5), runs=(at + 930, 20))
+        made.call("cuEventSynchronize", (at + 926, 30), CallKind.SYNCHRONIZE)
+        at += 1900
+    facts = judged(made.profile())
+    assert ("algorithms are tried" in facts.fitness.note) is is_start
+    assert bool(findings(facts)[0]) is not is_start
+
+
 def test_a_clock_that_drifts_by_far_less_than_gaps_last_is_corrected():
     facts = behind(lambda place, device: 40 - 30 * place)  # the wait returns 13 us too early
     assert facts.fitness.no_idle is None and "is taken as that much later" in facts.fitness.note
