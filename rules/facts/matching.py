@@ -201,18 +201,19 @@ class _Group:
 
     @property
     def is_by_chance(self) -> bool:
-        """Whether ends may agree as well of ranks that come so far apart and wait for nobody."""
+        """Whether ends may agree so by chance, where ranks come not as far apart as usual."""
         common = self.common()
-        came = np.maximum(self.latest_ns[common] - self.first_begin_ns[common], 1)
+        came, by_chance = self.latest_ns[common] - self.first_begin_ns[common], False
+        came = np.abs(came - _median(came))
+        common, came = (each[came > CLEARLY * CLOSE_NS] for each in (common, came))
         for lane, fit in self.fits:
             if not fit.is_loose and (fit.is_tight or len(fit.first) >= MANY):
                 continue
             at = np.searchsorted(fit.first, common)
             ends = lane.end_ns[fit.second[at]] + fit.clocks_ns[at]
             apart = np.abs(self.lead.end_ns[common] - ends) + CLOSE_NS
-            if _chance(np.minimum(apart / came, 1.0)) > MOST_CHANCE:
-                return True
-        return False
+            by_chance |= _chance(np.minimum(apart / came, 1.0)) > MOST_CHANCE
+        return by_chance
 
     def add(self, lane: Lane, fit: _Fit) -> None:
         """Take another lane; from now on all of them have to overlap."""
@@ -407,8 +408,7 @@ def _overlays(one: IntArray, other: IntArray) -> Iterator[tuple[IntArray, IntArr
 def _judged(
     group: _Group, lane: Lane, first: IntArray, second: IntArray, known: int | None, close_ns: int
 ) -> _Fit | None:
-    """Return a fit; None where no difference of the clocks, which is known to `close_ns`, makes
-    these collectives overlap and end together."""
+    """Return a fit; None where no difference of the clocks, to `close_ns`, makes these overlap."""
     lead = group.lead
     if len(first) < FEWEST:
         return None
