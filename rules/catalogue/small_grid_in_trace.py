@@ -30,6 +30,10 @@ AT_ONCE = 1.2
 """Kernels that run at once on average, from which on others may fill the rest: then the blocks of
 the largest of them, as often as so many run, must not be enough either. [own]"""
 
+LANES = 128
+"""Threads whose instructions a multiprocessor carries out at once, at most: its float32 lanes (64
+or 128 from Volta to Blackwell, CUDA's programming guide, arithmetic instructions)."""
+WARP = 32
 ADVICE = (
     "Split its work into more blocks: smaller tiles, a split of the inner dimension, or a larger"
     " batch."
@@ -68,7 +72,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         size = f"{threads:,} thread{'' if threads == 1 else 's'}"
         filled = [at_once * launch.blocks / count for launch in each.launches]
         low = each.mean([max(1 - SATURATING * part, 0.0) for part in filled])
-        high = each.mean([max(1 - part, 0.0) for part in filled])
+        lanes = [part * min(launch.threads / LANES, 1.0)
+                 for part, launch in zip(filled, each.launches, strict=True)]  # fmt: skip
+        high = each.mean([max(1 - part, 0.0) for part in lanes])
         rows = each.rows(facts.profile, uses.rows_of(each.name))
         waited = int(waiting_in_kernels_ns(facts.work, rows).sum()) / each.time_ns
         if waited > MOST:
@@ -82,12 +88,19 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
                 Figure("blocks", blocks, "", count),
                 percent("kernel_time", share, LEAST_OF_ONE),
             ),
-            of_few_threads(blocks * threads) if few else ADVICE,
+            of_few_threads(blocks * threads) if few else _half_a_warp(threads) + ADVICE,
             row_saving(facts, [RowGain(rows, each.time_ns, 0.0 if few else own * low, own * high)]),
-            f"At most in proportion to the multiprocessors that have no block; {PLAYED}.",
+            f"At most in proportion to the multiprocessors' lanes that have no thread; {PLAYED}.",
             scope=Scope(ScopeKind.KERNEL, each.name),
             severity=Severity.WARNING if few else None,
         )
+
+
+def _half_a_warp(threads: int) -> str:
+    if threads >= WARP:
+        return ""
+    works = "works" if threads == 1 else "work"
+    return f"Give each block more threads first: {threads} of a warp's {WARP} lanes {works}. "
 
 
 def _is_small(launch: KernelTime, most_blocks: float) -> bool:
