@@ -10,7 +10,7 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -29,7 +29,7 @@ from gpuadvisor.domain.telemetry import (
     Unavailable,
 )
 from gpuadvisor.domain.telemetry_window import SET_BACK_S
-from gpuadvisor.domain.timeline import Column, Timeline, grid, thinned
+from gpuadvisor.domain.timeline import Column, Timeline, TimelineRequest, grid, thinned
 
 LIVE_S = 900.0
 """What is kept of a live sampler: a quarter of an hour of eight GPUs takes 4 MB."""
@@ -48,18 +48,8 @@ class Past(Protocol):
     def all_gpus(self) -> tuple[Gpu, ...]:
         """Return every GPU of which something is known."""
 
-    def timelines(
-        self,
-        metric: str,
-        devices: Sequence[str] | None,
-        since_s: float,
-        until_s: float,
-        columns: int,
-        *,
-        now_s: float | None = None,
-        at_least_s: float = 0.0,
-    ) -> dict[str, Timeline]:
-        """Return a metric of each device, thinned to columns of `at_least_s` seconds."""
+    def timelines(self, wanted: TimelineRequest) -> dict[str, Timeline]:
+        """Return a metric by the device's name."""
 
     def moment(self, time_s: float) -> Moment:
         """Return what was known at a Unix time."""
@@ -184,22 +174,13 @@ class Memory(Accumulator[_Device]):
     def all_gpus(self) -> tuple[Gpu, ...]:
         return tuple(self._all_gpus.values())
 
-    def timelines(
-        self,
-        metric: str,
-        devices: Sequence[str] | None,
-        since_s: float,
-        until_s: float,
-        columns: int,
-        *,
-        now_s: float | None = None,
-        at_least_s: float = 0.0,
-    ) -> dict[str, Timeline]:
+    def timelines(self, wanted: TimelineRequest) -> dict[str, Timeline]:
+        metric, devices = wanted.metric, wanted.devices
         if devices is None:
             is_host = BY_NAME[metric] in HOST_METRICS
             devices = [HOST] if is_host else list(self._all_gpus)
-        now_s = self._last_s if now_s is None else now_s
-        chosen = grid(since_s, until_s, columns, now_s, at_least_s)
+        now_s = self._last_s if wanted.now_s is None else wanted.now_s
+        chosen = grid(wanted.since_s, wanted.until_s, wanted.columns, now_s, wanted.at_least_s)
         patience_s = PATIENCE_S[metric]
         found = {}
         for name in devices:
@@ -273,29 +254,13 @@ class StoreAndMemory:
         known = {gpu.uuid: gpu for gpu in self._store.all_gpus()}
         return tuple((known | {gpu.uuid: gpu for gpu in self._memory.all_gpus()}).values())
 
-    def timelines(
-        self,
-        metric: str,
-        devices: Sequence[str] | None,
-        since_s: float,
-        until_s: float,
-        columns: int,
-        *,
-        now_s: float | None = None,
-        at_least_s: float = 0.0,
-    ) -> dict[str, Timeline]:
+    def timelines(self, wanted: TimelineRequest) -> dict[str, Timeline]:
         own = self._memory.span()
-        if own is not None and since_s >= own[0]:  # a store that fails does not hide what is new
-            return self._memory.timelines(
-                metric, devices, since_s, until_s, columns, now_s=now_s, at_least_s=at_least_s
-            )
-        stored = self._store.timelines(
-            metric, devices, since_s, until_s, columns, now_s=now_s, at_least_s=at_least_s
-        )
-        step_s = max((each.step_s for each in stored.values()), default=at_least_s)
-        found = self._memory.timelines(
-            metric, devices, since_s, until_s, columns, now_s=now_s, at_least_s=step_s
-        )
+        if own is not None and wanted.since_s >= own[0]:  # though the store may fail
+            return self._memory.timelines(wanted)
+        stored = self._store.timelines(wanted)
+        step_s = max((each.step_s for each in stored.values()), default=wanted.at_least_s)
+        found = self._memory.timelines(replace(wanted, at_least_s=step_s))
         return {name: _together(stored.get(name), found.get(name)) for name in {**stored, **found}}
 
     def moment(self, time_s: float) -> Moment:

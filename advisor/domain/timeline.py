@@ -49,6 +49,23 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True)
+class TimelineRequest:
+    """Timelines that are asked for: one metric in a span of Unix times."""
+
+    metric: str
+    devices: Sequence[str] | None
+    """UUIDs of GPUs, or HOST for the machine's; None means all that have the metric."""
+    since_s: float
+    until_s: float
+    columns: int
+    """About how many they are thinned to."""
+    now_s: float | None = None
+    """What is missing before is a gap. None: the time, or the newest known, of who answers."""
+    at_least_s: float = 0.0
+    """Shortest length of a column, in seconds."""
+
+
+@dataclass(frozen=True)
 class Timeline:
     """One metric of one GPU, or of the machine."""
 

@@ -21,6 +21,7 @@ from gpuadvisor.domain.timeline import (
     Grid,
     Thinning,
     Timeline,
+    TimelineRequest,
     grid,
     increase,
 )
@@ -50,23 +51,16 @@ class _Chain(NamedTuple):
 
 
 def timelines(
-    folder: Path,
-    metric: str,
-    devices: Sequence[str],
-    since_s: float,
-    until_s: float,
-    columns: int,
-    now_s: float,
-    at_least_s: float = 0.0,
+    folder: Path, wanted: TimelineRequest, devices: Sequence[str], now_s: float
 ) -> dict[str, Timeline]:
-    """Return a metric of each device (UUIDs, or HOST), thinned to about so many columns.
+    """Return what is wanted, of these devices at this time.
 
-    A column is as long as the coarsest row that had to be looked at, and no shorter than
-    `at_least_s`. StoreError where a file fails.
+    A column is as long as the coarsest row that had to be looked at. StoreError where a file fails.
     """
-    known = BY_NAME[metric]
-    chain = _chain(folder, known, since_s, until_s, columns, at_least_s)
-    chosen = grid(since_s, until_s, columns, now_s, max(chain.at_least_s, at_least_s))
+    known = BY_NAME[wanted.metric]
+    chain = _chain(folder, known, wanted)
+    at_least_s = max(chain.at_least_s, wanted.at_least_s)
+    chosen = grid(wanted.since_s, wanted.until_s, wanted.columns, now_s, at_least_s)
     made = {device: Thinning(known, chosen) for device in devices}
     begin_s, end_s, row_s = chosen.begin_s, chosen.end_s, 0.0
     for table in chain.tables:
@@ -81,20 +75,19 @@ def timelines(
             _add_rows(folder, table, known, made, chosen, begin_s, until)
             begin_s, row_s = until, max(row_s, table.period_s)
     if row_s:
-        _take_away_unknown(folder, metric, made, chosen, begin_s)
+        _take_away_unknown(folder, wanted.metric, made, chosen, begin_s)
     return {
-        device: Timeline(metric, chosen.begin_s, chosen.step_s, thinning.columns(), row_s)
+        device: Timeline(wanted.metric, chosen.begin_s, chosen.step_s, thinning.columns(), row_s)
         for device, thinning in made.items()
     }
 
 
-def _chain(
-    folder: Path, metric: Metric, since_s: float, until_s: float, columns: int, at_least_s: float
-) -> _Chain:
+def _chain(folder: Path, metric: Metric, wanted: TimelineRequest) -> _Chain:
     """Return the finest tables that do not take too long, but coarser ones where they alone still
     have the span's beginning."""
     raw, minutes, hours = HOST_TABLES if metric in HOST_METRICS else GPU_TABLES
-    step_s = grid(since_s, until_s, columns, until_s, at_least_s).step_s
+    since_s, until_s = wanted.since_s, wanted.until_s
+    step_s = grid(since_s, until_s, wanted.columns, until_s, wanted.at_least_s).step_s
     if step_s < MINUTE_S and until_s - since_s <= LONGEST_RAW_S:
         finer_s = min(_firsts(folder, raw, since_s, until_s), default=math.inf)
         if not _has(folder, minutes, since_s, min(finer_s // MINUTE_S * MINUTE_S, until_s)):

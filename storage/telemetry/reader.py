@@ -11,7 +11,7 @@ from typing import Any, Literal
 from gpuadvisor.domain.metrics import BY_NAME, HOST_METRICS
 from gpuadvisor.domain.moment import Moment
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu
-from gpuadvisor.domain.timeline import HOUR_S, Timeline
+from gpuadvisor.domain.timeline import HOUR_S, Timeline, TimelineRequest
 from gpuadvisor.storage.telemetry.charts import timelines
 from gpuadvisor.storage.telemetry.files import (
     day_paths,
@@ -136,27 +136,14 @@ class TelemetryReader:
                 found += (at + table.period_s for at in times(connection, "MAX", (table.name,)))
         return (min(found), max(found)) if found else None
 
-    def timelines(
-        self,
-        metric: str,
-        devices: Sequence[str] | None,
-        since_s: float,
-        until_s: float,
-        columns: int,
-        *,
-        now_s: float | None = None,
-        at_least_s: float = 0.0,
-    ) -> dict[str, Timeline]:
-        """Return a metric by the GPU's UUID (HOST for the machine's), thinned to about so many
-        columns, each of `at_least_s` seconds; `devices` None means all.
-
-        What is missing before `now_s`, the time of this machine unless given, is a gap.
-        """
+    def timelines(self, wanted: TimelineRequest) -> dict[str, Timeline]:
+        """Return a metric by the GPU's UUID (HOST for the machine's)."""
+        devices = wanted.devices
         if devices is None:
-            is_host = BY_NAME[metric] in HOST_METRICS
+            is_host = BY_NAME[wanted.metric] in HOST_METRICS
             devices = [HOST] if is_host else [gpu.uuid for gpu in self.all_gpus()]
-        now_s = time.time() if now_s is None else now_s
-        return timelines(self.folder, metric, devices, since_s, until_s, columns, now_s, at_least_s)
+        now_s = time.time() if wanted.now_s is None else wanted.now_s
+        return timelines(self.folder, wanted, devices, now_s)
 
     def moment(self, time_s: float) -> Moment:
         """Return what was known at a Unix time: the newest values, processes, and open events."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.domain.telemetry import HOST, Event, Frame, Gpu, GpuProcess, Sample
+from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage import sqlite_file
 from gpuadvisor.storage.telemetry import schema, tables
@@ -70,6 +71,7 @@ READERS = """
     import time
     from pathlib import Path
     from tests.telemetry import START_S
+    from gpuadvisor.domain.timeline import TimelineRequest
     from gpuadvisor.storage.telemetry.reader import TelemetryReader
 
     folder, stop = map(Path, sys.argv[1:])
@@ -90,7 +92,8 @@ READERS = """
         newest_s = reader.newest_s() or START_S
         list(reader.frames(newest_s - 5))
         for span_s in (60, 3600, 86400):
-            reader.timelines("power_w", None, newest_s - span_s, newest_s + 1, 240)
+            asked = TimelineRequest("power_w", None, newest_s - span_s, newest_s + 1, 240)
+            reader.timelines(asked)
         for resolution in ("raw", "minute", "hour"):
             list(reader.table(newest_s - 60, newest_s + 1, resolution).rows)
         reader.events(newest_s - 60)
@@ -213,7 +216,8 @@ def test_a_minute_that_is_rolled_up_meanwhile_is_in_a_chart_once(folder, monkeyp
         last = [frame(MINUTE_BEGIN + 130, sample(power_w=130.0))]
         as_it_asks(monkeypatch, words, lambda: writer.append(last))
         reader = TelemetryReader(folder)
-        found = reader.timelines("power_w", None, begin_s, begin_s + 180, 3)["GPU-0"]
+        wanted = TimelineRequest("power_w", None, begin_s, begin_s + 180, 3)
+        found = reader.timelines(wanted)["GPU-0"]
     assert (found.begin_s, found.step_s) == (begin_s, 60)
     assert [column.mean for column in found.columns] == [25, 85, 125]
 

@@ -58,6 +58,7 @@ from gpuadvisor.domain.telemetry import (
     State,
     Unavailable,
 )
+from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.storage.telemetry.files import day_begin
 from gpuadvisor.storage.telemetry.lock import writer_process
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
@@ -476,9 +477,11 @@ def ask(reader: TelemetryReader, question: int, done: Done) -> None:
         for each in reader.frames(newest_s - 20):
             list(follow(each, done))
     elif question == 2:
-        reader.timelines("power_w", None, newest_s - 3600, newest_s + 1, 240)
+        reader.timelines(TimelineRequest("power_w", None, newest_s - 3600, newest_s + 1, 240))
     elif question == 3:
-        reader.timelines("temperature_c", None, newest_s - 86400, newest_s + 1, 1440)
+        reader.timelines(
+            TimelineRequest("temperature_c", None, newest_s - 86400, newest_s + 1, 1440)
+        )
     elif question == 4:
         list(reader.table(newest_s - 60, newest_s + 1).rows)
     elif question == 5:

@@ -13,7 +13,7 @@ from gpuadvisor.daemon.past import Past
 from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind, Metric
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import HOST, Event
-from gpuadvisor.domain.timeline import Column, Timeline
+from gpuadvisor.domain.timeline import Column, Timeline, TimelineRequest
 from gpuadvisor.printable import duration
 from gpuadvisor.tui.watch import cells, plot
 from gpuadvisor.tui.watch.cells import SEVERITY_STYLES, Line, Style
@@ -138,9 +138,8 @@ def answered(past: Past, question: Question) -> Chart:
     timelines, events = [], []
     for each in question.series:
         since_s, until_s = question.since_s - each.back_s, question.until_s - each.back_s
-        found = past.timelines(
-            question.metric, [each.device], since_s, until_s, question.columns, now_s=question.now_s
-        )
+        asked = question.metric, [each.device], since_s, until_s, question.columns
+        found = past.timelines(TimelineRequest(*asked, question.now_s))
         timelines.append(found[each.device])
         events.append(tuple(of_device(past.events(since_s, until_s, MOST_EVENTS), each.device)))
     span = past.span()

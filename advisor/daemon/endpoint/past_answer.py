@@ -17,6 +17,7 @@ import msgspec
 from gpuadvisor.daemon.endpoint.answer import LATEST_S, nameless, told_process
 from gpuadvisor.domain.metrics import BY_NAME
 from gpuadvisor.domain.moment import Moment
+from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.errors import StoreError
 
 PATH = "/watch/past"
@@ -98,13 +99,15 @@ class PastAnswer:
                 )
             ],
             "timelines": lambda: reader.timelines(
-                asked.metric,
-                asked.devices,
-                asked.since_s,
-                LATEST_S if until_s is None else until_s,
-                asked.columns,
-                now_s=asked.now_s,
-                at_least_s=asked.at_least_s,
+                TimelineRequest(
+                    asked.metric,
+                    asked.devices,
+                    asked.since_s,
+                    LATEST_S if until_s is None else until_s,
+                    asked.columns,
+                    asked.now_s,
+                    asked.at_least_s,
+                )
             ),
         }
         return answers[asked.about]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from gpuadvisor.daemon.endpoint.past_answer import PATH, VERSION, Answer, Questi
 from gpuadvisor.domain.moment import Moment
 from gpuadvisor.domain.severity import EVENT_SEVERITIES
 from gpuadvisor.domain.telemetry import Event, Gpu
-from gpuadvisor.domain.timeline import Timeline
+from gpuadvisor.domain.timeline import Timeline, TimelineRequest
 from gpuadvisor.printable import brief, printable
 
 
@@ -36,27 +37,14 @@ class RemotePast:
         found: tuple[Gpu, ...] = self._ask(Question("all_gpus"), tuple[Gpu, ...])
         return found
 
-    def timelines(
-        self,
-        metric: str,
-        devices: Sequence[str] | None,
-        since_s: float,
-        until_s: float,
-        columns: int,
-        *,
-        now_s: float | None = None,
-        at_least_s: float = 0.0,
-    ) -> dict[str, Timeline]:
-        """Return a metric of each device, thinned to columns of `at_least_s` seconds."""
-        named = None if devices is None else tuple(devices)
-        found: dict[str, Timeline] = self._ask(
-            Question("timelines", metric, named, since_s, until_s, columns, now_s, at_least_s),
-            dict[str, Timeline],
-        )
+    def timelines(self, wanted: TimelineRequest) -> dict[str, Timeline]:
+        """Return a metric by the device's name."""
+        found: dict[str, Timeline]
+        found = self._ask(Question("timelines", *astuple(wanted)), dict[str, Timeline])
         for each in found.values():
-            _check(self._host, each.metric == metric and each.step_s > 0)
+            _check(self._host, each.metric == wanted.metric and each.step_s > 0)
             _check(self._host, _is_date(each.begin_s) and _is_date(each.end_s))
-        _check(self._host, found.keys() >= set(named or ()))
+        _check(self._host, found.keys() >= set(wanted.devices or ()))
         return found
 
     def moment(self, time_s: float) -> Moment:

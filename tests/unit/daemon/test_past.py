@@ -8,6 +8,7 @@ from gpuadvisor.collectors.telemetry.recording import Recorder
 from gpuadvisor.daemon.past import Memory, StoreAndMemory, of_recording
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import HOST, Event, GpuProcess, State, Unavailable
+from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.retention import Retention
@@ -51,7 +52,8 @@ def pasts(tmp_path_factory):
 @pytest.mark.parametrize("kind", ["memory", "store"])
 def test_a_chart_has_the_spike_and_the_gap(pasts, kind):
     past = pasts[kind]
-    found = past.timelines("power_w", None, START_S, START_S + 90, 30, now_s=START_S + 90)
+    end_s = START_S + 90
+    found = past.timelines(TimelineRequest("power_w", None, START_S, end_s, 30, now_s=end_s))
     first = found["GPU-0"]
     spikes = [place for place, c in enumerate(first.columns) if c and c.high == 700.0]
     at = first.begin_s + first.step_s * spikes[0] - START_S
@@ -63,8 +65,8 @@ def test_a_chart_has_the_spike_and_the_gap(pasts, kind):
 
 @pytest.mark.parametrize("metric", ["power_w", "throttle_reasons", "energy_j", "cpu_pct"])
 def test_a_store_and_a_memory_draw_the_same(pasts, metric):
-    asked = (metric, None, START_S + 3, START_S + 88, 20)
-    one, other = (past.timelines(*asked, now_s=START_S + 90) for past in pasts.values())
+    asked = TimelineRequest(metric, None, START_S + 3, START_S + 88, 20, now_s=START_S + 90)
+    one, other = (past.timelines(asked) for past in pasts.values())
     assert one == other
 
 
@@ -169,9 +171,9 @@ def test_a_live_sampler_goes_on_where_the_store_of_a_daemon_ended(tmp_path):
     found = frames()
     store = stored(tmp_path, *found[:40], events=[HOT])
     past = StoreAndMemory(store, remembered(found[40:]))
-    asked = ("power_w", ["GPU-0"], START_S, START_S + 90, 30)
-    whole = remembered().timelines(*asked, now_s=START_S + 90)["GPU-0"]
-    made = past.timelines(*asked, now_s=START_S + 90)["GPU-0"]
+    asked = TimelineRequest("power_w", ["GPU-0"], START_S, START_S + 90, 30, now_s=START_S + 90)
+    whole = remembered().timelines(asked)["GPU-0"]
+    made = past.timelines(asked)["GPU-0"]
     assert [c and c[:2] for c in made.columns] == [c and c[:2] for c in whole.columns]
     assert past.span() == (START_S, START_S + 89)
     assert past.moment(START_S + 20).readings["GPU-0"]["power_w"].value == 400.0
@@ -181,10 +183,10 @@ def test_a_live_sampler_goes_on_where_the_store_of_a_daemon_ended(tmp_path):
 def test_a_damaged_store_does_not_hide_the_last_minutes(tmp_path):
     (tmp_path / "index.db").write_text("no database, and long enough to be taken for one" * 30)
     past = StoreAndMemory(TelemetryReader(tmp_path), remembered())
-    made = past.timelines("power_w", ["GPU-0"], START_S, START_S + 60, 20)["GPU-0"]
+    made = past.timelines(TimelineRequest("power_w", ["GPU-0"], START_S, START_S + 60, 20))["GPU-0"]
     assert not made.is_empty
     with pytest.raises(StoreError, match="is not a SQLite database"):
-        past.timelines("power_w", ["GPU-0"], START_S - 3600, START_S, 20)
+        past.timelines(TimelineRequest("power_w", ["GPU-0"], START_S - 3600, START_S, 20))
 
 
 def test_memory_is_of_the_last_minutes_and_forgets_when_the_clock_is_set_back():
@@ -196,7 +198,8 @@ def test_memory_is_of_the_last_minutes_and_forgets_when_the_clock_is_set_back():
     assert START_S + 66 <= kept[0] <= START_S + 70
     memory.take(frame(88.9, sample()), ())  # as NTP sets it, a little
     assert memory.span() == (START_S + 69, START_S + 89)
-    assert memory.timelines("power_w", None, START_S + 80, START_S + 90, 5)["GPU-0"].columns
+    asked = TimelineRequest("power_w", None, START_S + 80, START_S + 90, 5)
+    assert memory.timelines(asked)["GPU-0"].columns
     memory.take(frame(-3600, sample()), ())
     assert memory.span() == (START_S - 3600, START_S - 3600)
 

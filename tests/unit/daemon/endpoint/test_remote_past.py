@@ -14,6 +14,7 @@ from gpuadvisor.daemon.endpoint.past_answer import PastAnswer
 from gpuadvisor.daemon.endpoint.remote_past import RemotePast
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import HOST, Event, GpuProcess
+from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from tests.endpoint import Endpoint
 from tests.telemetry import frame, sample
@@ -58,10 +59,8 @@ def test_it_is_what_the_store_has(past, store):
     assert remote.events(0.0)[1] == here.events(0.0)[1]
     assert remote.events(0.0, BEGAN_S + 6, 1) == here.events(0.0, BEGAN_S + 6, 1)
     for metric in ("power_w", "throttle_reasons", "cpu_pct"):
-        asked = (metric, None, BEGAN_S - 60, BEGAN_S + 200, 50)
-        assert remote.timelines(*asked, now_s=BEGAN_S + 100) == here.timelines(
-            *asked, now_s=BEGAN_S + 100
-        )
+        asked = TimelineRequest(metric, None, BEGAN_S - 60, BEGAN_S + 200, 50, BEGAN_S + 100)
+        assert remote.timelines(asked) == here.timelines(asked)
     told, known = remote.moment(BEGAN_S + 60), here.moment(BEGAN_S + 60)
     assert told.readings == known.readings
     assert HOST in told.readings
@@ -145,7 +144,7 @@ MOMENT = {"time_s": 1.0}
 )
 def test_what_else_may_answer(answer, said):
     with answering(answer) as host, pytest.raises(RemoteError, match=said):
-        RemotePast(host).timelines("power_w", ["GPU-0"], 0.0, 1.0, 1)
+        RemotePast(host).timelines(TimelineRequest("power_w", ["GPU-0"], 0.0, 1.0, 1))
 
 
 @pytest.mark.parametrize(

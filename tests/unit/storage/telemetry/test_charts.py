@@ -3,6 +3,7 @@
 import math
 import random
 from bisect import bisect_left
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.telemetry import Frame, Sample, State, Unavailable
+from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
 from tests.telemetry import h100
@@ -133,7 +135,8 @@ def check(timeline, plain, now_s):
 )
 def test_each_column_has_what_was_read_in_its_time(reader, plain, since, length, columns):
     since_s, until_s = BEGIN_S + since, BEGIN_S + min(since + length, LENGTH_S)
-    found = reader.timelines("power_w", None, since_s, until_s, columns, now_s=BEGIN_S + LENGTH_S)
+    now_s = BEGIN_S + LENGTH_S
+    found = reader.timelines(TimelineRequest("power_w", None, since_s, until_s, columns, now_s))
     assert set(found) == set(plain)
     for uuid, timeline in found.items():
         assert timeline.begin_s <= since_s
@@ -142,28 +145,35 @@ def test_each_column_has_what_was_read_in_its_time(reader, plain, since, length,
         check(timeline, plain[uuid], BEGIN_S + LENGTH_S)
 
 
+def three_hours(reader, metric, device):
+    wanted = TimelineRequest(metric, [device], BEGIN_S, BEGIN_S + 3 * 3600, 3)
+    return reader.timelines(wanted)[device]
+
+
 def test_hours_show_a_minute_that_is_missing(reader, plain):
-    timeline = reader.timelines("power_w", ["GPU-0"], BEGIN_S, BEGIN_S + 3 * 3600, 3)["GPU-0"]
+    timeline = three_hours(reader, "power_w", "GPU-0")
     assert (timeline.row_s, timeline.step_s) == (3600, 3600)
     assert [round(column.missing_s) for column in timeline.columns] == [6 + 70, 599, 3499]
 
 
 def test_a_metric_that_was_not_read_while_others_were_is_a_gap(reader):
-    hours = reader.timelines("power_w", ["GPU-1"], BEGIN_S, BEGIN_S + 3 * 3600, 3)["GPU-1"]
+    hours = three_hours(reader, "power_w", "GPU-1")
     assert hours.columns[1].missing_s == pytest.approx(599 + 399, abs=2)
-    other = reader.timelines("temperature_c", ["GPU-1"], BEGIN_S, BEGIN_S + 3 * 3600, 3)["GPU-1"]
+    other = three_hours(reader, "temperature_c", "GPU-1")
     assert other.columns[1].missing_s == pytest.approx(599, abs=2)
 
 
 def test_a_chart_and_a_table_say_the_same(reader, plain):
     """What `gpuadvisor.telemetry()` and `db export` read, and what is drawn."""
     span = (BEGIN_S, BEGIN_S + LENGTH_S)
-    chart = reader.timelines("power_w", ["GPU-0"], *span, 80, now_s=span[1])["GPU-0"]
+    asked = TimelineRequest("power_w", ["GPU-0"], *span, 80, now_s=span[1])
+    chart = reader.timelines(asked)["GPU-0"]
     known = [column for column in chart.columns if column is not None]
     for resolution, low, high in (("raw", 2, 2), ("minute", 3, 4)):
         rows = list(reader.table(*span, resolution, gpus=["GPU-0"], metrics=["power_w"]).rows)
         if resolution == "minute":  # the last minute is not rolled up yet
-            chart = reader.timelines("power_w", ["GPU-0"], span[0], rows[-1][0] + 60, 80)["GPU-0"]
+            asked = replace(asked, until_s=rows[-1][0] + 60, now_s=None)
+            chart = reader.timelines(asked)["GPU-0"]
             known = [column for column in chart.columns if column is not None]
         assert min(row[low] for row in rows) == min(column.low for column in known)
         assert max(row[high] for row in rows) == max(column.high for column in known)

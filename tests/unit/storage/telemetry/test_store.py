@@ -26,6 +26,7 @@ from gpuadvisor.domain.telemetry import (
     State,
     Unavailable,
 )
+from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.telemetry.files import PROCESSES, day_paths
 from gpuadvisor.storage.telemetry.lock import writer_process
@@ -111,7 +112,8 @@ def test_a_gpu_that_is_gone_leaves_the_list_and_keeps_its_rows(folder):
     )
     assert reader.gpus() == (h100(0),)
     assert set(reader.all_gpus()) == {h100(0), h100(1)}
-    (first, *_) = reader.timelines("power_w", None, START_S, START_S + 9, 9)["GPU-1"].columns
+    asked = TimelineRequest("power_w", None, START_S, START_S + 9, 9)
+    (first, *_) = reader.timelines(asked)["GPU-1"].columns
     assert first.mean == 652.3
 
 
@@ -410,7 +412,7 @@ def test_what_is_no_store_is_empty_or_a_sentence(tmp_path):
     reader = TelemetryReader(tmp_path / "none")
     assert (reader.gpus(), reader.newest_s(), reader.events(0)) == ((), None, [])
     assert list(reader.frames(0)) == []
-    assert reader.timelines("power_w", None, 0, 1, 80) == {}
+    assert reader.timelines(TimelineRequest("power_w", None, 0, 1, 80)) == {}
     assert list(reader.table(0, 1).rows) == []
     (tmp_path / "index.db").write_text("not a database, and long enough to be taken for one" * 20)
     with pytest.raises(StoreError, match="is not a SQLite database"):
@@ -477,7 +479,8 @@ def test_a_file_without_a_newer_metric_is_read_and_gets_its_column(folder):
     assert "power_w" not in old.samples["GPU-0"].values
     table = reader.table(0, 2e9, "raw", metrics=["power_w", "temperature_c"])
     assert [row[2:] for row in table.rows] == [(None, 67)]
-    assert reader.timelines("power_w", None, START_S, START_S + 60, 60)["GPU-0"].is_empty
+    asked = TimelineRequest("power_w", None, START_S, START_S + 60, 60)
+    assert reader.timelines(asked)["GPU-0"].is_empty
     stored(folder, frame(1, sample()))
     assert [f.samples["GPU-0"].values.get("power_w") for f in reader.frames(0)] == [None, 652.3]
 
