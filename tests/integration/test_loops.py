@@ -18,7 +18,7 @@ from tests.integration.runs import CPU, PATIENT
 
 STEPS = """
 import sys
-progress = sys.modules["gpuadvisor.collectors.script.child.loops"].current().progress
+progress = sys.modules["gpuadvisor.collectors.script.child.shortening.loops"].current().progress
 class Optimizer:
     def __init__(self): progress.optimizer_built()
     def step(self): progress.stepped(self)

@@ -2,8 +2,7 @@
 
 `sitecustomize` and `start` begin it, `session` puts the harness together: `registry` applies knobs,
 `patches` and `roots` stand in torch, `markers` and `clock` count steps, `channel` tells gpuadvisor.
-`live_blocks` turns knobs between steps, `loops` and `rehearsal` shorten a life, and `branches` and
-what is called like it watch branches that a shortened life may not reach.
+`live_blocks` turns knobs between steps; `shortening` and `rehearsal` shorten a life and watch it.
 """
 
 TARGET_MODULES = ("*",)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from gpuadvisor.collectors.script.child.loop_imports import library_folders
+from gpuadvisor.collectors.script.child.shortening.loop_imports import library_folders
 
 OWN_VARIABLES = "GPUADVISOR_"
 """What the names of gpuadvisor's own variables begin with."""

@@ -68,8 +68,8 @@ def start() -> None:
         after_import("multiprocessing.process", lambda: _house_sockets(folder, channel))
     if specification.shortening is not None:
         with guarded(channel, "end the script's loops early"):
-            from gpuadvisor.collectors.script.child import loop_imports
-            from gpuadvisor.collectors.script.child.progress import Progress
+            from gpuadvisor.collectors.script.child.shortening import loop_imports
+            from gpuadvisor.collectors.script.child.shortening.progress import Progress
 
             loop_imports.install(specification.shortening, Progress(), channel)
     elif channel is not None:

@@ -30,7 +30,7 @@ from gpuadvisor.collectors.script.child.imported import (
     is_installed,
     library_origin,
 )
-from gpuadvisor.collectors.script.child.loop_imports import main_script, run_instead
+from gpuadvisor.collectors.script.child.shortening.loop_imports import main_script, run_instead
 
 THREADS_END_S = 0.5
 """How long threads that a fork has ended may take to be gone from the kernel's list."""

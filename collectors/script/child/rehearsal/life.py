@@ -12,13 +12,12 @@ from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
-from gpuadvisor.collectors.script.child import loops, patches
+from gpuadvisor.collectors.script.child import patches
 from gpuadvisor.collectors.script.child.channel import Channel, guarded
 from gpuadvisor.collectors.script.child.clock import HEARTBEAT_S
 from gpuadvisor.collectors.script.child.counters import Counters
 from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.patches import surround_backward
-from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
     EQUAL_AFTER,
     EqualWeights,
@@ -32,6 +31,8 @@ from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.roots import Roots
 from gpuadvisor.collectors.script.child.session import Session
+from gpuadvisor.collectors.script.child.shortening import loops
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.collectors.script.child.trace import rows_in
 from gpuadvisor.collectors.script.specification import Shortening, Specification
 

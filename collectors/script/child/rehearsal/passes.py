@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.script.child.channel import guarded
 from gpuadvisor.collectors.script.child.counters import nothing
-from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
     State,
     StateWatch,
@@ -31,6 +30,7 @@ from gpuadvisor.collectors.script.child.rehearsal.generators import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.rehearsal.worker_evidence import watch_workers
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
 
 OWN_BATCH = "_gpuadvisor_own_batch"

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gpuadvisor.collectors.script.child.branch_clock import Clock
-from gpuadvisor.collectors.script.child.branch_names import MUTATING
 from gpuadvisor.collectors.script.child.imports import is_library
 from gpuadvisor.collectors.script.child.rehearsal.code_references import (
     ENTRY_METHODS,
@@ -30,7 +28,9 @@ from gpuadvisor.collectors.script.child.rehearsal.code_references import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.content import PLAIN
 from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, module_dict, mro_of
-from gpuadvisor.collectors.script.child.syntax import assigned, last_name, stored_names
+from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
+from gpuadvisor.collectors.script.child.shortening.branch_names import MUTATING
+from gpuadvisor.collectors.script.child.shortening.syntax import assigned, last_name, stored_names
 from gpuadvisor.domain.rehearsal import OF_ITS_TIME, OF_ITS_WORKER, RAISES
 
 WORKER_NAMES = frozenset({"current_process", "get_worker_info"})

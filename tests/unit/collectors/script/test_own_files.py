@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from gpuadvisor.collectors.script.child.loop_imports import OwnFiles
-from gpuadvisor.collectors.script.child.loop_rewriting import rewrite
+from gpuadvisor.collectors.script.child.shortening.loop_imports import OwnFiles
+from gpuadvisor.collectors.script.child.shortening.loop_rewriting import rewrite
 
 MAIN = """\
     for epoch in range(9):

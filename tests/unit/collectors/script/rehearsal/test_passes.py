@@ -19,7 +19,6 @@ from torch.utils.data import (
     dataloader,
 )
 
-from gpuadvisor.collectors.script.child.progress import Progress
 from gpuadvisor.collectors.script.child.rehearsal.passes import (
     Part,
     Passes,
@@ -28,6 +27,7 @@ from gpuadvisor.collectors.script.child.rehearsal.passes import (
     whole_batches,
 )
 from gpuadvisor.collectors.script.child.rehearsal.record import Record, record_file
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 
 
 def sampler(count, size, drop_last=False, shuffle=False):

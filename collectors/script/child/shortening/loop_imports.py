@@ -20,11 +20,11 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-from gpuadvisor.collectors.script.child import loop_rewriting
-from gpuadvisor.collectors.script.child.branch_names import Names
 from gpuadvisor.collectors.script.child.channel import Report, guarded
-from gpuadvisor.collectors.script.child.loops import Loops, begin
-from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.shortening import loop_rewriting
+from gpuadvisor.collectors.script.child.shortening.branch_names import Names
+from gpuadvisor.collectors.script.child.shortening.loops import Loops, begin
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
 
 TRAINERS = frozenset({

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from gpuadvisor.collectors.script.child.branch_clock import Clock
-from gpuadvisor.collectors.script.child.syntax import (
+from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
+from gpuadvisor.collectors.script.child.shortening.syntax import (
     DEFINITIONS,
     LOOPS,
     Function,

@@ -15,9 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from gpuadvisor.collectors.script.child.branch_clock import TIME_LIMITS
-from gpuadvisor.collectors.script.child.branch_names import STORES, Names
-from gpuadvisor.collectors.script.child.syntax import breaks, last_name, own_nodes, raised
+from gpuadvisor.collectors.script.child.shortening.branch_clock import TIME_LIMITS
+from gpuadvisor.collectors.script.child.shortening.branch_names import STORES, Names
+from gpuadvisor.collectors.script.child.shortening.syntax import (
+    breaks,
+    last_name,
+    own_nodes,
+    raised,
+)
 from gpuadvisor.domain.rehearsal import Touch
 
 BRANCH, VALUE = "__gpuadvisor_branch__", "__gpuadvisor_stored__"

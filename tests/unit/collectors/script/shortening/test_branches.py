@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gpuadvisor.collectors.script.child import branches, loops
-from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
-from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.shortening import branches, loops
+from gpuadvisor.collectors.script.child.shortening.loop_rewriting import compiled, rewrite
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
 
 

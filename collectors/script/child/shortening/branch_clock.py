@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuadvisor.collectors.script.child.syntax import Function, last_name, own_nodes
+from gpuadvisor.collectors.script.child.shortening.syntax import Function, last_name, own_nodes
 
 CLOCKS = frozenset({
     "default_timer", "monotonic", "monotonic_ns", "now", "perf_counter", "perf_counter_ns",

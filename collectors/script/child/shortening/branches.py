@@ -7,8 +7,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gpuadvisor.collectors.script.child.branch_marking import BRANCH, VALUE, Mark
-from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.shortening.branch_marking import BRANCH, VALUE, Mark
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.domain.rehearsal import Branch, Touch
 
 _PLAIN = (bool, int, float, str, type(None))

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuadvisor.collectors.script.child import loops
-from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
-from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.shortening import loops
+from gpuadvisor.collectors.script.child.shortening.loop_rewriting import compiled, rewrite
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
 
 BATCHES, EPOCHS = 4, 2

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from gpuadvisor.collectors.script.child.branch_marking import Mark, Marker
-from gpuadvisor.collectors.script.child.branch_names import Names
 from gpuadvisor.collectors.script.child.channel import Report, guarded
-from gpuadvisor.collectors.script.child.syntax import breaks
-from gpuadvisor.collectors.script.child.syntax import last_name as _last_name
-from gpuadvisor.collectors.script.child.syntax import own_nodes as _own
+from gpuadvisor.collectors.script.child.shortening.branch_marking import Mark, Marker
+from gpuadvisor.collectors.script.child.shortening.branch_names import Names
+from gpuadvisor.collectors.script.child.shortening.syntax import breaks
+from gpuadvisor.collectors.script.child.shortening.syntax import last_name as _last_name
+from gpuadvisor.collectors.script.child.shortening.syntax import own_nodes as _own
 
 LOOP, WHILE = "__gpuadvisor_loop__", "__gpuadvisor_while__"
 """Built-in functions that the runtime provides. Two underscores at both ends: no class mangles

@@ -15,9 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuadvisor.collectors.script.child import branches, loop_imports, loop_rewriting, loops
-from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
-from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.shortening import (
+    branches,
+    loop_imports,
+    loop_rewriting,
+    loops,
+)
+from gpuadvisor.collectors.script.child.shortening.loop_rewriting import compiled, rewrite
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
 
 

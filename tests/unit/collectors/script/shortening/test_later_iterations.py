@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuadvisor.collectors.script.child import later_iterations, loops
-from gpuadvisor.collectors.script.child.loop_rewriting import compiled, rewrite
-from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.shortening import later_iterations, loops
+from gpuadvisor.collectors.script.child.shortening.loop_rewriting import compiled, rewrite
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
 
 

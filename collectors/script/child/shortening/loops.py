@@ -18,11 +18,15 @@ from operator import length_hint
 from types import FrameType
 from typing import Any
 
-from gpuadvisor.collectors.script.child import branches
-from gpuadvisor.collectors.script.child.branch_marking import Mark
-from gpuadvisor.collectors.script.child.later_iterations import MOST_ITERATIONS, choose, evaluated
-from gpuadvisor.collectors.script.child.loop_rewriting import LOOP, WHILE, Site
-from gpuadvisor.collectors.script.child.progress import Progress
+from gpuadvisor.collectors.script.child.shortening import branches
+from gpuadvisor.collectors.script.child.shortening.branch_marking import Mark
+from gpuadvisor.collectors.script.child.shortening.later_iterations import (
+    MOST_ITERATIONS,
+    choose,
+    evaluated,
+)
+from gpuadvisor.collectors.script.child.shortening.loop_rewriting import LOOP, WHILE, Site
+from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
 from gpuadvisor.domain.rehearsal import Branch, Loop, LoopKind
 

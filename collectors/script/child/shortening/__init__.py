@@ -1,0 +1,8 @@
+"""Ends the script's own loops early, and watches branches that a shortened life may not reach.
+
+`loop_imports` has `loop_rewriting` change the script's files as they are loaded, so that their
+loops ask `loops` whether to go on, and `branch_marking` mark branches, of which `branches` hears.
+`progress` is what hooks have counted so far; `branch_names` and `branch_clock` read a file's text.
+"""
+
+TARGET_MODULES = ("*",)
