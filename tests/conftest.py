@@ -164,11 +164,13 @@ def play(ask, tmp_path):
 # second each time: an eighth of the time of simulated studies at Python's own thresholds (700, 10
 # and 10).
 gc.set_threshold(20_000, 10, 20)
+gc.disable()
 
 
 def pytest_collection_finish():
-    """What is there then stays, and is looked at no more."""
+    """What is there then stays, and is looked at no more, nor while it is made."""
     gc.freeze()
+    gc.enable()
 
 
 def spread(items):
