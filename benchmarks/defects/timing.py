@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
-from scipy import stats
 from turns import BUSY
 
 ROUND_S = 0.12
@@ -55,12 +54,14 @@ class Gain:
     @classmethod
     def of(cls, planted_ms: Sequence[float], cured_ms: Sequence[float]) -> Gain:
         """Return it with its interval, of one pair of times a round."""
+        from scipy.special import stdtrit
+
         ratios = [
             math.log(cured / planted) for planted, cured in zip(planted_ms, cured_ms, strict=True)
         ]
         middle, count = mean(ratios), len(ratios)
         error = stdev(ratios) / math.sqrt(count) if count > 1 else math.inf
-        half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, max(count - 1, 1)))
+        half = error * float(stdtrit(max(count - 1, 1), (1 + CONFIDENCE) / 2))
         value, low, high = (
             100 * (1 - math.exp(min(each, 20.0))) for each in (middle, middle + half, middle - half)
         )
