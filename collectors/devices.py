@@ -60,9 +60,9 @@ def inventory(environ: Mapping[str, str] = os.environ) -> Inventory:
         return Inventory(reason=str(error))
 
 
-def cpu_device(root: Path = ROOT) -> Device:
+def cpu_device() -> Device:
     """Return the CPU, with the cores and the memory that this process may use."""
-    return Device("cpu", 0, _cpu_name(root), memory_bytes=memory_bytes(root), cores=cores(root))
+    return Device("cpu", 0, _cpu_name(), memory_bytes=memory_bytes(), cores=cores())
 
 
 def handle(library: Any, device: Device) -> Any:
@@ -171,9 +171,9 @@ def _why_none(present: Sequence[Device | None], value: str | None, notes: Sequen
     return f"CUDA_VISIBLE_DEVICES={value!r} hides every GPU: unset it, or name one of them"
 
 
-def _cpu_name(root: Path) -> str:
+def _cpu_name() -> str:
     try:
-        lines = (root / "proc/cpuinfo").read_text("utf-8").splitlines()
+        lines = (ROOT / "proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -217,21 +217,16 @@ class Store(OpenDatabase):
                 return None
             return _record_of(row)
 
-    def latest_study(self, script: str | None = None, finished: bool | None = None) -> str | None:
-        """Return the newest study's name, of this script, with (True) or without a result."""
-        conditions = []
-        if script is not None:
-            conditions.append(StudyRow.script == script)
-        if finished is not None:
-            conditions.append(StudyRow.ended.is_not(None) if finished else StudyRow.ended.is_(None))
+    def latest_finished(self) -> str | None:
+        """Return the name of the newest study that has a result."""
         with self.reading() as session:
-            row = _latest(session, *conditions)
+            row = _latest(session, StudyRow.ended.is_not(None))
             return None if row is None else row.name
 
-    def study_names(self, limit: int | None = None) -> list[str]:
+    def study_names(self) -> list[str]:
         """Return the names of studies, the newest first."""
         with self.reading() as session:
-            return _names(session, limit)
+            return _names(session)
 
     @contextmanager
     def lock_study(self, name: str) -> Iterator[None]:
@@ -317,9 +312,9 @@ def _find(session: Session, name: str) -> StudyRow:
     return row
 
 
-def _names(session: Session, limit: int | None = None) -> list[str]:
+def _names(session: Session) -> list[str]:
     """Return the names of studies, the newest first."""
-    return list(session.scalars(select(StudyRow.name).order_by(StudyRow.id.desc()).limit(limit)))
+    return list(session.scalars(select(StudyRow.name).order_by(StudyRow.id.desc())))
 
 
 def _latest(session: Session, *conditions: ColumnElement[bool]) -> StudyRow | None:

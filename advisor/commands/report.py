@@ -116,7 +116,7 @@ def _found(store: Store, name: str | None, kind: str | None) -> str | ResolvedPr
     known = store.study_names()
     if name is not None:
         return resolving.resolve(name, known, None if kind is None else resolving.Kind(kind))
-    newest = None if kind == "profile" else store.latest_study(finished=True)
+    newest = None if kind == "profile" else store.latest_finished()
     if newest is not None:
         return newest
     if kind != "study" and (profile := resolving.newest_profile()) is not None:

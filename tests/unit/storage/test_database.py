@@ -197,17 +197,14 @@ def test_a_study_that_runs_has_no_result(store, create):
 
 
 def test_latest_and_names(store, create):
-    assert store.latest_study() is None
     create("old")
     create("new", "infer.py")
+    assert store.latest_finished() is None
     store.finish_study(result("old"))
     assert store.study_names() == ["new", "old"]
-    assert store.study_names(limit=1) == ["new"]
-    assert store.latest_study() == "new"
-    assert store.latest_study(script="train.py") == "old"
-    assert store.latest_study(finished=True) == "old"
-    assert store.latest_study(finished=False) == "new"
-    assert store.latest_study(script="train.py", finished=False) is None
+    assert store.latest_finished() == "old"
+    store.finish_study(result("new"))
+    assert store.latest_finished() == "new"
 
 
 @pytest.mark.parametrize(
