@@ -41,14 +41,14 @@ SHORTEST_NS, SHORT_NS = 3_000, 6_000
 """What the smallest product takes at best, and usually: of H100 and A100 traces. [own]"""
 
 
-def gain_of(evidence: Evidence, use: KernelUse, source: str, target: str) -> tuple[float, float]:
-    """Return which share of its time a kernel saves in another type, at least and at most."""
+def gain_of(evidence: Evidence, use: KernelUse, target: str) -> tuple[float, float]:
+    """Return which share of its time a kernel in FP32 saves in another type, least and most."""
     kept = (WORST_KEPT, BEST_KEPT)
     if convolves(use):
         kept = (WORST_KEPT_CONVOLUTION, BEST_KEPT_CONVOLUTION)
-    worst, best = (max(_ratio_bound(evidence, source, target, each), 1.0) for each in kept)
+    worst, best = (max(_ratio_bound(evidence, target, each), 1.0) for each in kept)
     least_ns, usual_ns = use.mean_ns / best, use.mean_ns / worst
-    roof = _roofline_ns(evidence, use, source, target)
+    roof = _roofline_ns(evidence, use, "fp32", target)
     if roof is not None:
         fast, slow = roof
         least_ns = max(least_ns, fast)
@@ -94,12 +94,12 @@ def odd_channels(operator: str, shapes: str) -> tuple[int, ...]:
     return tuple(each for each in chosen if each % ELEMENTS)
 
 
-def _ratio_bound(evidence: Evidence, source: str, target: str, kept: float) -> float:
-    """Return how much faster the target's peak is, times how much of it is reached."""
+def _ratio_bound(evidence: Evidence, target: str, kept: float) -> float:
+    """Return how much faster than FP32's the target's peak is, times how much of it is reached."""
     rates = per_clock(evidence)
-    if source not in rates or target not in rates:
+    if "fp32" not in rates or target not in rates:
         return 1.0
-    return kept * rates[target] / rates[source]
+    return kept * rates[target] / rates["fp32"]
 
 
 def convolves(use: KernelUse) -> bool:

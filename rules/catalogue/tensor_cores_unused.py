@@ -32,9 +32,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if share < NOTICEABLE:
         return
     in_fp32 = [each for each in found if each.precision == "fp32"]
-    gains = [
-        Gain(each, *gain_of(evidence, each, "fp32", targets[each.precision])) for each in found
-    ]
+    gains = [Gain(each, *gain_of(evidence, each, targets[each.precision])) for each in found]
     mostly_fp32 = 2 * sum(each.time_ns for each in in_fp32) > sum(each.time_ns for each in found)
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into matrix products and convolutions in"

@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     share = uses.share(found)
     if share < NOTICEABLE:
         return
-    gains = [Gain(each, *gain_of(evidence, each, "fp32", "tf32")) for each in found]
+    gains = [Gain(each, *gain_of(evidence, each, "tf32")) for each in found]
     yield RuleResult(
         f"{share:.0%} of the GPU's kernel time goes into float32 matrix products without tensor"
         f" cores ({named(found)})",
