@@ -54,12 +54,18 @@ def is_heard(frame):
     return frame.samples and not frame.problem
 
 
+BEFORE = set()
+"""Processes of other tests, which one of them may keep for those that come."""
+
+
 def children():
-    return psutil.Process().children(recursive=True)
+    return [each for each in psutil.Process().children(recursive=True) if each not in BEFORE]
 
 
 @pytest.fixture(autouse=True)
 def no_child_is_left():
+    BEFORE.clear()
+    BEFORE.update(psutil.Process().children(recursive=True))
     yield
     assert not children()
 
