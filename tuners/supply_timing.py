@@ -131,9 +131,8 @@ class _Timing:
         yield from self._settle()
         yield from self._narrow()
         found = self._concluded(why)
-        is_open = not found.settings or self._shares_cores
-        if self.loader.num_workers and is_open and self._has_time():
-            yield from self._time({WORKERS: 0})
+        if self.loader.num_workers and not found.settings and self._has_time():
+            yield from self._time_none()
             found = self._concluded(why)
         for other in self.others:
             if found.settings and self._has_time() and not self._supplies(AMPLE):
@@ -148,6 +147,8 @@ class _Timing:
                 return f"no time was left for {count}"
             yield from self._time({WORKERS: count})
             batch_ms = self._values[-1].batch_ms or math.inf
+            if self._shares_cores and self.loader.num_workers and self._has_time():
+                yield from self._time_none()  # what workers send may take longer than to load it
             vain = 0 if batch_ms < LESS * best else vain + 1
             best = min(best, batch_ms)
             is_late = self.left_s() < self._whole_s / 2
@@ -156,6 +157,11 @@ class _Timing:
             if vain == VAIN:
                 return f"{count} were no faster than fewer"
         return ""
+
+    def _time_none(self) -> Steps:
+        """Time the loader without workers, once."""
+        if {WORKERS: 0} not in [each.settings for each in self._values]:
+            yield from self._time({WORKERS: 0})
 
     def _settle(self) -> Steps:
         """Time the first choice and the fastest number for longer while the first looks behind by
@@ -180,9 +186,9 @@ class _Timing:
         began_s = self.left_s()
         while self._has_time() and self._supplies(BEYOND) and not self._supplies(AMPLE):
             values = self._concluded("").values
-            known = [n for n, each in enumerate(values) if each.batch_ms is not None]
+            known = [n for n, each in enumerate(values) if each.batch_ms and _has_workers(each)]
             best = min(known, key=lambda n: values[n].batch_ms or 0.0, default=None)
-            if best is None or not values[best].settings[WORKERS]:
+            if best is None:
                 return
             each = values[best]
             is_narrow = (each.high_ms or 0.0) <= NARROW * (each.batch_ms or 0.0)
@@ -224,7 +230,7 @@ class _Timing:
 
     def _supplies(self, share: float) -> bool:
         """Say whether some workers supply a step's batches in this share of the rest of it."""
-        known = [each.batch_ms for each in self._values if each.batch_ms is not None]
+        known = [each.batch_ms for each in self._values if each.batch_ms and _has_workers(each)]
         return min(known, default=math.inf) * self.batches <= share * self.rest_ms
 
     @property
@@ -392,3 +398,7 @@ def in_order(steps: Mapping[int, Promised], cores: int = 0) -> tuple[int, ...]:
         for count, step in steps.items()
     }
     return tuple(sorted(steps, key=lambda count: (behind[count], count)))
+
+
+def _has_workers(supplied: Supplied) -> bool:
+    return bool(supplied.settings[WORKERS])

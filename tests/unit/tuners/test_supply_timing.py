@@ -136,6 +136,18 @@ def test_a_script_that_has_workers_may_do_better_without():
     assert found.settings == {"dataloader_workers": 0}
 
 
+def test_on_a_cpu_none_come_before_more():
+    """What is left is little where a run takes a tenth of the budget."""
+
+    def sent(settings):
+        return 0.4 if settings["dataloader_workers"] == 0 else 3.0
+
+    measured = baseline(rest_ms=1.0, wait_ms=2.0, workers=1, device="cpu")
+    found = supplied(sent, measured, choices=(2, 0), cores=2, seconds=2 * BLOCKS * 0.5 + 0.1)
+    assert counts(found) == [1, 0]
+    assert found.settings == {"dataloader_workers": 0}
+
+
 @pytest.mark.parametrize(
     ("own", "cores", "choices", "expected"),
     [
