@@ -17,13 +17,10 @@ from gpuadvisor.storage.locks import locked
 from tests.integration import program, runs
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def torch_imported() -> Iterator[Template | None]:
-    """`runs.torch_imported`, for scripts that import torch.
-
-    Any optimizer imports TorchDynamo, which takes half as long as torch itself.
-    """
-    with runs.torch_imported("_dynamo") as template:
+    """`runs.torch_imported`, for the scripts of a module that all import torch."""
+    with runs.torch_imported() as template:
         yield template
 
 

@@ -135,6 +135,13 @@ def parameters(cases: list[Case]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
+def torch_imported():
+    """Any optimizer imports TorchDynamo, which takes half as long as torch itself."""
+    with runs.torch_imported("_dynamo") as template:
+        yield template
+
+
+@pytest.fixture(scope="module")
 def outcomes(torch_imported):
     """The outcome of each run, by the command line under `tests/scripts`."""
 
