@@ -169,6 +169,7 @@ def test_ctrl_c_while_the_driver_starts_leaves_nothing(play):
 def interrupt():
     while not any(each.read_text() for each in Path("/proc/self/task").glob("*/children")):
         time.sleep(0.05)
+    time.sleep(0.5)  # it is there before `subprocess.Popen` returns, which this is not about
     os.kill(os.getpid(), signal.SIGINT)
 
 other = threading.Thread(target=interrupt)
