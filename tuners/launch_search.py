@@ -61,7 +61,7 @@ class _Entry:
     tried: int = 0
     wrong: int = 0
     imprecise: int = 0
-    """Of those tried, how many were refused, and how many of these as less precise."""
+    """Tried settings of a launch that were refused, and those of them that are less precise."""
     held: Sequence[str] = ()
     """What keeps its value, as with others it computes something else."""
     values: dict[str, int] = field(default_factory=dict)

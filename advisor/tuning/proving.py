@@ -65,7 +65,7 @@ class Prover:
     _surer: Speedup | None = None
     """What was proven last, with an interval that leaves room for the error of another one."""
     _looked_surer: Speedup | None = None
-    """The same of what a first look has shown."""
+    """What a first look has shown, with an interval that leaves room for another proof's error."""
 
     def prove(
         self, settings: Settings, contributions: tuple[Contribution, ...] = ()

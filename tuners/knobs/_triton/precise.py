@@ -29,7 +29,7 @@ IMPRECISE = "it computes the same less precisely"
 ROUNDED = "its sums are rounded otherwise, no less precisely"
 """What is said of results that differ and are as good."""
 _Errors = tuple[float, float]
-"""Of one memory: see `_NAMES`."""
+"""Root mean square and largest of the errors of one memory's elements."""
 _NAMES = ("root mean square of its errors", "largest of its errors")
 
 
