@@ -32,20 +32,21 @@ OPTIONS: Mapping[str, tuple[int, ...]] = {
 }
 MOST_POINTS, PATIENCE = 60, 20
 """Configurations of a launch that are tried, and how many in a row without a better one."""
-FINALISTS = 3
-"""The best that are checked and timed once more, on the arguments of another launch."""
+AHEAD = 4
+"""Configurations that are compiled side by side while a search goes on: each is proposed before it
+is known what came of the others, as where kernel files are tuned (`gpuadvisor tune-kernel`)."""
 POINT_S = 150.0
 """Longest wait for a configuration, most of it the compiler's, which may have three to do: this one
 for the script's types and for float32, and the script's own for float32."""
 
 
 class LaunchPoints:
-    """The configurations of one launch, measured one after the other in the running script.
+    """The configurations of one launch, measured one after the other in the running script, which
+    compiles some of them at once where its Triton can.
 
-    It is the search's evaluator, too (`gpuadvisor.tuners.space.QueuedEvaluator`).
+    It is the search's evaluator, too (`gpuadvisor.tuners.space.QueuedEvaluator`). Results that may
+    differ by rounding alone are judged where the search begins, and of the best when it is over.
     """
-
-    capacity = 1
 
     def __init__(self, script: Witness, opened: Answer, end_s: float) -> None:
         """`opened` is what the script said of the launch; the search ends at `end_s`, a time of
@@ -53,7 +54,12 @@ class LaunchPoints:
         self._script = script
         self._opened = opened
         self._end_s = end_s
-        self._next: Point = {}
+        self._at_once: int = opened["at_once"]
+        self.capacity = min(AHEAD, self._at_once)
+        self._waiting: list[Point] = []
+        """Configurations that were started, the first of which is the next to be measured."""
+        self._compiled = 0
+        """How many of these are compiled."""
         self._evaluations: list[Evaluation] = []
         self._trials: list[Trial] = []
         self.held: list[str] = list(opened["held"])
@@ -76,7 +82,10 @@ class LaunchPoints:
         return sum(map(is_imprecise, self._evaluations))
 
     def best(self) -> list[Mapping[str, Value]]:
-        """Return the best configurations, the fastest first; none where nothing is faster."""
+        """Return configurations that are faster, the fastest first.
+
+        Those whose results may differ by rounding alone have not been judged.
+        """
         start: dict[str, Value] = dict(self._opened["parameters"])
         values = self._that_compute_the_same(start)
         points = Points.of(_space(start, values))
@@ -86,7 +95,7 @@ class LaunchPoints:
         complete = (e for e in self._evaluations if e.state is TrialState.COMPLETE)
         faster = [each for each in complete if (each.gain or 0.0) > 1 + WORTH]
         faster.sort(key=lambda each: -(each.gain or 0.0))
-        return [each.point for each in faster[:FINALISTS]]
+        return [each.point for each in faster]
 
     def _that_compute_the_same(self, start: Mapping[str, Value]) -> dict[str, tuple[Value, ...]]:
         """Return the values of what may be set: half or twice of it computes the same.
@@ -94,10 +103,11 @@ class LaunchPoints:
         A block that is as long as a row, or the size of a head, is part of what is computed. Beyond
         a value that is refused, as a block that is shorter than a row, none is tried.
         """
+        self._compile(_near(start, start))
         found: dict[str, tuple[Value, ...]] = {}
         for name, value in start.items():
             tried = [point for point in _near(start, [name]) if self.affordable(1)]
-            trials = [self._trial(point, None) for point in tried]  # to its end, however slow
+            trials = [self._trial(point, None, judge=True) for point in tried]  # however slow
             wrong = [int(t.settings[name]) for t in trials if t.state is TrialState.WRONG]
             if trials and len(wrong) == len(trials):
                 if not all(map(is_imprecise, self._evaluations[-len(trials) :])):
@@ -114,14 +124,26 @@ class LaunchPoints:
         return not is_many and time.monotonic() <= self._end_s
 
     def start(self, point: Point) -> None:
-        self._next = point
+        self._waiting.append(point)
 
     def finished(self) -> Trial:
+        if not self._compiled:
+            self._compile(self._waiting)
+            self._compiled = len(self._waiting)
+        self._compiled -= 1
         best = max((trial.gain or 0.0 for trial in self._trials), default=0.0)
-        return self._trial(self._next, 1 / best if best else None)
+        return self._trial(self._waiting.pop(0), 1 / best if best else None)
 
-    def _trial(self, point: Point, give_up_at: float | None) -> Trial:
-        found = measured(self._script, self._opened["fixed"], point, give_up_at)
+    def _compile(self, points: Sequence[Point]) -> None:
+        """Have configurations compiled, as many at once as the script can."""
+        every = [{**self._opened["fixed"], **point} for point in points]
+        while self._at_once > 1 and every:
+            order = {"do": "compile", "points": every[: self._at_once]}
+            checked(self._script.ask(order, POINT_S))
+            del every[: self._at_once]
+
+    def _trial(self, point: Point, give_up_at: float | None, judge: bool = False) -> Trial:
+        found = measured(self._script, self._opened["fixed"], point, give_up_at, judge)
         self._evaluations.append(found)
         trial = Trial(
             len(self._trials), found.point, "search", found.state, found.reason, gain=found.gain
@@ -131,10 +153,17 @@ class LaunchPoints:
 
 
 def measured(
-    script: Witness, fixed: Mapping[str, int], point: Point, give_up_at: float | None
+    script: Witness,
+    fixed: Mapping[str, int],
+    point: Point,
+    give_up_at: float | None = None,
+    judge: bool = True,
 ) -> Evaluation:
-    """Return what a script says of a configuration of the launch that is open in it."""
-    order = {"do": "measure", "point": {**fixed, **point}, "give_up_at": give_up_at}
+    """Return what a script says of a configuration of the launch that is open in it.
+
+    Without `judge`, results that may differ by rounding alone are not judged.
+    """
+    order = {"do": "measure", "point": {**fixed, **point}, "give_up_at": give_up_at, "judge": judge}
     answer = checked(script.ask(order, POINT_S))
     return Evaluation(
         dict(point),

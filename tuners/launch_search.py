@@ -35,6 +35,8 @@ LEAST_SLICE_S = 4.0
 """Time below which no launch is begun: a few configurations at half a second each."""
 KEPT_S = 6.0
 """Time that is kept for steps in place."""
+FINALISTS = 3
+"""The best that are checked, judged and timed once more, on the arguments of another launch."""
 MOST_STARTS = 3
 """Starts of the script: one, and others after launches that ended it."""
 MOST_ENDS = 6
@@ -233,7 +235,7 @@ class LaunchTuning:
         entry.imprecise, entry.held = points.imprecise, points.held
         self._close()
         if ranked:
-            self._check_again(entry, opened["fixed"], ranked)
+            self._check_again(entry, opened["fixed"], ranked, end_s)
         else:
             self._say_vain(entry)
 
@@ -244,7 +246,7 @@ class LaunchTuning:
         """
         if not opened["parameters"]:
             return "it has no block that is a power of two"
-        own = measured(self.script, opened["fixed"], opened["parameters"], None)
+        own = measured(self.script, opened["fixed"], opened["parameters"])
         if own.time_ms is None:
             return f"what it has cannot be launched once more: {own.reason}"
         entry.share = min(entry.share, own.time_ms * entry.launches / self._step_ms)
@@ -261,16 +263,26 @@ class LaunchTuning:
         self.script.tell({"do": "close"})
 
     def _check_again(
-        self, entry: _Entry, fixed: Mapping[str, int], ranked: Sequence[Mapping[str, Value]]
+        self,
+        entry: _Entry,
+        fixed: Mapping[str, int],
+        ranked: Sequence[Mapping[str, Value]],
+        end_s: float,
     ) -> None:
-        """Time the best once more on the arguments of another launch, and keep the fastest."""
+        """Judge and time the best once more on the arguments of another launch, and keep the
+        fastest; where some are refused, those that come after them, while there is time."""
         opened = self._open(entry)
         if "refused" in opened:
             self._leave(entry, opened["refused"])
             return
         best: Evaluation | None = None
-        for point in ranked:
-            found = measured(self.script, fixed, point, None)
+        accepted = 0
+        for number, point in enumerate(ranked):
+            is_late = number >= FINALISTS and time.monotonic() > end_s
+            if accepted == FINALISTS or is_late:
+                break
+            found = measured(self.script, fixed, point)
+            accepted += found.state is not TrialState.WRONG
             entry.wrong += found.state is TrialState.WRONG
             entry.imprecise += is_imprecise(found)
             if found.gain and found.gain > (best.gain or 0.0 if best else 1 + WORTH):

@@ -8,7 +8,11 @@ from triton.runtime.autotuner import Config, autotune, heuristics
 from triton.runtime.jit import jit
 
 __version__ = "3.6.0+fake"
-__all__ = ["Config", "autotune", "cdiv", "heuristics", "jit", "next_power_of_2"]
+__all__ = ["AsyncCompileMode", "Config", "autotune", "cdiv", "heuristics", "jit", "next_power_of_2"]
+
+
+class AsyncCompileMode:
+    """Not used by what is tested; Triton has it as it can compile in threads."""
 
 
 def cdiv(number, by):

@@ -23,6 +23,7 @@ class Launch:
         self.parameters = parameters or {"BLOCK": 256, "num_warps": 4}
         self.time_ms, self.wrong = time_ms, wrong
         self.fixed = more.pop("fixed", {})
+        self.judged_wrong = more.pop("judged_wrong", lambda point: "")
         self.note, self.held = more.pop("note", ""), more.pop("held", [])
         self.in_place_ms = more.pop("in_place_ms", time_ms)
         self.kills = more.pop("kills", lambda point: False)
@@ -45,8 +46,9 @@ class SimulatedScript:
 
     left_s = 1000.0
 
-    def __init__(self, *launches, **seen):
+    def __init__(self, *launches, at_once=1, **seen):
         self.launches = launches
+        self.at_once, self.compiled = at_once, []
         self.seen = {"unable": "", "captured": [], "compiled": [], "bare": [], **seen}
         self.starts, self.measured = 0, []
         self.open = None
@@ -73,7 +75,13 @@ class SimulatedScript:
         if launch.lost:
             return {"lost": launch.lost}
         self.open = launch
-        return {"parameters": launch.parameters, "fixed": launch.fixed, "held": launch.held}
+        told = {"parameters": launch.parameters, "fixed": launch.fixed, "held": launch.held}
+        return {**told, "at_once": self.at_once}
+
+    def _compile(self, order):
+        assert 0 < len(order["points"]) <= self.at_once
+        self.compiled.append(order["points"])
+        return {"compiled": len(order["points"])}
 
     def _measure(self, order):
         launch, point = self.open, order["point"]
@@ -84,6 +92,8 @@ class SimulatedScript:
         if launch.wrong(point):
             said = launch.wrong(point)
             reason = said if isinstance(said, str) else "8 of 8 elements differ"
+            return {"state": "wrong", "reason": reason}
+        if order["judge"] and (reason := launch.judged_wrong(point)):
             return {"state": "wrong", "reason": reason}
         times = {
             "times_ms": [launch.time_ms(point)],
@@ -121,6 +131,32 @@ def test_the_best_of_each_launch_is_one_line():
         "with BLOCK 1024, num_warps 8"
     ) in found.sentences[0]
     assert script.starts == 1
+
+
+def test_configurations_are_compiled_side_by_side_before_they_are_measured():
+    one, eight = (SimulatedScript(Launch("scale", wants_large_blocks), at_once=n) for n in (1, 8))
+    assert LaunchTuning(eight).run().value == LaunchTuning(one).run().value
+    assert not one.compiled
+    near, *later = eight.compiled
+    assert len(near) == 4
+    assert max(map(len, later)) == launch_points.AHEAD
+    at_work = [point for _, point in eight.measured if point != {"BLOCK": 256, "num_warps": 4}]
+    compiled = [point for points in eight.compiled for point in points]
+    assert all(compiled.index(point) <= at_work.index(point) for point in at_work)
+    assert len(compiled) == len({*map(str, compiled)}), "each of them once"
+
+
+def test_those_that_come_next_are_judged_where_the_best_are_refused():
+    launch = Launch(
+        "narrow",
+        wants_large_blocks,
+        judged_wrong=lambda point: point["BLOCK"] == 1024 and IMPRECISE,
+    )
+    script = SimulatedScript(launch)
+    found = LaunchTuning(script).run()
+    assert found.value.endswith(" -> BLOCK: 512, num_warps: 8")
+    judged = len([point for _, point in script.measured if point["BLOCK"] == 1024]) // 2
+    assert f"{judged} refused as they are less precise" in found.sentences[0]
 
 
 def test_what_an_autotuner_has_beside_is_part_of_the_line():

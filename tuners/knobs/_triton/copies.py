@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from gpuadvisor.domain.inquiry import Clock, Inquiry
+from gpuadvisor.tuners.knobs._triton.compiling import compile_all
 from gpuadvisor.tuners.knobs._triton.launched import Launched, fixed, tunable
 from gpuadvisor.tuners.knobs._triton.launches import Kernel, NotTunable
 from gpuadvisor.tuners.knobs._triton.memory import (
@@ -67,8 +68,18 @@ class Copies:
         """Whether the script's own configuration gives other results from launch to launch."""
         return any(memory.noise for memory in self._memory.values())
 
-    def measure(self, values: Mapping[str, int], give_up_at: float | None) -> dict[str, Any]:
-        """Check and time a configuration; return `state`, `reason` and median times."""
+    def compile(self, points: Iterable[Mapping[str, int]]) -> None:
+        """Compile configurations side by side; their measurements then need not."""
+        compile_all(self._kernel, self._copy, points)
+
+    def measure(
+        self, values: Mapping[str, int], give_up_at: float | None, judge: bool = True
+    ) -> dict[str, Any]:
+        """Check and time a configuration; return `state`, `reason` and median times.
+
+        Results that may differ by rounding to 16 bits alone are judged in float32, for which it is
+        compiled again; without `judge` that is left to a later measurement.
+        """
         self._checks += 1
 
         def changed() -> Any:
@@ -82,7 +93,7 @@ class Copies:
             return _wrong(next(iter(unlike.values())))
         is_doubtful = any(self._may_be_rounding(memory) for memory, _ in self._unlike(0.0))
         told = self._timed(changed, give_up_at)
-        if not is_doubtful or told["state"] != "complete" or values == self._own:
+        if not is_doubtful or told["state"] != "complete" or values == self._own or not judge:
             return told
         if told["times_ms"] >= told["default_ms"]:
             return {**told, "state": "pruned", "reason": "no faster, and so not judged"}

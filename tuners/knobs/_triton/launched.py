@@ -39,12 +39,12 @@ class Launched:
     def plain(self) -> Any:
         return self.run(*self.args, **self.kwargs)
 
-    def changed(self, kernel: Kernel, values: Mapping[str, int]) -> Any:
-        """Launch it with other values, as a plan with them does."""
+    def changed(self, kernel: Kernel, values: Mapping[str, int], warmup: bool = False) -> Any:
+        """Launch it with other values, as a plan with them does; for a `warmup`, compile only."""
         change = Change.of(kernel, self.args, values)
         options = {**self.kwargs, **change.by_name}
         return kernel.changed_run(
-            *change.placed(self.args), grid=self.grid, warmup=False, **options
+            *change.placed(self.args), grid=self.grid, warmup=warmup, **options
         )
 
 

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpuadvisor.domain.inquiry import Clock, Inquiry
+from gpuadvisor.tuners.knobs._triton.compiling import at_once
 from gpuadvisor.tuners.knobs._triton.copies import Copies
 from gpuadvisor.tuners.knobs._triton.launched import Launched, fixed, held, lookup_us, tunable
 from gpuadvisor.tuners.knobs._triton.launches import (
@@ -316,12 +317,17 @@ class LaunchSearch:
             fixed=fixed(kernel, launched),
             held=held(kernel, launched),
             lookup_us=us,
+            at_once=at_once(),
             inexact=copies.is_inexact,
             bytes=copies.bytes,
         )
-        while (order := self._inquiry.order()) is not None and order["do"] == "measure":
+        while (order := self._inquiry.order()) is not None and order["do"] != "close":
+            if order["do"] == "compile":
+                copies.compile(order["points"])
+                self._inquiry.answer(compiled=len(order["points"]))
+                continue
             try:
-                told = copies.measure(order["point"], order["give_up_at"])
+                told = copies.measure(order["point"], order["give_up_at"], order["judge"])
             except Exception as error:
                 self._fail(error, "reason", state="unsupported")
             else:

@@ -28,6 +28,17 @@ def test_the_scripts_own_tensors_stay_as_they_are(kernels):
     assert out.eq(7).all()
 
 
+def test_what_is_compiled_side_by_side_is_not_launched(kernels):
+    x, out = torch.rand(N), torch.full((N,), 7.0)
+    tried = copies(kernels, kernels.scale, x, out, N, BLOCK=32)
+    launched = kernels.tl.PROGRAMS[0]
+    tried.compile([{"BLOCK": 64}, {"BLOCK": 64, "num_warps": 3}, {"BLOCK": 128}])
+    assert kernels.tl.PROGRAMS[0] == launched
+    assert tried.measure({"BLOCK": 64}, None)["state"] == "complete"
+    with pytest.raises(ValueError, match="power of 2"):
+        tried.measure({"BLOCK": 64, "num_warps": 3}, None)
+
+
 def test_in_place_updates_begin_from_the_same_each_time(kernels):
     x = torch.rand(N)
     tried = copies(kernels, kernels.add_in_place, x, N, BLOCK=32)

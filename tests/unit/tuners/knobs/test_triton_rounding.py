@@ -64,6 +64,14 @@ def test_other_rounding_that_is_no_larger_is_none_to_refuse(kernels):
     assert told["reason"].startswith(less)
 
 
+def test_rounding_can_be_judged_by_a_later_measurement(kernels):
+    tried, less_precise = added(kernels), {"ROWS": 8, "PARTS": 64}
+    assert tried.measure(less_precise, None, judge=False)["state"] == "complete"
+    assert tried.measure(less_precise, None)["state"] == "wrong"
+    of_blocks = added(kernels, HOW="of blocks").measure({"ROWS": 1, "BLOCK": 4}, None, judge=False)
+    assert of_blocks["state"] == "wrong", "not by what rounding can do"
+
+
 def test_results_may_lie_at_odd_places(kernels):
     tried = added(kernels, place=3)
     assert tried.measure(EIGHT, None)["reason"] == ROUNDED
