@@ -169,7 +169,6 @@ def test_ctrl_c_while_the_driver_starts_leaves_nothing(play):
 def interrupt():
     while not any(each.read_text() for each in Path("/proc/self/task").glob("*/children")):
         time.sleep(0.05)
-    time.sleep(0.5)  # it is there before `subprocess.Popen` returns, which this is not about
     os.kill(os.getpid(), signal.SIGINT)
 
 other = threading.Thread(target=interrupt)
@@ -180,6 +179,9 @@ try:
 except KeyboardInterrupt:
     result["interrupted"] = True
 other.join()
+import psutil
+# One that `subprocess.Popen` had not returned yet ends by itself, as its input does.
+psutil.wait_procs(psutil.Process().children(), timeout=60)
 """,
         FAKE_NVML_HANG="nvmlInitWithFlags",
     )
