@@ -6,7 +6,7 @@ Standard: OASIS, Static Analysis Results Interchange Format 2.1.0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -57,7 +57,7 @@ def sarif_text(version: str, rules: Sequence[Json], results: Sequence[Json], **m
 
 def uri_of(file: str) -> str:
     """Return a file as a URI; a relative one stays so, to the root of the repository."""
-    path = PurePosixPath(file)
+    path = Path(file)
     return path.as_uri() if path.is_absolute() else quote(str(path), errors="replace")
 
 

@@ -152,8 +152,10 @@ def machine(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def gated(machine, capsys):
+def gated(machine, capsys, monkeypatch):
     """Run the command; returns its status, and what it printed on both streams."""
+    own = Path(sys.executable).parent  # where only `python3` is installed, `python` is there
+    monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
 
     def gated(*words, script="train.py"):
         status = cli.main(["gate", *words, *filter(None, [script])])
