@@ -295,10 +295,10 @@ def test_what_is_found_beside_what_is_proven_is_proven_beside_it(tune):
     assert result.verdict is Verdict.FASTER
     assert result.settings.keys() >= {"dataloader_workers", "compile_cudagraphs"}
     first, later = [each for each in said if each.startswith("proven so far: ")]
-    assert first.endswith("with dataloader_workers=4")
-    assert later.endswith(", beside dataloader_workers=4")
+    assert first.endswith("with dataloader_workers=16")
+    assert later.endswith(", beside dataloader_workers=16")
     proofs = [trial.settings for trial in result.trials if trial.phase == "proof"]
-    assert proofs[-6:].count({"dataloader_workers": 4}) == proofs[-6:].count(result.settings) == 3
+    assert proofs[-6:].count({"dataloader_workers": 16}) == proofs[-6:].count(result.settings) == 3
     assert result.speedup.ci99_low < machine.gain(result.settings) < result.speedup.ci99_high
     (both,) = [each for each in result.notes if each.startswith("proven in two steps: ")]
     ratios = [float(each) for each in re.findall(r"(\d\.\d\d)x \(99 %", both)]
