@@ -1,6 +1,6 @@
 """What studies of scripts find whose loader keeps up with no faster computing, and what they claim.
 
-    python benchmarks/loader_limits.py [--seeds 8] [--claims 200] [--first 0] [--jobs 1] [--only NAME]
+    python benchmarks/loader_limits.py [--seeds 8] [--claims 200] [--first 0] [--jobs 1] [--only X]
 
 Whole studies of the real `tune` on simulated machines. The first two and the last two have the
 numbers of studies that ran on H200s and an H100 of 16 cores; the others are not bound by their
