@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Effect, Level, ScriptFacts, Value
-from gpuadvisor.domain.target import Target
+from gpuadvisor.domain.target import Target, context_of_workers
 from gpuadvisor.tuners.knobs._script import LoaderKnob, is_iterable, is_on_gpu
 
 MOST_WORKERS = 32
@@ -51,12 +51,23 @@ class DataLoaderWorkers(LoaderKnob):
             return "the script streams an IterableDataset, and more workers would repeat samples"
         return super().unavailable(device, facts)
 
+    def snippet(self, value: Value) -> str:
+        method = context_of_workers() if value else None
+        if method is None:
+            return super().snippet(value)
+        chosen = (
+            f'loader = DataLoader(..., num_workers={value}, multiprocessing_context="{method}")'
+        )
+        return f"{chosen}  # {method} where it had no workers"
+
     def adjust(self, value: Value, target: Target, arguments: dict[str, Any]) -> None:
         if is_iterable(arguments) or arguments["num_workers"] == value:
             return
         if is_on_gpu(arguments):
             target.refuse("the data set is on the GPU already, where workers cannot read it")
             return
+        if not arguments["num_workers"]:
+            arguments["multiprocessing_context"] = context_of_workers()
         arguments["num_workers"] = value
         if not value:  # the constructor refuses what only workers can do
             arguments.update(

@@ -11,6 +11,7 @@ import copy
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
     loader_roots,
     state_of,
 )
-from gpuadvisor.domain.target import Target
+from gpuadvisor.domain.target import Target, context_of_workers
 
 KNOBS = {
     "dataloader_workers": "num_workers",
@@ -175,12 +176,15 @@ def _with(loader: Any, settings: Mapping[str, Any]) -> Any:
     made = copy.copy(loader)
     own = vars(made)
     own.update({KNOBS[name]: value for name, value in settings.items()}, _iterator=None)
+    context = "_DataLoader__multiprocessing_context"
     if own["num_workers"]:
+        if not loader.num_workers and (method := context_of_workers()):
+            own[context] = get_context(method)
         own["prefetch_factor"] = own["prefetch_factor"] or PREFETCHED
         own["timeout"] = own["timeout"] or TIMEOUT_S
     else:
         own.update(prefetch_factor=None, timeout=0, persistent_workers=False)
-        own["_DataLoader__multiprocessing_context"] = None
+        own[context] = None
     return made
 
 

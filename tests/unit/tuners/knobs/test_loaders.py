@@ -1,11 +1,15 @@
 """Knobs of the DataLoader, and of copies to the GPU."""
 
+import multiprocessing
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402 - torch may be missing
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset  # noqa: E402 - torch may be missing
+
+from gpuadvisor.tuners.knobs.dataloader_workers import KNOB  # noqa: E402 - no torch
 
 DATA = TensorDataset(torch.randn(64, 4))
 
@@ -22,6 +26,25 @@ class TestLoaders:
         assert (loader.num_workers, loader.prefetch_factor) == (2, 2)
         assert len(list(loader)) == 8
         assert "dataloader_workers" in target.details
+
+    def test_workers_are_forked_where_the_script_had_none_and_chose_nothing_else(self, script):
+        methods = multiprocessing.get_all_start_methods()
+        wanted = None if methods[0] == "fork" else "fork"  # from Python 3.14 on
+        loader = script(dataloader_workers=2).loader(DATA)
+        assert getattr(loader.multiprocessing_context, "_name", None) == wanted
+        own = script(dataloader_workers=2).loader(DATA, num_workers=1)
+        assert own.multiprocessing_context is None
+
+    def test_a_way_to_start_workers_that_the_script_chose_is_kept(self, script, monkeypatch):
+        monkeypatch.setattr(
+            multiprocessing, "get_all_start_methods", lambda: ["forkserver", "fork"]
+        )
+        monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: "spawn")
+        assert script(dataloader_workers=2).loader(DATA).multiprocessing_context is None
+        monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: None)
+        loader = script(dataloader_workers=2).loader(DATA)
+        assert loader.multiprocessing_context.get_start_method() == "fork"
+        assert 'multiprocessing_context="fork")' in KNOB.snippet(2)
 
     def test_no_workers_takes_away_what_only_they_can_do(self, script):
         target = script(dataloader_workers=0)
