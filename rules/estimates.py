@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuadvisor.domain.unprofiled import Drift
+from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
 from gpuadvisor.rules.facts.kernel_families import readable
@@ -24,7 +25,7 @@ from gpuadvisor.rules.facts.kernel_loads import UNCUT_S
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Host, Scenario, Timeline
+from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Scenario, Timeline
 from gpuadvisor.rules.rule import Estimate
 
 SLOWER_WITH_KINETO = (1.2, 3.0)

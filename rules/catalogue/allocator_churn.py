@@ -17,10 +17,11 @@ from gpuadvisor.rules.estimates import (
     span_ns,
 )
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import Host, Scenario
+from gpuadvisor.rules.facts.what_if import Scenario
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult
 

@@ -9,10 +9,11 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.estimates import LEAST_IDLE, bounded, late_ns, paces, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_idle import MOSTLY, doing
+from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.loading import Loading
 from gpuadvisor.rules.facts.starting import FEWEST_STEPS
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import Host, Scenario
+from gpuadvisor.rules.facts.what_if import Scenario
 from gpuadvisor.rules.requirements import (
     CPU_STEPS,
     IDLE,

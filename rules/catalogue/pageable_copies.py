@@ -12,9 +12,10 @@ from gpuadvisor.rules.estimates import idle_parts, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import LEAST_OF_LINK, pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, exposed_ns, large_pageable
+from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import Host, Scenario
+from gpuadvisor.rules.facts.what_if import Scenario
 from gpuadvisor.rules.requirements import (
     COPIES,
     COPIES_ALONE,

@@ -17,6 +17,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import Columns, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
+from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     IntArray,
@@ -30,7 +31,7 @@ from gpuadvisor.rules.facts.intervals import (
 )
 from gpuadvisor.rules.facts.joins import thread_keys
 from gpuadvisor.rules.facts.launches import LaunchingCalls, calls, launches
-from gpuadvisor.rules.facts.what_if import Host, Timeline
+from gpuadvisor.rules.facts.what_if import Timeline
 
 MARKED = re.compile(
     r"(train|training|eval|global)?[ _-]?(step|iteration|iter|batch)[\W_]*\d*", re.I

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Memory
+from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.idle import HOST_PACE_NS, REACH_NS, launching_at
-from gpuadvisor.rules.facts.idle_causes import PAUSE_NS, RESOLUTION_NS
+from gpuadvisor.rules.facts.host_waits import Blocked, Host, pageable, waits_of
+from gpuadvisor.rules.facts.idle import REACH_NS, launching_at
+from gpuadvisor.rules.facts.idle_causes import PAUSE_NS
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     FloatArray,
@@ -42,24 +42,6 @@ from gpuadvisor.rules.facts.intervals import (
 from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
-
-
-class Host(IntEnum):
-    """What the threads that launch do while they do not wait for the device."""
-
-    LOADING = 0
-    """Waiting for a DataLoader's batch."""
-    SYNCHRONIZING = 1
-    """In a call that could wait for the device, but need not."""
-    ALLOCATING = 2
-    """In a call that allocates or frees memory of the device."""
-    COPYING = 3
-    """No time has this kind: what calls that copy take is a wait, or work."""
-    WORKING = 4
-    """Launching: operators that do, their calls, and what lies shortly between them."""
-    AWAY = 5
-    """Everything else that lasts: Python, and operators of the CPU. A profiler records little of
-    it, and so makes it hardly longer."""
 
 
 @dataclass(frozen=True)
@@ -195,9 +177,6 @@ class Timeline:
         return latest
 
 
-FETCH_BYTES = 1 << 20
-"""Most bytes of a copy to the host (`.item()`, predictions) whose wait is what costs, not the copy
-itself, which takes 0.1 ms at the most."""
 _CALLS = {
     Host.SYNCHRONIZING: (CallKind.SYNCHRONIZE,),
     Host.ALLOCATING: (CallKind.ALLOCATE, CallKind.FREE),
@@ -228,7 +207,7 @@ def timeline(
     reached = np.maximum.accumulate(np.concatenate(([begin_ns], end)))
     before, after = reached[:-1], reached[1:]
     called = np.where(known, launched.begin_ns[rows], begin_ns)
-    blocked = _blocked(work, host, rows, call, end)
+    blocked = waits_of(work, host, rows, call, called, end)
     lag = np.clip(begin - called, 0, launched.end_ns[rows] - called + reach)
     staged = np.isin(call, blocked.call) & known & (before > called)
     lag = np.where(staged, np.minimum(np.maximum(begin - before, 0), lag), lag)
@@ -242,7 +221,7 @@ def timeline(
         rows=rows,
         work_ns=np.maximum(end - np.maximum(begin, before), 0).astype(np.float64),
         delay_ns=np.maximum(begin - could, 0).astype(np.float64),
-        pageable=_pageable(work, rows),
+        pageable=pageable(work, rows),
         lag_ns=np.where(known, lag.astype(np.float64), -np.inf),
         launch_ns=times.before(begin_ns, called),
         waits_before=np.searchsorted(blocked.end_ns, called, "right"),
@@ -255,80 +234,6 @@ def timeline(
             blocked.end_ns - np.maximum(blocked.begin_ns, end[blocked.row]), 0
         ).astype(np.float64),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Blocked:
-    """Calls in which the host waited for the device, in their order; none within another."""
-
-    begin_ns: IntArray
-    end_ns: IntArray
-    kind: IntArray
-    row: IntArray
-    call: IntArray
-
-
-def _pageable(work: DeviceWork, rows: IntArray) -> BoolArray:
-    found = np.zeros(len(rows), np.bool_)
-    copies = np.flatnonzero(rows >= work.kernels)
-    number = rows[copies] - work.kernels
-    source, destination = work.copies["source"][number], work.copies["destination"][number]
-    found[copies] = (source == Memory.PAGEABLE) | (destination == Memory.PAGEABLE)
-    return found
-
-
-def _blocked(
-    work: DeviceWork, host: Calls, rows: IntArray, call: IntArray, end: IntArray
-) -> _Blocked:
-    """Return the calls that came back just after what they waited for was done."""
-    kind, own = _waiting_kinds(work, host, rows, call)
-    threads = np.unique(host.thread_key[call[call != UNKNOWN]])
-    chosen = np.flatnonzero((kind != UNKNOWN) & np.isin(host.thread_key, threads))
-    chosen = chosen[np.argsort(host.begin_ns[chosen], kind="stable")]
-    begin, stop = host.begin_ns[chosen], host.end_ns[chosen]
-    finished = np.argsort(end, kind="stable")
-    last = np.searchsorted(end[finished], stop + RESOLUTION_NS, "right") - 1
-    row = np.where(own[chosen] != UNKNOWN, own[chosen], finished[np.maximum(last, 0)])
-    outermost = np.ones(len(chosen), np.bool_)
-    outermost[1:] = begin[1:] >= np.maximum.accumulate(stop)[:-1]
-    came_back = (last >= 0) & (end[row] > begin) & (end[row] <= stop + RESOLUTION_NS)
-    # Of pageable memory the host moves the last bytes itself, and comes back a little earlier.
-    staged = (own[chosen] != UNKNOWN) & _pageable(work, rows)[row]
-    waited = (came_back | staged) & outermost
-    return _Blocked(begin[waited], stop[waited], kind[chosen][waited], row[waited], chosen[waited])
-
-
-def _waiting_kinds(
-    work: DeviceWork, host: Calls, rows: IntArray, call: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Return as what each call may wait for the device, UNKNOWN for those that do not; and for what
-    of it, UNKNOWN where that is all before."""
-    kind, own = np.full(len(host), UNKNOWN, np.int64), np.full(len(host), UNKNOWN, np.int64)
-    kind[host.kind == CallKind.SYNCHRONIZE] = Host.SYNCHRONIZING
-    kind[host.kind == CallKind.FREE] = Host.ALLOCATING
-    copies = np.flatnonzero((rows >= work.kernels) & (call != UNKNOWN))
-    copies = copies[host.kind[call[copies]] == CallKind.COPY]
-    number = rows[copies] - work.kernels
-    to_host = work.copies["direction"][number] == Direction.DEVICE_TO_HOST
-    fetches = to_host & (work.copies["bytes"][number] <= FETCH_BYTES)
-    waits = np.flatnonzero(to_host | _pageable(work, rows)[copies])
-    kind[call[copies[waits]]] = np.where(fetches, Host.SYNCHRONIZING, Host.COPYING)[waits]
-    own[call[copies[waits]]] = copies[waits]
-    after = _right_after(host, kind == Host.COPYING)
-    kind[after] = Host.COPYING
-    return kind, own
-
-
-def _right_after(host: Calls, copying: BoolArray) -> IntArray:
-    """Return the synchronisations that belong to a copy: PyTorch waits for its stream after each
-    copy of pageable memory."""
-    order = np.lexsort((host.begin_ns, host.thread_key))
-    order = order[(host.kind[order] != CallKind.OTHER) & (host.kind[order] != CallKind.EVENT)]
-    before, after = order[:-1], order[1:]
-    follows = (host.thread_key[before] == host.thread_key[after]) & copying[before]
-    soon = host.begin_ns[after] - host.end_ns[before] <= HOST_PACE_NS
-    found: IntArray = after[follows & soon & (host.kind[after] == CallKind.SYNCHRONIZE)]
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,7 +268,7 @@ def _host_times(
     call: IntArray,
     launching: Operators,
     waits: Waits,
-    blocked: _Blocked,
+    blocked: Blocked,
     computing: Intervals,
 ) -> _Times:
     threads, first = np.unique(host.thread_key[call], return_index=True)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import CallKind
+from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.facts.what_if import Host, Scenario
+from gpuadvisor.rules.facts.what_if import Scenario
 from tests.profiles import Made
 from tests.rules.programs import Program
 from tests.stored_profiles import fill, header
@@ -154,3 +155,16 @@ def test_a_host_that_runs_ahead_hides_that_a_gpu_is_slow_to_begin():
     saved = before - line.takes_ns(Scenario({Host.SYNCHRONIZING: 0.0}))
     assert idle[Cause.SYNCHRONIZING] > 0.4 * facts.window.run_ns
     assert saved == pytest.approx(idle[Cause.SYNCHRONIZING], rel=0.15)
+
+
+@pytest.mark.parametrize(("late", "saved"), [(20, 0.5), (3000, 0.0)])
+def test_a_host_that_goes_on_when_the_device_is_done_waited_for_it(late, saved):
+    """No call of six steps waits, whose kernels take from 5 to 10 ms: the host launches the next so
+    many microseconds after the end."""
+    made, at = Made(), 0
+    for number in range(6):
+        runs = 5000 + 1000 * number
+        made.launched("kernel", (at, 5), (at + 7, runs))
+        at += runs + late
+    played = Facts(made.profile()).faster_kernels
+    assert played.saved_share([(range(6), 0.5)], 1.0) == pytest.approx(saved, abs=0.1)
