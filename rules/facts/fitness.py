@@ -126,27 +126,31 @@ def judged(
 
 
 def _after_queue(whole: Facts) -> tuple[Part, Mapping[str, float], Fitness] | None:
-    """Return what is to be judged of a recording that began, and ended, with a full queue: its
-    first work began long after it was launched, on devices that by the recording did nothing, and
-    its last launches, which are left out as well, have no kernel. None where it is no such
-    recording."""
-    begin_ns, work = whole.window.begin_ns, whole.work
-    first = int(np.argmin(work.begin_ns))
-    idle_ns = int(work.begin_ns[first]) - begin_ns
-    if whole.window.share(idle_ns) <= 1 - FILLED or not whole.launched.known[first]:
+    """Return what is to be judged of a recording that began with a full queue: what was launched
+    first in it began long after that, on devices that by the recording did nothing. Either they
+    then worked on what was launched before, or the recording ended with a full queue as well: its
+    last launches, which are left out, have no kernel. None where it is no such recording."""
+    begin_ns, work, launched = whole.window.begin_ns, whole.work, whole.launched
+    order = np.argsort(work.begin_ns, kind="stable")
+    since = int(work.begin_ns[order[0]])
+    first = int(order[np.argmax(launched.known[order])])
+    if whole.window.share(since - begin_ns) <= 1 - FILLED or not launched.known[first]:
         return None
-    waited_ns = int(work.begin_ns[first] - whole.launched.end_ns[first])
-    lost = lost_launches(whole)
-    if waited_ns < MOST * idle_ns or lost is None or not _only_last_lost(whole):
+    if int(work.begin_ns[first] - launched.end_ns[first]) < MOST * (since - begin_ns):
         return None
+    until, lost = whole.window.end_ns + 1, None
+    if first == order[0]:
+        lost = lost_launches(whole)
+        if lost is None or not _only_last_lost(whole):
+            return None
+        until = int(launched.begin_ns[launched.known].max()) + 1
     note = (
-        f"The first {idle_ns / 1e6:,.3g} ms are left out: the GPU still worked on what was launched"
-        f" before recording began, of which nothing was recorded. {lost}"
+        f"The first {(since - begin_ns) / 1e6:,.3g} ms are left out: the GPU still worked on what"
+        " was launched before recording began, of which nothing was recorded"
+        + (f". {lost}" if lost else "")
     )
     before = f"{whole.fitness.note}. " if whole.fitness.note else ""
-    since = int(work.begin_ns[first])
-    last = int(whole.launched.begin_ns[whole.launched.known].max()) + 1
-    part = Part(whole.profile, begin_ns, last)
+    part = Part(whole.profile, begin_ns, until)
     return part, whole.ceilings, replace(whole.fitness, note=f"{before}{note}", not_before_ns=since)
 
 

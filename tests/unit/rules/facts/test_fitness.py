@@ -283,6 +283,20 @@ def test_a_first_kernel_that_begins_late_is_waited_for_where_no_kernel_is_lost()
     assert facts.fitness.note == ""
 
 
+def test_work_that_was_launched_before_is_followed_by_what_waited_for_it():
+    """The GPU goes on with two kernels of which the launch was not recorded."""
+    made = Made()
+    for begin in (480.0, 490.0):
+        made.kernel("gemm", (begin, 9.9))
+    for number in range(200):
+        made.launched("gemm", call=(10.0 * number, 5.0), runs=(500.0 + 10.0 * number, 9.9))
+    made.range("ProfilerStep#0", (0.0, 2000.0), Range.STEP)
+    facts = judged(made.profile())
+    assert facts.window.busy_share > 0.98
+    assert facts.fitness.note.startswith("The first 0.48 ms are left out")
+    closes(facts)
+
+
 def apart(by_us, late=(0, 1, 2, 3, 4), waits_us=None):
     """Steps whose work is recorded so much earlier than it ran, by a clock of its own, with a wait
     at the end of each that returns so long after the work has ended."""
