@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gpuadvisor.collectors.telemetry.recording import KIND
+from gpuadvisor.collectors.worktrees import POINTER
 from gpuadvisor.domain.profile import Header, Profile, Sink
 from gpuadvisor.domain.unprofiled import UnprofiledSteps, with_unprofiled_steps
 from gpuadvisor.errors import UsageError
@@ -75,6 +76,13 @@ def known_reader(path: Path) -> Reader:
         raise UsageError(
             f"{path} is a recording of telemetry and no profile: `gpuadvisor diagnose` says what is"
             " wrong in it, and `gpuadvisor watch --replay` shows it."
+        )
+    with readable(path):
+        head, _ = head_of(path)
+    if head.startswith(POINTER):
+        raise UsageError(
+            f"{path} is only the pointer of Git LFS, not the content: `git lfs install` and `git"
+            " lfs pull` get it."
         )
     reader = reader_of(path)
     if reader is None:

@@ -142,14 +142,17 @@ def test_the_same_file_twice_is_one_profile_whatever_it_is_called(tmp_path, here
 def test_files_that_fail_do_not_keep_the_others_out(tmp_path, here, nsys):
     (tmp_path / "cut.sqlite").write_bytes(nsys.read_bytes()[:5000])
     (tmp_path / "notes.txt").write_text("not a trace")
-    answer, document = documents(here, tmp_path, "notes.txt", nsys, "cut.sqlite", "absent.json")
+    (tmp_path / "large.nsys-rep").write_text("version https://git-lfs.github.com/spec/v1\noid 0\n")
+    files = ("notes.txt", nsys, "cut.sqlite", "absent.json", "large.nsys-rep")
+    answer, document = documents(here, tmp_path, *files)
     assert answer.status == 1
     assert [each["name"] for each in document["profiles"]] == ["a100_cloverleaf"]
     failed = {Path(each["path"]).name: each["error"] for each in document["failed"]}
-    assert list(failed) == ["notes.txt", "cut.sqlite", "absent.json"]
+    assert list(failed) == ["notes.txt", "cut.sqlite", "absent.json", "large.nsys-rep"]
     assert "is no profile that gpuadvisor knows" in failed["notes.txt"]
     assert "is no file" in failed["absent.json"]
-    assert answer.err.count("gpuadvisor: ") == len(answer.err.splitlines()) == 3
+    assert "is only the pointer of Git LFS" in failed["large.nsys-rep"]
+    assert answer.err.count("gpuadvisor: ") == len(answer.err.splitlines()) == 4
     assert "bug" not in answer.err
 
 
