@@ -162,7 +162,7 @@ def mostly_moves(
         yield (
             f"For {_percent(time_ns / busy)} of the time in which the GPU works it only {does}"
             f" ({figures.nanoseconds(time_ns / gpus)}{each_gpu}{_which(mostly)});"
-            f" {beside if kernels else 'no kernel ran'}."
+            f" {beside if kernels else 'no kernel was recorded'}."
         )
         if account.share_of(time_ns) > MOST:
             yield SHORTER_FILLS if is_fill else SHORTER_COPIES

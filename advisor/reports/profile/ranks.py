@@ -99,18 +99,20 @@ def _table(ranks: Ranks) -> Table:
         found = late.get(row[0])
         return "" if found is None else figures.nanoseconds(found.longest_ns)
 
+    unknown = _WORDS if ranks.unmatched is not None else _SHARE
+    wide = {"Exposed comm.": _WORDS, "Waiting": unknown, "Transfer": unknown}
     columns = [
         Column("Rank", lambda row: row[1].name, width=_NAME),
         Column("Time", lambda row: figures.nanoseconds(row[1].run_ns), width=_SHARE),
         *(
-            Column(title, share(name), width=_WORDS if len(title) >= _SHARE else _SHARE)
+            Column(title, share(name), width=wide.get(title, _SHARE))
             for title, name in (
                 ("Busy", "busy_ns"), ("Idle", "idle_ns"), ("Computing", "computing_ns"),
                 ("Exposed comm.", "exposed_ns"), ("Waiting", "waiting_ns"),
                 ("Transfer", "transferring_ns"),
             )
         ),
-        Column("Last", last, width=_SHARE),
+        Column("Last", last, width=unknown),
         Column("By up to", latest, width=_SHARE),
     ]  # fmt: skip
     return Table(list(enumerate(ranks.ranks)), columns, notes=tuple(_notes(ranks)))
