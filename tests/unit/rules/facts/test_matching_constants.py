@@ -1,6 +1,7 @@
 """Half and twice a constant of matching: which of them no result hangs on."""
 
 import random
+from functools import cache
 
 import pytest
 
@@ -12,8 +13,9 @@ FREE = ("FEWEST", "MOST_SHIFT", "MOST_APART", "MOST_SKEWED", "CLEARLY")
 """Those marked as our own that decide nothing between half and twice what they are."""
 
 
+@cache
 def program(seed, named, clocks_us):
-    """What is said of ranks that meet in groups of all and of halves, recorded from other steps on,
+    """The facts of ranks that meet in groups of all and of halves, recorded from other steps on,
     whose traces have names of groups or none."""
     drawn = random.Random(seed)
     simulated = Simulated(4)
@@ -24,19 +26,17 @@ def program(seed, named, clocks_us):
         if number % 2:
             for pair in ((0, 1), (2, 3)):
                 simulated.meet(pair, group=f"half {pair[0]}", elements=500)
-    return ranks_of(
-        [
-            simulated.facts(rank, named, clocks_us[rank], missing=3 * (rank % 2), numbered=False)
-            for rank in range(4)
-        ]
-    )
+    return [
+        simulated.facts(rank, named, clocks_us[rank], missing=3 * (rank % 2), numbered=False)
+        for rank in range(4)
+    ]
 
 
 CASES = [
     (seed, named, clocks)
     for seed in range(4)
     for named in (True, False)
-    for clocks in ([0.0, 0.0, 0.0, 0.0], [0.0, 40.0, -30.0, 7e6])
+    for clocks in ((0.0, 0.0, 0.0, 0.0), (0.0, 40.0, -30.0, 7e6))
 ]
 
 
@@ -44,7 +44,7 @@ def told():
     """What is said of each program: who came last how often, and how long was waited."""
     return [
         (found.collectives, found.waited_ns, [(each.place, each.last) for each in found.late])
-        for found in (program(*each) for each in CASES)
+        for found in (ranks_of(program(*each)) for each in CASES)
     ]
 
 
