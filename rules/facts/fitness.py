@@ -231,7 +231,8 @@ def _at_pace(profile: Profile, whole: Facts, loading: str) -> Facts | None:
     if len(steps) > 1 or len(whole.busy) != 1 or whole.too_short:
         return None
     idle, once = whole.idle[0].idle_ns, whole.idle[0].causes_ns[Cause.STARTING]
-    if whole.no_loop is None and (once < MOST * idle or whole.window.busy_share >= FILLED):
+    single = max(once, whole.idle[0].seldom_ns)
+    if whole.no_loop is None and (single < MOST * idle or whole.window.busy_share >= FILLED):
         return None
     stretch = _stretch(whole)
     if stretch is None or stretch.end_ns - stretch.begin_ns < LOADING_NS:

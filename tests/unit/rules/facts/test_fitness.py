@@ -444,7 +444,7 @@ def test_the_account_closes_with_and_without_loading(copies, kernels, later, too
     assert facts.account.kernels_ns == whole.account.kernels_ns
 
 
-def paced(pauses, passes=120, kernels=10, still=200_000.0, start=0.0, marked=False):
+def paced(pauses, passes=120, kernels=10, still=200_000.0, start=0.0, marked=False, runs=30):
     """Passes over the same kernels at the host's pace, and times in which nothing happens before
     some of them; the first launch may take long. All of it may be marked as one step."""
     made, at = Made(), 0.0
@@ -454,7 +454,7 @@ def paced(pauses, passes=120, kernels=10, still=200_000.0, start=0.0, marked=Fal
         at += still if number in pauses else 0.0
         for place in range(kernels):
             took = start if (number, place) == (0, 0) and start else 5.0
-            made.launched(f"kernel_{place}", call=(at, took), runs=(at + took + 3, 30))
+            made.launched(f"kernel_{place}", call=(at, took), runs=(at + took + 3, runs))
             at += took + 60
     return made.profile(source="nsys")
 
@@ -478,6 +478,13 @@ def test_a_phase_that_is_not_looked_at_is_told():
     facts = judged(paced((40,)))
     assert "67 % of the kernels' time: these are looked at" in facts.fitness.note
     assert "Left out is what ran beyond that, 33 % of the kernels' time" in facts.fitness.note
+    closes(facts)
+
+
+def test_a_gpu_that_is_busy_for_most_of_the_run_may_stand_still_as_well():
+    facts = judged(paced((1,), still=40_000.0, runs=58))
+    assert "Outside of them it stood still once, for 40 ms" in facts.fitness.note
+    assert facts.window.busy_share > 0.85
     closes(facts)
 
 
