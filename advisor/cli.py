@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Never
 
@@ -69,12 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     _open_streams()
     try:
-        return _run_and_report(given)
+        status = _run_and_report(given)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
+        status = BROKEN_PIPE
+    if status in (BROKEN_PIPE, 128 + signal.SIGHUP):  # or the terminal is gone
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):  # what is left in their buffers is flushed at exit
-            os.dup2(nowhere, stream.fileno())
-        return BROKEN_PIPE
+            with suppress(io.UnsupportedOperation):  # a stream that is no file
+                os.dup2(nowhere, stream.fileno())
+    return status
 
 
 def _run_and_report(given: list[str]) -> int:

@@ -22,7 +22,8 @@ if __name__ == "__main__":
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
     for workers in (0, 1):
         loader = torch.utils.data.DataLoader(
-            Squares(), batch_size=8, shuffle=True, num_workers=workers
+            Squares(), batch_size=8, shuffle=True, num_workers=workers,
+            multiprocessing_context="fork" if workers else None,
         )
         for batch in loader:
             loss = model(batch).square().mean()
