@@ -398,8 +398,10 @@ def test_on_a_quiet_machine_nothing_is_delayed():
 def test_a_restless_one_delays_by_chance():
     neighbour = simulation.Neighbour(random.Random(1), 30.0, 2.0)
     restless = SimulatedEvaluator(multiplied({}), noise=neighbour, baselines=8)
-    drawn = [Delay("a").next_s(restless.trials) for _ in range(2)]
+    assert Delay("a").next_s(restless.trials) == 0.0  # it would move all runs of a proof alike
+    trials = [*restless.trials, replace(restless.trials[-1], phase="proof")]
+    drawn = [Delay("a").next_s(trials) for _ in range(2)]
     assert drawn[0] == drawn[1]  # the seed decides
     delay = Delay("b")
-    many = [delay.next_s(restless.trials) for _ in range(100)]
+    many = [delay.next_s(trials) for _ in range(100)]
     assert 0 <= min(many) < 1 and 5 < max(many) <= LONGEST_DELAY_S
