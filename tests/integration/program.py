@@ -19,8 +19,8 @@ import psutil
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 CLOCK = str(Path(__file__).parents[1] / "fake_clock")
 """For PYTHONPATH: scripts' steps take what they sleep and compute, whoever else works."""
-QUICK = str(Path(__file__).parents[1] / "quick_python")
-"""For PYTHONPATH, unless a test has it for something else: processes look for garbage seldom."""
+QUICK = os.environ["PYTHONPATH"]
+"""What `tests/conftest.py` has all programs begin with."""
 PATIENCE_S = 500.0
 """Ends what hangs; a study of eleven processes takes a minute on a fast, idle machine."""
 
@@ -44,7 +44,6 @@ def environment(home: Path, command: str = "", **variables: str) -> dict[str, st
         "XDG_CACHE_HOME": str(home / "cache"),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": QUICK,
         **variables,
     }
 
