@@ -262,7 +262,9 @@ def _run_once(code: Callable[[], CodeType], asked: str, path: str) -> None:
             else:
                 sys.path[0] = os.path.dirname(os.path.realpath(path))
         names = sys.modules["__main__"].__dict__
-        names["__file__"], names["__cached__"] = path, None
+        names["__file__"] = path
+        if sys.version_info < (3, 15):
+            names["__cached__"] = None
         names["__loader__"] = SourceFileLoader("__main__", path)
         try:
             exec(code(), names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -127,10 +128,13 @@ def torch_as_it_was() -> Any:
     torch = pytest.importorskip("torch")
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     benchmark, order = torch.backends.cudnn.benchmark, kernel_order()
+    method = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("fork", force=True)  # else Python 3.14 imports what a test is
     copies, set_num_threads = (torch.Tensor.to, torch.Tensor.cuda), torch.set_num_threads
     torch.manual_seed(0)
     torch.set_num_threads(1)  # others would spin where they wait
     yield
+    multiprocessing.set_start_method(method, force=True)
     torch.set_num_threads = set_num_threads
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(precision)

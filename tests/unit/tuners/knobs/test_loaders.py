@@ -27,24 +27,26 @@ class TestLoaders:
         assert len(list(loader)) == 8
         assert "dataloader_workers" in target.details
 
-    def test_workers_are_forked_where_the_script_had_none_and_chose_nothing_else(self, script):
-        methods = multiprocessing.get_all_start_methods()
-        wanted = None if methods[0] == "fork" else "fork"  # from Python 3.14 on
+    @pytest.mark.parametrize(
+        ("default", "chosen", "expected"),
+        [
+            ("fork", None, None),
+            ("forkserver", None, "fork"),  # from Python 3.14 on
+            ("forkserver", "forkserver", "fork"),  # something has begun a process before
+            ("forkserver", "spawn", None),
+        ],
+    )
+    def test_workers_are_forked_where_the_script_had_none_and_chose_nothing_else(
+        self, script, monkeypatch, default, chosen, expected
+    ):
+        monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: [default, "fork"])
+        monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: chosen)
         loader = script(dataloader_workers=2).loader(DATA)
-        assert getattr(loader.multiprocessing_context, "_name", None) == wanted
+        context = loader.multiprocessing_context
+        assert (context and context.get_start_method()) == expected
+        assert ("multiprocessing_context" in KNOB.snippet(2)) is (expected is not None)
         own = script(dataloader_workers=2).loader(DATA, num_workers=1)
         assert own.multiprocessing_context is None
-
-    def test_a_way_to_start_workers_that_the_script_chose_is_kept(self, script, monkeypatch):
-        monkeypatch.setattr(
-            multiprocessing, "get_all_start_methods", lambda: ["forkserver", "fork"]
-        )
-        monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: "spawn")
-        assert script(dataloader_workers=2).loader(DATA).multiprocessing_context is None
-        monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: None)
-        loader = script(dataloader_workers=2).loader(DATA)
-        assert loader.multiprocessing_context.get_start_method() == "fork"
-        assert 'multiprocessing_context="fork")' in KNOB.snippet(2)
 
     def test_no_workers_takes_away_what_only_they_can_do(self, script):
         target = script(dataloader_workers=0)
