@@ -22,6 +22,8 @@ import pytest
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.collectors.script.child.torch_profiler import NAME as PROFILER
 from gpuadvisor.collectors.script.request import Command, RunOutcome
+from gpuadvisor.collectors.script.runner import is_forked
+from gpuadvisor.collectors.script.templates import NoTemplateError
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import AppliedKnob, Level, LoaderFacts, ScriptFacts
@@ -35,6 +37,7 @@ from gpuadvisor.tuning import (
     budget,
     cold_start,
     first_run,
+    forking,
     measuring,
     rehearsal,
     screening,
@@ -77,6 +80,8 @@ class Machine:
     """What a start takes longer with what was compiled before."""
     between, within = 0.08, 0.02
     """Relative deviations of fresh runs from each other, and of blocks of one process."""
+    imports_s = 0.0
+    """How much sooner a forked run has its first step; 0 where none can be forked."""
     traced_s = 5.0
     """What recording a few steps at the end of a run takes."""
     diagnosis = Diagnosis(())
@@ -85,7 +90,7 @@ class Machine:
     workers = WORKERS
     """The script's own."""
     facts = FACTS
-    cores = 20
+    cores, kind = 20, "cuda"
     uneven = 0.1
     """Relative deviation of blocks of the loader alone from each other."""
     timed_slower = 1.0
@@ -155,7 +160,7 @@ class Machine:
         if (recording := settings.pop(PROFILER, None)) is not None:
             self.now_s += self.traced_s
             Path(json.loads(recording)["file"]).write_text("{}")
-        wall_s = self.start_s + STEPS_S + self._compiling_s(settings)
+        wall_s = self._start_s(request) + STEPS_S + self._compiling_s(settings)
         wall_s += max(0.0, request.specification.schedule.warmup_s - self.warmup_s)
         self.now_s += wall_s
         ms, waited_ms = self.step_ms(settings)
@@ -172,7 +177,17 @@ class Machine:
             startup_s=wall_s - STEPS_S,
             wall_s=wall_s,
         )
-        return RunOutcome(TrialState.COMPLETE, "", measured, "", wall_s)
+        forked = is_forked(request)
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", wall_s, forked=forked)
+
+    def _start_s(self, request):
+        return self.start_s - self.imports_s * is_forked(request)
+
+    def template(self, *_):
+        """Return what stands for a process that has imported what the script does."""
+        if not self.imports_s:
+            raise NoTemplateError("its first process does not import torch")
+        return Imported(self.imports_s)
 
     def _compiling_s(self, settings):
         compiled = self.brings.keys() - {"fused_optimizer"}
@@ -194,7 +209,7 @@ class Machine:
             lambda settings: self.step_ms({**fixed, **settings})[0],
             noise,
             compile_s=self._compiling_s,
-            start_s=self.start_s,
+            start_s=self._start_s(request),
         )
 
         def run(block):
@@ -249,6 +264,20 @@ class Machine:
         )
 
 
+class Imported:
+    """Stands for a process that has imported what the script does."""
+
+    def __init__(self, import_s):
+        self.import_s = import_s
+
+    def serves(self, start):
+        """Say whether a run begins as the unchanged script's, which sets no variable of glibc."""
+        return "GLIBC_TUNABLES" not in start.environment
+
+    def close(self):
+        pass
+
+
 class Telling(Silent):
     """Has the machine count time by phase, and keeps what is said."""
 
@@ -283,7 +312,7 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
 
         def tuned(machine: Any, seconds: float, **changes: Any) -> tuple[StudyResult, list[str]]:
             limit = BudgetLimit(seconds=seconds)
-            device = replace(h200, cores=machine.cores)
+            device = replace(h200, cores=machine.cores, kind=machine.kind)
             patch.setattr(first_run, "devices_for", lambda python, jobs: [device])
             machine.warmup_s = schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)
@@ -294,6 +323,7 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
             patch.setattr(trial_runner, "run_in_turns", machine.run_in_turns)
             patch.setattr(supply_timer, "run_supply", machine.supply)
             patch.setattr(screening, "run_live", machine.live)
+            patch.setattr(forking, "start_template", machine.template)
             patch.setattr(rehearsal, "run_life", machine.life)
             telling = Telling(machine)
             known = {"budget": limit, "level": Level.BALANCED}

@@ -41,8 +41,8 @@ def memory_growth(trials: Sequence[Trial], settings: Settings) -> MemoryGrowth |
         each
         for each in trials
         if each.state is TrialState.COMPLETE
-        and each.start_saved_s is None
         and each.measurement is not None
+        and (each.start_saved_s is None or each.measurement.facts.device == "cuda")
         and each.measurement.peak_memory_bytes > 0
     ]
     base, head = (

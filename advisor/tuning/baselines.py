@@ -59,12 +59,13 @@ def measure_baselines(
     first: RunOutcome | None = None,
     recording: Callable[[Measurement], Recording | None] = lambda first: None,
     began: float | None = None,
+    beside_second: Callable[[], None] = lambda: None,
 ) -> Baselines:
     """Run the unchanged script until its cost and how far two runs differ are known.
 
     `first` is its first run where it was made already, by `measure_first`. What `recording`
-    then asks for, if anything, is made at the end of its second run. `began` is when the first run
-    began, in seconds since the epoch, if it has.
+    then asks for, if anything, is made at the end of its second run, and `beside_second` is called
+    as that starts. `began` is when the first run began, in seconds since the epoch, if it has.
 
     Raises:
         ScriptError: if it cannot be measured, or works only once.
@@ -78,7 +79,9 @@ def measure_baselines(
     first = first or measure_first(evaluator, options, began)
     baseline = measured_baseline(first, options.command)
     _check_room_for_second(first, options)
-    again = _measure_again(evaluator, options, began, recording(baseline))
+    to_record = recording(baseline)
+    beside_second()
+    again = _measure_again(evaluator, options, began, to_record)
     second = measured_baseline(again, options.command)
     other = None
     wants_other = needs_other_seed(baseline)

@@ -181,7 +181,7 @@ class Budget:
 
     def expected_s(self, settings: Settings) -> float:
         """Return how long a trial of these settings will probably take."""
-        return self.durations.run_s(settings)
+        return self.durations.trial_s(settings)
 
     @property
     def left_s(self) -> float | None:

@@ -41,15 +41,16 @@ def cold_start(runner: TrialRunner, side: Side, budget: Budget, trials: Sequence
     if not compiles(runner, settings):
         return ""
     known = [runner.knobs[name] for name in settings if name in runner.knobs]
-    expected_s = budget.expected_s({}) + sum(knob.first_start_s for knob in known)
+    expected_s = budget.durations.run_s({}) + sum(knob.first_start_s for knob in known)
     if budget.left_s is not None and budget.left_s < SLOWER * expected_s:
         return (
             "the first start with empty compilers' caches, as on another machine, takes longer "
             "than those here; the budget had no room to measure it"
         )
     cold_s = _first_step_s(runner, side)
+    fresh = [each for each in trials if each.measurement and each.start_saved_s is None]
     warm_s, plain_s = (
-        median([t.measurement.startup_s for t in trials if t.measurement and t.settings == each])
+        median([t.measurement.startup_s for t in fresh if t.measurement and t.settings == each])
         for each in (settings, {})
     )
     if cold_s is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gpuadvisor.domain.knobs import Effect, Settings
 from gpuadvisor.domain.study import Aspect, Objective, Trial, TrialState
@@ -37,6 +37,11 @@ class Durations:
         self.turning_s = 0.0
         """Time that a run of a proof takes longer where it times both sides in turns; 0 for none.
         """
+        self.saved_s: Callable[[Settings], float] = lambda settings: 0.0
+        """Returns by how much runs of some settings begin sooner as they are forked; 0 where they
+        are not."""
+        self.proofs_fork = False
+        """Whether runs of a proof are forked, too, after its first pair."""
         self._walls_s: dict[_Key, float] = {}
         """Time of the last run of some settings."""
         self._starts_s: dict[_Key, float] = {}
@@ -85,8 +90,12 @@ class Durations:
         """Say whether a run of these settings came to its end outside of a proof."""
         return frozenset(settings.items()) in self._walls_s
 
+    def trial_s(self, settings: Settings) -> float:
+        """Return how long a run of a search will probably take, forked where it can be."""
+        return self.run_s(settings) - self.saved_s(settings)
+
     def run_s(self, settings: Settings) -> float:
-        """Return how long a trial of these settings will probably take."""
+        """Return how long a fresh process of these settings will probably take."""
         known, slow = frozenset(settings.items()), self._slow(settings)
         if known in self._walls_s:
             return self._walls_s[known]
@@ -132,12 +141,17 @@ class Durations:
         return slow | {(n, value) for n, value in known if self._knobs[n].effect in COMPILED_ANEW}
 
     def pair_s(self, settings: Settings) -> float:
-        """Return how long a pair of a proof takes: a run of these settings, and one without."""
-        return self.again_s(settings) + self.run_s({}) + 2 * self.delay_s
+        """Return how long a pair of a proof takes: a run of these settings, and one without; both
+        forked if they can be."""
+        fresh_s = self.again_s(settings) + self.run_s({}) + 2 * self.delay_s
+        return fresh_s - self._saved_of_pair_s(settings)
 
     def first_look_s(self, settings: Settings) -> float:
-        """Return how long it takes to the first look of a proof."""
-        return LOOKS[0] * self.pair_s(settings)
+        """Return how long it takes to the first look of a proof, whose first pair is fresh."""
+        return LOOKS[0] * self.pair_s(settings) + self._saved_of_pair_s(settings)
+
+    def _saved_of_pair_s(self, settings: Settings) -> float:
+        return 2 * self.saved_s(settings) if self.proofs_fork else 0.0
 
     def turned_look_s(self, settings: Settings) -> float:
         """Return how long that takes where both sides are timed in turns; 0 where they are not."""
@@ -151,7 +165,8 @@ class Durations:
 
     def ablation_s(self, settings: Settings) -> float:
         """Return how long an ablation takes; one setting alone needs none."""
-        return (2 + len(settings)) * self.again_s(settings) if len(settings) > 1 else 0.0
+        run_s = self.again_s(settings) - self.saved_s(settings)
+        return (2 + len(settings)) * run_s if len(settings) > 1 else 0.0
 
     def lives_s(self, settings: Settings, least: bool = False) -> float:
         """Return how long the lives of a rehearsal take; 0 where these settings had theirs.

@@ -93,6 +93,9 @@ class ScriptEvaluator:
         """Whether both processes of each of its pairs are alive and take turns."""
         self._proof_from: int | None = None
         """Trials before it; None where it is known whether they do."""
+        self._proof_began = 0
+        """Trials before it."""
+        budget.durations.saved_s = self.saved_s
 
     # -- what the search asks ----------------------------------------------------------------
 
@@ -116,6 +119,8 @@ class ScriptEvaluator:
         self._refresh_references(devices, phase, points)
         if turned != self._in_proof:
             self._prepare_to_turn(turned)
+        if phase == "proof":
+            self.runner.proofs_fork = self._forks_pair()
         if len(devices) < 2:
             return [self._trial(point, phase, devices[0], slower_than) for point in points]
         free: SimpleQueue[Device] = SimpleQueue()  # one for each thread
@@ -148,6 +153,7 @@ class ScriptEvaluator:
         Interrupted if the user ended the study.
         """
         base = base or {}
+        self.runner.proofs_fork = False
         if not self.turns(head, base) and self._is_seen_to_differ(base, head):
             self._prepare_to_turn((base, head))
         if not self._pairs_turn:
@@ -261,6 +267,8 @@ class ScriptEvaluator:
 
     def _prepare_to_turn(self, sides: tuple[Settings, Settings] | None) -> None:
         """Decide whether the processes of a proof time both sides in turns; None where it ended."""
+        if sides != self._in_proof:
+            self._proof_began = len(self.trials)
         self._in_proof, self._turning, self._turning_s = sides, None, 0.0
         self._pairs_turn, self._proof_from = False, len(self.trials)
         self._expect_delay()
@@ -317,6 +325,31 @@ class ScriptEvaluator:
     def _number_on(self) -> None:
         """Give the next run the number after those of the trials that are kept."""
         self.runner.start_numbers_at(max((each.number for each in self.trials), default=-1) + 1)
+
+    def forks(self, sides: Sequence[Settings]) -> bool:
+        """Say whether the runs of a proof of these sides are forked after its first pair.
+
+        On a CPU they are not: what memory a side takes would not be known of a forked process.
+        """
+        on_gpu = all(device.is_gpu for device in self._devices)
+        return on_gpu and all(map(self.saved_s, sides))
+
+    def saved_s(self, point: Settings) -> float:
+        """Return the time by which runs of a point begin sooner as they are forked; 0 where they
+        are not: arguments and variables are there before anything is imported."""
+        is_forked = self.runner.forks(self.side(point, self._devices[0]))
+        return self.runner.start_saved_s if is_forked else 0.0
+
+    def _forks_pair(self) -> bool:
+        """Say whether the next run of a proof is forked where it can be, as the other one of its
+        pair is: once there is an undisturbed pair of fresh processes."""
+        runs = [trial for trial in self.trials[self._proof_began :] if trial.phase == "proof"]
+        if len(runs) % 2:
+            return self.runner.proofs_fork
+        sides = self._in_proof or ()
+        whole = [each for each in runs if each.state is TrialState.COMPLETE]
+        fresh = [t.settings for t in whole if t.start_saved_s is None and not t.disturbance]
+        return self.forks(sides) and all(each in fresh for each in sides)
 
     def _is_seen_to_differ(self, base: Settings, head: Settings) -> bool:
         """Say after the pairs of a proof's second look whether these differ too much to tell.

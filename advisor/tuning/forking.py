@@ -1,8 +1,9 @@
-"""Trials that begin in a process which has imported already, where nothing depends on that.
+"""Runs that begin in a process which has imported already, where nothing depends on that.
 
-The first run of the unchanged script notes what it imports. A process that imports the same ahead
-is then forked for one more such run, which is compared with the fresh ones: only where nothing
-differs are the runs of the search forked. Proofs are always made in fresh processes.
+The first run of the unchanged script notes what it imports. A process that imports the same beside
+the second one is then forked for one more such run, which is compared with the fresh ones: only
+where nothing differs are further runs forked. Of each proof at least the first pair is of fresh
+processes.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import fields
 from pathlib import Path
 
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
-from gpuadvisor.collectors.script.runner import KEPT_BYTES, start_template
-from gpuadvisor.collectors.script.templates import NoTemplateError, Template
+from gpuadvisor.collectors.script.runner import KEPT_BYTES, begin_template, start_template
+from gpuadvisor.collectors.script.templates import NoTemplateError, Template, noted
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Forking, Objective, Trial
+from gpuadvisor.tuners.statistics import LOOKS, mean_with_interval, spread_of
 from gpuadvisor.tuning.baselines import Baselines
 from gpuadvisor.tuning.first_run import NOTES
 from gpuadvisor.tuning.options import TuneOptions
@@ -30,24 +32,34 @@ LEAST_APART = 0.05
 differ on a quiet machine, at most. Wider where the study's own baselines differ by more."""
 TIMED = ("data_wait_share", "idle_while_waiting")
 """Facts of a script that are times, and so never the same."""
+PROVEN = 2 * (LOOKS[0] - 1)
+"""Runs of the least proof that may be forked."""
 _NUMBER = re.compile(r"[\d.]+")
 
 
 class Forker:
-    """Decides whether a study's trials are forked, and keeps the process of which they are."""
+    """Decides whether a study's runs are forked, and keeps the process of which they are."""
 
     def __init__(
-        self, runner: TrialRunner, options: TuneOptions, notes: Path | None = None
+        self,
+        runner: TrialRunner,
+        options: TuneOptions,
+        notes: Path | None = None,
+        proofs_fork: bool = False,
     ) -> None:
-        """`notes` is where the first run notes what it imports, if it has begun already."""
+        """`notes` is where the first run notes what it imports, if it has begun already, and
+        `proofs_fork` says whether runs of a proof may be forked."""
         self._runner = runner
         self._objective = options.objective
         self._jobs = options.jobs
+        self._proofs_fork = proofs_fork
         self._held = ExitStack()
         self._notes = notes or self._held.enter_context(run_folder()) / NOTES
         self._template: Template | None = None
+        self._begun: Template | None = None
+        """One that imports, before it is known whether it pays."""
         self._taken_s = 0.0
-        """What the template and the comparison took."""
+        """What the comparison took; what is imported beside a run takes nothing."""
         self._why = "that was not compared"
         runner.notes = str(self._notes)
 
@@ -58,34 +70,50 @@ class Forker:
         self._end()
         self._held.close()
 
+    def begin_ahead(self, side: Side) -> None:
+        """Start the process while the unchanged script runs once more, which imports the same and
+        then does more before its first step."""
+        if self._jobs > 1:  # for each GPU another would be needed
+            return
+        with suppress(NoTemplateError):
+            request = self._runner.request(side, "baseline")
+            self._begun = begin_template(request, noted(self._notes))
+
     def begin(self, side: Side, baselines: Baselines, runs: float) -> str:
-        """Fork trials from here on if the unchanged script does not depend on that.
+        """Fork runs from here on if the unchanged script does not depend on that.
 
         `runs` is how many the search will make, about. Returns what to tell in the report; empty
         where the script was not found to depend on it.
         """
-        if self._jobs > 1:  # for each GPU another would be needed
+        if self._jobs > 1:
             self._why = "trials run side by side"
             return ""
-        fresh = [baselines.first, baselines.again]
-        import_s = min((run.torch_s for run in fresh if run.torch_s), default=0.0)
-        # What is imported after torch is saved, too, but not known yet.
-        if runs * import_s < import_s + baselines.again.wall_s:
-            self._why = f"it would not pay: torch is imported within {import_s:.1f} s"
-            return ""
         tell = self._runner.progress.on_message
+        request = self._runner.request(side, "baseline")
+        begun, self._begun = self._begun, None
         try:
-            self._template = start_template(self._runner.request(side, "baseline"), self._notes)
+            self._template = start_template(request, self._notes, begun)
         except NoTemplateError as error:
             self._why = str(error)
             tell(f"each trial imports anew: {self._why}")
             return ""
+        self._runner.notes = None
+        import_s = self._template.import_s
+        runs += PROVEN * self._proofs_fork
+        if runs * import_s < baselines.again.wall_s - import_s:
+            self._why = f"it would not pay: all is imported within {import_s:.1f} s"
+            self._end()
+            return ""
+        fresh = [baselines.first, baselines.again]
         self._runner.template, self._runner.start_saved_s = self._template, import_s
-        self._taken_s = self._template.import_s
         forked = self._compare(side, fresh, baselines)
         if self._why and not difference(fresh, (), forked, self._objective):
-            # A machine that does something else for a moment makes one run slow.
-            forked = self._compare(side, fresh, baselines)
+            # Of runs that differ by themselves one says little.
+            again = self._compare(side, fresh, baselines)
+            is_cost = self._why and not difference(fresh, (), again, self._objective)
+            if is_cost and not self._cost_otherwise(baselines.runs, (forked, again)):
+                self._why = ""
+            forked = again
         if self._why:
             self._end()
             return f"each trial imports anew: in a process that had imported before, {self._why}"
@@ -93,9 +121,10 @@ class Forker:
         # Of the fresh starts the quickest: the first one may have read files from the disk.
         fresh_s, forked_s = min(starts_s[:-1]), starts_s[-1]
         self._runner.start_saved_s = fresh_s - forked_s
+        which = "but the first pair of each proof" if self._proofs_fork else "but those of proofs"
         tell(
-            "trials of the search are forked from a process that has imported already: the first "
-            f"step comes after {forked_s:.1f} s, not {fresh_s:.1f} s; proofs are fresh processes"
+            f"runs are forked from a process that has imported already, {which}: the first step "
+            f"comes after {forked_s:.1f} s, not {fresh_s:.1f} s"
         )
         return ""
 
@@ -108,6 +137,17 @@ class Forker:
             self._runner.validator.forget(forked.measurement)
         return forked
 
+    def _cost_otherwise(self, fresh: Sequence[Measurement], forked: Sequence[RunOutcome]) -> bool:
+        """Say whether forked runs of the unchanged script surely cost something else than fresh
+        ones, as far as runs of either kind differ."""
+        kinds = fresh, [run.measurement for run in forked if run.measurement is not None]
+        costs = [list(filter(None, map(self._objective.cost, kind))) for kind in kinds]
+        if not all(costs):
+            return True
+        spread, freedom = spread_of(*costs), sum(map(len, costs)) - len(costs)
+        (_, *one), (_, *other) = (mean_with_interval(each, spread, freedom) for each in costs)
+        return max(one[0], other[0]) > min(one[1], other[1])
+
     def result(self, trials: Sequence[Trial]) -> Forking:
         """Return what that was worth."""
         saved = [trial.start_saved_s for trial in trials if trial.start_saved_s is not None]
@@ -115,9 +155,9 @@ class Forker:
 
     def _end(self) -> None:
         self._runner.template = None
-        if self._template is not None:
-            self._template.close()
-            self._template = None
+        for template in filter(None, (self._template, self._begun)):
+            template.close()
+        self._template = self._begun = None
 
 
 def difference(

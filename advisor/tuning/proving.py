@@ -106,7 +106,8 @@ class Prover:
     def _proof(self, settings: Settings, settled: Callable[[Speedup], bool] | None = None) -> Proof:
         base = self._base.settings if self._base is not None else {}
         beside = "what is proven" if base else "baseline"
-        self.enter("proof", f"fresh processes, best and {beside} in turn")
+        forked = ", after the first pair forked" * self.evaluator.forks([base, settings])
+        self.enter("proof", f"fresh processes{forked}, best and {beside} in turn")
         proof = prove_point(
             self.evaluator,
             settings,

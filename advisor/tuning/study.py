@@ -138,14 +138,13 @@ class _Study(Measuring):
             self._resume()
         stored = self._storing(self.plan)
         notes = self.first.notes if self.first is not None else None
-        self._forker = Forker(self._evaluator.runner, self.options, notes)
+        on_gpu = self.devices[0].is_gpu
+        self._forker = Forker(self._evaluator.runner, self.options, notes, on_gpu)
         with self._forker, run_folder() as folder:
             try:
                 baselines = self._measure_baselines(folder)
                 self._choose(baselines)
                 result = self._prove_workers()
-                side = self._evaluator.side({}, self.devices[0])
-                self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
                 self._search = search = self._prepared_search(store, result)
                 if search.screening.result.put_off:
                     self._look_early(search)
@@ -176,6 +175,7 @@ class _Study(Measuring):
     def _measure_baselines(self, folder: Path) -> Baselines:
         self._enter_baseline()
         options, device = self.options, self.devices[0]
+        side = self._evaluator.side({}, device)
         self._expected = Expectations(
             options.command,
             device,
@@ -191,7 +191,10 @@ class _Study(Measuring):
             options,
             recording=self._expected.recording,
             began=self.first.began if self.first is not None else None,
+            beside_second=lambda: self._forker.begin_ahead(side),
         )
+        self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
+        self._budget.durations.proofs_fork = self._evaluator.forks([])
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)
         for sentence in baseline_warnings(baselines, self.devices):

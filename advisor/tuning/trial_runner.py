@@ -17,7 +17,7 @@ from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.child.torch_profiler import NAME as PROFILER
 from gpuadvisor.collectors.script.live import run_in_turns
 from gpuadvisor.collectors.script.request import Command, Event, Limits, RunOutcome, RunRequest
-from gpuadvisor.collectors.script.runner import run_script
+from gpuadvisor.collectors.script.runner import is_forked, run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.collectors.script.turns import MOST_LONGER, Place, Seat, Turns
@@ -364,6 +364,18 @@ class TrialRunner:
         if longer_s <= 0 or room_s is not None:
             return limits
         return replace(limits, total_s=limits.total_s + longer_s)
+
+    def forks(self, side: Side) -> bool:
+        """Say whether a run of a side is forked, if it is no proof: what it sets at its start must
+        be what the template began with."""
+        settings = side.settings
+        if self.template is None or not self.may_fork(settings):
+            return False
+        command = replace(side.command, args=with_arguments(side.command.args, settings))
+        environment = {**applied(settings, self.knobs)[1], **side.environment}
+        specification = Specification(cores=side.cores)
+        request = RunRequest(command, specification, side.device, Limits(), environment)
+        return is_forked(replace(request, template=self.template))
 
     def may_fork(self, settings: Settings) -> bool:
         """Say whether settings are the same in a process that has imported before."""

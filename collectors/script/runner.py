@@ -152,21 +152,23 @@ def _viewed(request: RunRequest, view: View) -> RunRequest:
     )
 
 
-def start_template(request: RunRequest, imports: Path) -> Template:
+def start_template(request: RunRequest, imports: Path, begun: Template | None = None) -> Template:
     """Start a process of which runs like the requested one can be forked.
 
-    `imports` is what a run of the script has noted of its imports. NoTemplateError where it cannot
-    be had. When it is no longer used, it is to be closed.
+    `imports` is what a run of the script has noted of its imports. It is the one that was `begun`
+    for the same, where that comes so far. NoTemplateError where it cannot be had. When it is no
+    longer used, it is to be closed.
     """
-    return _template(request, noted(imports))
+    return _template(request, noted(imports), begun=begun)
 
 
-def begin_template(request: RunRequest, phases: Sequence[Phase]) -> Template:
-    """Start such a process of several scripts while nobody knows yet whether it will do.
+def begin_template(request: RunRequest, phases: Sequence[Phase], moves: bool = False) -> Template:
+    """Start such a process while nobody knows yet whether it will do.
 
-    It has to be given to `start_common_template` or closed; NoTemplateError as there.
+    Where it `moves`, it is one of several scripts. It has to be given to `start_template`, or then
+    to `start_common_template`, or closed; NoTemplateError as there.
     """
-    return Template(_template_start(request), phases, moves=True)
+    return Template(_template_start(request), phases, moves)
 
 
 def start_common_template(
@@ -179,21 +181,30 @@ def start_common_template(
     it cannot be had. When it is no longer used, it is to be closed.
     """
     starts = [_start_of(each, each.specification) for each in requests]
-    if begun is not None:
-        if begun.phases == phases and all(map(begun.serves, starts)):
-            with contextlib.suppress(NoTemplateError):
-                return begun.wait(requests[0].limits.startup_s)
-        else:
-            begun.close()
-    if any(start.anywhere() != starts[0].anywhere() for start in starts):
+    if begun is not None and not (begun.phases == phases and all(map(begun.serves, starts))):
+        begun.close()
+        begun = None
+    if begun is None and any(start.anywhere() != starts[0].anywhere() for start in starts):
         raise NoTemplateError("interpreters or environments of both versions differ")
-    return _template(requests[0], phases, moves=True)
+    return _template(requests[0], phases, moves=True, begun=begun)
 
 
-def _template(request: RunRequest, phases: Sequence[Phase], moves: bool = False) -> Template:
+def is_forked(request: RunRequest) -> bool:
+    """Say whether a requested run will be forked: from its template, which began as it would."""
+    if request.template is None:
+        return False
+    return request.template.serves(_start_of(request, request.specification))
+
+
+def _template(
+    request: RunRequest,
+    phases: Sequence[Phase],
+    moves: bool = False,
+    begun: Template | None = None,
+) -> Template:
     start, wait_s = _template_start(request), request.limits.startup_s
     try:
-        return Template(start, phases, moves).wait(wait_s)
+        return (begun or Template(start, phases, moves)).wait(wait_s)
     except NoTemplateError:
         if len(phases) < 2:
             raise

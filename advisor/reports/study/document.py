@@ -86,8 +86,8 @@ def study_document(result: StudyResult, snippets: Sequence[Snippet] = ()) -> Doc
         conclusion=tuple(_conclusion(result)),
         sections=tuple(_sections(result, snippets)),
         footer=(
-            "A gain is the ratio of the baseline's cost to the best's, from fresh processes that"
-            " ran in turns. Every figure was measured; what was not is called"
+            "A gain is the ratio of the baseline's cost to the best's, from processes that ran in"
+            " turns. Every figure was measured; what was not is called"
             f" {figures.NOT_MEASURED}.",
             f"gpuadvisor {version}",
         ),
@@ -101,8 +101,8 @@ def _finite(measurement: Measurement) -> Measurement:
 def _conclusion(result: StudyResult) -> Iterator[Paragraph]:
     if wording.is_gain(result) and result.speedup is not None:
         proof = wording.evidence(result.speedup)
-        fresh = "" if result.speedup.in_turns else " of fresh processes"
-        yield Paragraph(f"{proof[0].upper()}{proof[1:]}{fresh}.")
+        of = "" if result.speedup.in_turns else wording.processes(result)
+        yield Paragraph(f"{proof[0].upper()}{proof[1:]}{of}.")
         yield Paragraph(wording.equivalence_sentence(result.equivalence, result.rehearsal))
     else:
         reason = wording.reason(result)

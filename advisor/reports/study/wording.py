@@ -15,6 +15,7 @@ from gpuadvisor.domain.study import (
     Rehearsal,
     Speedup,
     StudyResult,
+    Trial,
     TrialState,
     Verdict,
 )
@@ -104,8 +105,23 @@ def evidence(speedup: Speedup) -> str:
     """Return `99 % interval 1.39-1.45, 8 interleaved pairs`, or what else it rests on."""
     ends = figures.interval(speedup.ci99_low, speedup.ci99_high)
     if speedup.in_turns:
-        return f"{CONFIDENCE} {ends}, {2 * speedup.pairs} fresh processes, {IN_TURNS}"
+        return f"{CONFIDENCE} {ends}, {2 * speedup.pairs} processes, {IN_TURNS}"
     return f"{CONFIDENCE} {ends}, {figures.count(speedup.pairs, 'interleaved pair')}"
+
+
+def processes(result: StudyResult) -> str:
+    """Return of what processes the pairs of the proof were: ` of fresh processes`, or how many
+    of them were forked from one that had imported already."""
+    runs = [each for each in result.trials if each.phase == "proof"]
+    sides = [each for each in runs if each.settings.items() <= result.settings.items()]
+    if not (forked := sum(map(_is_forked, sides))):
+        return " of fresh processes"
+    fresh = len(sides) - forked
+    return f" of processes, {fresh} fresh and {forked} forked from one that had imported already"
+
+
+def _is_forked(trial: Trial) -> bool:
+    return trial.start_saved_s is not None
 
 
 def verdict_sentence(result: StudyResult) -> str:
@@ -435,9 +451,11 @@ def notes(result: StudyResult) -> tuple[str, ...]:
             " compare times and energies per sample, not per step."
         )
     if result.forking is not None and result.forking.runs > 1:
+        of_proofs = sum(t.phase == "proof" and _is_forked(t) for t in result.trials)
         own.append(
-            f"{result.forking.runs} of {len(result.trials)} runs, none of the proof, were forked"
-            " from a process that had imported already: a comparison had shown no difference."
+            f"{result.forking.runs} of {len(result.trials)} runs, {of_proofs or 'none'} of the"
+            " proof's, were forked from a process that had imported already: a comparison had"
+            " shown no difference."
             f" That {'saved' if result.forking.saved_s >= 0 else 'cost'}"
             f" {abs(result.forking.saved_s):.0f} s."
         )

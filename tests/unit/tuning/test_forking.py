@@ -91,8 +91,8 @@ def test_a_run_that_failed_is_told():
 class Process:
     """Stands for the template."""
 
-    def __init__(self, start):
-        self.import_s, self.start, self.closed = 5.0, start, False
+    def __init__(self):
+        self.import_s, self.closed = 5.0, False
 
     def close(self):
         self.closed = True
@@ -103,11 +103,14 @@ def study(monkeypatch):
     """Return a function that begins to fork with this outcome, and what then is known."""
     processes, requests = [], []
 
-    def template(request, notes):
-        processes.append(Process(request))
+    def template(request, notes, begun):
+        return begun or started()
+
+    def started(*_):
+        processes.append(Process())
         return processes[-1]
 
-    def begin(*outcomes, runs=30):
+    def begin(*outcomes, runs=30, ahead=False, notes="[]"):
         left = [*outcomes]
 
         def run_script(request, *_):
@@ -118,11 +121,16 @@ def study(monkeypatch):
 
         monkeypatch.setattr(trial_runner, "run_script", run_script)
         monkeypatch.setattr(forking, "start_template", template)
+        monkeypatch.setattr(forking, "begin_template", started)
         knobs = load_knobs()
         validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, knobs)
         runner = TrialRunner(knobs, validator)
         with Forker(runner, TuneOptions(SIDE.command)) as forker:
-            first, again = (runner.run(SIDE, "baseline")[1] for _ in range(2))
+            first = runner.run(SIDE, "baseline")[1]
+            if ahead:
+                Path(runner.notes).write_text(notes)
+                forker.begin_ahead(SIDE)
+            again = runner.run(SIDE, "baseline")[1]
             known = Baselines(first, again, tuple(r.measurement for r in (first, again)))
             note = forker.begin(SIDE, known, runs)
             for phase in ("search", "ablation", "proof"):
@@ -134,7 +142,20 @@ def study(monkeypatch):
     return begin
 
 
-def test_trials_are_forked_where_nothing_differs_and_proofs_never(study):
+def test_what_began_beside_the_second_run_is_used_and_ends(study):
+    note, forker, are_forked, _ = study(forked(), ahead=True)
+    assert (note, forker.result(()).why) == ("", "")
+    assert (len(study.processes), study.processes[0].closed) == (1, True)
+    assert are_forked[2:5] == [True, True, True]
+
+
+def test_what_began_is_ended_where_the_study_goes_no_further(study, monkeypatch):
+    monkeypatch.setattr(Forker, "begin", lambda *_: "")  # as the second run failed
+    study(forked(), ahead=True)
+    assert [process.closed for process in study.processes] == [True]
+
+
+def test_trials_are_forked_where_nothing_differs_and_proofs_not_by_themselves(study):
     note, forker, are_forked, requests = study(forked())
     assert note == ""
     assert are_forked == [False, False, True, True, True, False, False]
@@ -149,7 +170,7 @@ def test_trials_are_forked_where_nothing_differs_and_proofs_never(study):
     ]
     found = forker.result(trials)
     assert (found.runs, found.why) == (3, "")
-    assert found.saved_s == pytest.approx(19.0 - 5.0 - 12.0)
+    assert found.saved_s == pytest.approx(19.0 - 12.0)
 
 
 def test_all_are_fresh_where_something_differs(study):
@@ -158,7 +179,7 @@ def test_all_are_fresh_where_something_differs(study):
     assert are_forked == [False, False, True, True, False, False, False, False]
     assert study.processes[0].closed
     assert forker.result(()).why == "a step cost 2.00 times as much"
-    assert forker.result(()).saved_s == -5 - 2 * 12
+    assert forker.result(()).saved_s == -2 * 12
 
 
 def test_what_computes_something_else_is_not_asked_again(study):
@@ -177,6 +198,16 @@ def test_one_slow_run_is_no_difference(study):
 
 
 def test_it_is_not_begun_where_it_would_not_pay(study):
-    note, forker, are_forked, _ = study(forked(), runs=3)
-    assert (note, any(are_forked), study.processes) == ("", False, [])
-    assert forker.result(()).why == "it would not pay: torch is imported within 4.0 s"
+    note, forker, are_forked, _ = study(forked(), runs=1)
+    assert (note, any(are_forked), study.processes[0].closed) == ("", False, True)
+    assert forker.result(()).why == "it would not pay: all is imported within 5.0 s"
+
+
+def test_runs_that_differ_by_themselves_are_asked_twice(study):
+    note, _, are_forked, _ = study(forked(step_ms=12.5), forked(step_ms=9.0))
+    assert (note, are_forked[4]) == ("", True)
+
+
+def test_a_difference_beyond_what_runs_differ_by_is_one(study):
+    note, *_ = study(forked(step_ms=12.0), forked(step_ms=12.01))
+    assert note.endswith("a step cost 1.20 times as much")

@@ -104,6 +104,9 @@ class Imported:
 
     import_s = 60.0
 
+    def serves(self, start):
+        return True
+
     def close(self):
         pass
 
@@ -116,7 +119,7 @@ def test_the_script_is_forked_where_trials_are(live, monkeypatch):
         return replace(run(request, *meters), forked=forked, torch_s=process.import_s)
 
     monkeypatch.setattr(trial_runner, "run_script", run_script)
-    monkeypatch.setattr(forking, "start_template", lambda request, imports: process)
+    monkeypatch.setattr(forking, "start_template", lambda request, imports, begun: process)
     assert tune(budget=TEN_MINUTES).settings == BEST
     assert [request.template for request in live.requests] == [process]
 

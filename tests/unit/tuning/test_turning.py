@@ -117,7 +117,7 @@ def test_five_percent_are_proven_where_starts_differ_by_ten(turned, on_disk):
 def test_how_the_gain_was_proven_is_told(turned):
     result = tune(**TF32)
     processes = 2 * result.speedup.pairs
-    words = f"{processes} fresh processes, both sides in turns within each"
+    words = f"{processes} processes, both sides in turns within each"
     assert words in wording.evidence(result.speedup)
     told = study_json(result)
     assert told["speedup"]["in_turns"] is True

@@ -36,7 +36,7 @@ from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.proof import prove_point
-from gpuadvisor.tuning import first_run, forking, rehearsal, study, trial_runner
+from gpuadvisor.tuning import first_run, rehearsal, study, trial_runner
 from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans.file import write_plan
@@ -467,8 +467,7 @@ class TestEarlierRehearsals:
         assert (script.lives, status, found["outcome"]) == (0, 1, "results_differ")
 
 
-def tuned(monkeypatch):
-    monkeypatch.setattr(forking, "start_template", lambda *_: pytest.fail("it would not pay"))
+def tuned():
     options = TuneOptions(
         Command("python", "train.py"), budget=BudgetLimit(trials=1), only=frozenset({"tf32"})
     )
@@ -481,7 +480,7 @@ def tuned(monkeypatch):
 def test_the_run_that_begins_while_all_is_got_ready_is_the_first(
     script, capsys, monkeypatch, words
 ):
-    made, early = tuned(monkeypatch), []
+    made, early = tuned(), []
 
     def run(*asked):
         early.append(script.runs)
@@ -503,7 +502,7 @@ def test_the_run_that_begins_while_all_is_got_ready_is_the_first(
 
 
 def test_a_plan_that_tune_made_takes_six_starts(script, capsys, monkeypatch):
-    made = tuned(monkeypatch)
+    made = tuned()
     for gain, outcome in ((1.5, "holds"), (1.0, "gain_gone")):
         runs, lives, script.gain = script.runs, script.lives, gain
         found = document(capsys, "--plan", made.plan)[1]
