@@ -7,7 +7,7 @@
 Prints JSON: for each trace the temporal breakdown, the breakdown by kind of kernel and the overlap
 of communication, as HTA computes them by default except that the last step counts too, and once
 more with HTA's rounding to whole microseconds turned off. `tests/data/profiles/hta_figures.json` is
-its output. With `--once` it does the first of these only, and prints time and peak memory too.
+its output.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ import argparse
 import json
 import logging
 import os
-import re
 import sys
-import time
 import warnings
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,13 +30,9 @@ def main() -> None:
     """Print what HTA says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("traces", nargs="+", type=Path)
-    parser.add_argument("--once", action="store_true")
     chosen = parser.parse_args()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    if chosen.once:
-        print(json.dumps(timed(chosen.traces[0])))
-        return
     figures = {
         "tool": f"HolisticTraceAnalysis {version('HolisticTraceAnalysis')}",
         "command": "python benchmarks/hta_breakdown.py TRACE.json.gz ...",
@@ -61,7 +54,7 @@ def both_ways(path: Path) -> dict[str, Any]:
     return found
 
 
-def breakdown(path: Path, with_overlap: bool = True) -> dict[str, Any]:
+def breakdown(path: Path) -> dict[str, Any]:
     """Return HTA's figures, in microseconds."""
     from hta.trace_analysis import TraceAnalysis
 
@@ -75,22 +68,10 @@ def breakdown(path: Path, with_overlap: bool = True) -> dict[str, Any]:
         "span_us": float(times["kernel_time(us)"]),
         "kinds_us": {row["kernel_type"]: float(row["sum"]) for row in kinds.to_dict("records")},
     }
-    if with_overlap and "COMMUNICATION" in figures["kinds_us"]:
+    if "COMMUNICATION" in figures["kinds_us"]:
         (overlap,) = analysis.get_comm_comp_overlap(visualize=False).to_dict("records")
         figures["communication_overlap_pct"] = float(overlap["comp_comm_overlap_pctg"])
     return figures
-
-
-def timed(path: Path) -> dict[str, Any]:
-    """Return HTA's figures, how long they took and the peak of memory."""
-    import_module("hta.trace_analysis")
-    began = time.perf_counter()
-    figures = breakdown(path, with_overlap=False)
-    took_s = time.perf_counter() - began
-    # `getrusage` would count the parent's peak, from before `exec`.
-    status = Path("/proc/self/status").read_text()
-    peak_bytes = 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0])
-    return {"seconds": took_s, "peak_bytes": peak_bytes, "figures": figures}
 
 
 if __name__ == "__main__":
