@@ -1,13 +1,13 @@
 """What `kill -9` does to the telemetry store under load, and what readers do to its writer.
 
-    python tests/stress/telemetry_kill.py [--kills 50] [--readers 8] [--alone 10]
+    python tests/stress/telemetry_kill.py [--kills 50] [--readers 8]
 
 A writer appends eight GPUs' frames and events as fast as it can and says so after each append.
 It is killed at random moments, 50 times over the same store, while others read it and a study
 writes its own database beside it; then comes the next store. They pause while it is checked. After
-each kill everything that was acknowledged must be there, once, and the next writer must begin soon.
+each kill everything that was acknowledged must be there, once, and the next writer must begin.
 The frames' clock is simulated: a second for each append, so that minutes, hours and a midnight go
-by. The last line says all of it; status 1 if anything was lost or anybody failed.
+by. The last line says all of it; before it are the first failures, with which the status is 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import math
 import multiprocessing
-import os
 import random
 import shutil
 import signal
@@ -170,8 +169,7 @@ def events_of(number: int) -> list[Event]:
 
 
 def write(folder: Path, first: int) -> None:
-    """Append until the end, which is a kill; print each append's number and what it took."""
-    began = time.perf_counter()
+    """Append until the end, which is a kill; print each append's number."""
     clock = [time_of(first)]
     with TelemetryWriter(folder, clock=lambda: clock[0]) as writer:
         number = first
@@ -180,10 +178,8 @@ def write(folder: Path, first: int) -> None:
             if number == first or gpus_of(number) != gpus_of(number - 1):
                 frames[-1] = replace(frames[-1], gpus=gpus_of(number))
             clock[0] = time_of(number)
-            asked = time.perf_counter()
             writer.append(frames, events)
-            took = time.perf_counter() - asked
-            print(number, took, time.perf_counter() - began, flush=True)
+            print(number, flush=True)
             if number % TEND_EVERY == 0:
                 writer.tend()
             number += 1
@@ -199,11 +195,6 @@ class Life:
     first: int
     last: int
     """The last append that was acknowledged; `first - 1` where none was."""
-    restart_ms: float | None
-    """From the process's start to its first acknowledged append."""
-    opening_ms: float | None
-    """The same without the start of Python: from opening the store on."""
-    appends_ms: list[float]
     halfway: list[Frame] = field(default_factory=list)
     """Frames of the append that was not acknowledged, and are there."""
 
@@ -214,29 +205,23 @@ class Life:
 
 def live(folder: Path, first: int, seconds: float, *, after_first: bool) -> Life:
     """Start a writer and kill it `seconds` after its start, or after its first append."""
-    began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, __file__, "--write", folder, "--first", str(first)],
         stdout=subprocess.PIPE,
         text=True,
     )
-    life = Life(first, first - 1, None, None, [])
+    life = Life(first, first - 1)
     killer = threading.Timer(GIVEN_UP_S if after_first else seconds, process.kill)
     killer.start()
     assert process.stdout is not None
     for line in process.stdout:
         if not line.endswith("\n"):
             break
-        number, took, opening = line.split()
-        if life.restart_ms is None:
-            life.restart_ms = (time.perf_counter() - began) * 1e3
-            life.opening_ms = float(opening) * 1e3
-            if after_first:
-                killer.cancel()
-                killer = threading.Timer(seconds, process.kill)
-                killer.start()
-        life.last = int(number)
-        life.appends_ms.append(float(took) * 1e3)
+        if after_first and not life.numbers:
+            killer.cancel()
+            killer = threading.Timer(seconds, process.kill)
+            killer.start()
+        life.last = int(line)
     killer.cancel()
     if process.wait() != -signal.SIGKILL:
         raise SystemExit(f"the writer ended by itself, with status {process.returncode}")
@@ -575,7 +560,6 @@ def main(arguments: argparse.Namespace) -> int:
     stores: list[list[Life]] = []
     done: list[Done] = []
     with tempfile.TemporaryDirectory() as name:
-        alone = live(Path(name) / "alone", 0, arguments.alone, after_first=True)
         for first in range(0, arguments.kills, KILLS_OF_A_STORE):
             home = Path(name) / f"home{first}"
             times = min(KILLS_OF_A_STORE, arguments.kills - first)
@@ -593,7 +577,7 @@ def main(arguments: argparse.Namespace) -> int:
             if sys.stderr.isatty():
                 print(f"\r{first + times} kills", end="", file=sys.stderr)
     is_wrong = found.is_wrong() or any(each.failed for each in done)
-    report(alone, stores, found, done)
+    print(*found.damaged, *(each.first_failure for each in done if each.failed), sep="\n")
     print(summary(stores, found, done, time.monotonic() - began_s, is_wrong))
     return int(is_wrong)
 
@@ -617,12 +601,6 @@ def kill(
     return lives
 
 
-def acknowledged(lives: Sequence[Life]) -> tuple[int, int]:
-    """Return how many rows and how many events were appended."""
-    rows = sum(len(life.numbers) for life in lives) * ROWS_OF_AN_APPEND
-    return rows, sum(len(events_of(number)) for life in lives for number in life.numbers)
-
-
 def summary(
     stores: Sequence[Sequence[Life]],
     found: Found,
@@ -632,7 +610,8 @@ def summary(
 ) -> str:
     """Say all of it in one line."""
     lives = [life for each in stores for life in each]
-    rows, events = acknowledged(lives)
+    rows = sum(len(life.numbers) for life in lives) * ROWS_OF_AN_APPEND
+    events = sum(len(events_of(number)) for life in lives for number in life.numbers)
     right = found.minutes + found.hours - found.rolled_wrong
     damage = f"{len(found.damaged)} files damaged" if found.damaged else "integrity ok"
     times, failed = sum(each.times for each in done), sum(each.failed for each in done)
@@ -645,52 +624,10 @@ def summary(
     )
 
 
-def report(
-    alone: Life, stores: Sequence[Sequence[Life]], found: Found, done: Sequence[Done]
-) -> None:
-    """Print the figures."""
-    lives = [life for each in stores for life in each]
-    rows, events = acknowledged(lives)
-    hours = sum(each[-1].last - each[0].first for each in stores) / 3600
-    print(f"{os.cpu_count()} cores, SQLite {sqlite3.sqlite_version}; 8 GPUs, 4 frames an append")
-    print(f"kills: {len(lives)}, of which {sum(not x.numbers for x in lives)} before any append")
-    print(f"acknowledged: {rows} rows and {events} events,", end=" ")
-    print(f"over {hours:.1f} h of the frames' clock")
-    print(f"lost: {found.lost}, twice: {found.twice}, torn: {found.torn}")
-    print(f"integrity failures: {len(found.damaged)}", *found.damaged[:3])
-    print(
-        f"roll-ups: {found.minutes} of minutes, {found.hours} of hours, {found.rolled_wrong} wrong"
-    )
-    restarts = [life for life in lives if life.restart_ms is not None]
-    for what, took in (
-        ("restart, from the process's start to its first append", [x.restart_ms for x in restarts]),
-        ("of that, from opening the store on", [x.opening_ms for x in restarts]),
-    ):
-        known = [each for each in took if each is not None]
-        print(f"{what}: median {statistics.median(known):.0f} ms, worst {max(known):.0f} ms")
-    print("append, alone:", spread(alone.appends_ms))
-    print("append, in company:", spread([each for life in lives for each in life.appends_ms]))
-    for who in ("reader", "study"):
-        their = [each for each in done if each.who == who]
-        times, failed = sum(each.times for each in their), sum(each.failed for each in their)
-        what = "queries of readers" if who == "reader" else "trials of a study"
-        print(f"{what}: {times} done by {len(their)}, {failed} failed")
-        print(*[f"  {each.first_failure}\n" for each in their if each.failed], sep="", end="")
-
-
-def spread(took_ms: Sequence[float]) -> str:
-    """Say how long appends took."""
-    ordered = sorted(took_ms)
-    high = ordered[math.ceil(0.99 * len(ordered)) - 1]
-    middle = statistics.median(ordered)
-    return f"p50 {middle:.1f} ms, p99 {high:.1f} ms, worst {ordered[-1]:.1f} ms of {len(ordered)}"
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--readers", type=int, default=8)
-    parser.add_argument("--alone", type=float, default=10.0, help="seconds without readers")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
