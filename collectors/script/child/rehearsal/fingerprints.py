@@ -33,6 +33,8 @@ THREADS = 8
 step on a GPU."""
 DIGEST_BYTES = 8
 MASK = (1 << 64) - 1
+_WIDTHS = (1, 2, 4, 8)
+"""Bytes of the numbers of which repetition is looked for at the ends of samples."""
 _GOLDEN = 0x9E3779B97F4A7C15
 """2^64 divided by the golden ratio: the increment of SplitMix64 (Steele, Lea, Flood 2014)."""
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -421,3 +423,43 @@ def _finite_moments(torch: Any, rows: Any) -> Any:
 def _stride(values: int) -> int:
     """Return the distance of values that are looked at: odd, to meet all rows and channels."""
     return 1 if values <= MOMENT_VALUES else math.ceil(values / MOMENT_VALUES) | 1
+
+
+def unpadded(value: Any, count: int) -> list[tuple[int, int]]:
+    """Return, for each row of an array of `count` samples, a fingerprint of it without what repeats
+    at its ends, and the bits of the number that repeats: a batch is padded to its longest sample.
+
+    In each dimension all that follows the last other number is left out, so that of a padded row
+    what was there before remains. It is the fingerprint that `samples_of` gives of an array that
+    holds just that. Empty where no row ends in repetition, or the value is no array of samples in
+    the CPU's memory.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not is_dense(value) or value.ndim < 2 or value.shape[0] != count:
+        return []
+    if str(getattr(value, "device", "cpu")) != "cpu" or 0 in value.shape:
+        return []
+    content, kept = inspection.bytes_of(value)
+    shape = tuple(value.shape)
+    width = len(content) // numpy.prod(shape)
+    if width not in _WIDTHS:
+        return []
+    rows = numpy.frombuffer(content, f"u{width}").reshape(shape)
+    last = rows.reshape(count, -1)[:, -1].reshape(count, *[1] * (len(shape) - 1))
+    axes = range(1, len(shape))
+    others = {axis: tuple(each for each in axes if each != axis) for axis in axes}
+    if not any((rows.take([-1], axis) == last).all((axis, *others[axis])).any() for axis in axes):
+        return []  # as of pictures: their edges are not of one colour
+    used = rows != last
+    boxes = numpy.stack([_lengths(numpy, used.any(others[axis])) for axis in axes], 1).tolist()
+    found = []
+    for row, box, end in zip(rows, boxes, last.reshape(-1).tolist(), strict=True):
+        part = row[tuple(slice(0, length) for length in box)]
+        found.append((row_fingerprint(value.dtype, tuple(box), part.tobytes()), end))
+    del kept
+    return found
+
+
+def _lengths(numpy: Any, used: Any) -> Any:
+    """Return for each row of truth values how many there are up to the last true one."""
+    return numpy.where(used.any(1), used.shape[1] - numpy.argmax(used[:, ::-1], 1), 0)

@@ -323,8 +323,7 @@ class LifeSession(Session):
     # -- data ------------------------------------------------------------------------------
 
     def _read(self, batch: Any) -> list[Part]:
-        from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of
-        from gpuadvisor.collectors.script.child.rehearsal.padding import unpadded
+        from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of, unpadded
 
         self._batches += 1
         read: list[Part] = []

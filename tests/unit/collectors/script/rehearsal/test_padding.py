@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of
+from gpuadvisor.collectors.script.child.rehearsal.fingerprints import samples_of, unpadded
 from gpuadvisor.collectors.script.child.rehearsal.life import _divided
-from gpuadvisor.collectors.script.child.rehearsal.padding import unpadded
 
 torch = pytest.importorskip("torch")
 ARRAYS = {
