@@ -1,4 +1,4 @@
-"""What `gpuadvisor tune` shows while it works: a line a run, and a status line on a terminal."""
+"""What `tune` and `gate` show while they work: a line a run, and a status line on a terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.status import Status
 from rich.text import Text
 
 from gpuadvisor.collectors.script.request import Event
+from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.knobs import Settings, shown_value
 from gpuadvisor.domain.loader_supply import Supplied
 from gpuadvisor.domain.measurement import Measurement
@@ -31,6 +32,12 @@ _TITLES = {
     "ablation": "Ablation",
     "proof": "Proof",
     "rehearsal": "Rehearsal",
+}
+_PLACES = {
+    "first": "does it run",
+    "known": "how much its runs differ",
+    "counted": "what it counts",
+    "again": "does it still run",
 }
 _STAGES = {"step": "warming up", "compiled": "compiling", "warm": "measuring"}
 ENOUGH_S = 1.0
@@ -309,3 +316,42 @@ def loader_bound(measurement: Measurement) -> str | None:
         f"{waits}, while the GPU has nothing to do in {figures.percent(idle)}: without it a step"
         f" would be about {figures.ratio(1 / (1 - idle))} as fast, {figures.ratio(most)} at most"
     )
+
+
+class ConsoleGateProgress:
+    """Writes to one console; on a pipe it writes the lines and leaves the status out."""
+
+    def __init__(self, console: Console, first: str) -> None:
+        self._console = console
+        self._first = first
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = self._console.status(self._first)
+            self._status.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def on_message(self, sentence: str) -> None:
+        print_lines(self._console, [Line(sentence, "dim", margin=2)])
+
+    def on_run_start(self, side: str, place: str) -> None:
+        if self._status is not None:
+            self._status.update(Text(f"{side}: {_PLACES.get(place, place)}"))
+
+    def on_run_end(self, run: GateRun) -> None:
+        trial = run.trial
+        line = Text(f"{trial.number:>4}  {run.side:<5} {_PLACES.get(run.place, run.place):<25} ")
+        if trial.measurement is None or trial.state is not TrialState.COMPLETE:
+            # What a script raised may hold anything, commands to the terminal too.
+            line.append(str(trial.state), "yellow").append(f": {printable(trial.reason)}", "dim")
+        elif run.place != "first":
+            line.append(f"{figures.milliseconds(trial.measurement.mean_step_ms):>10}")
+            line.append(f"  {figures.memory(trial.measurement.peak_memory_bytes):>10}", "dim")
+        else:
+            line.append("yes")
+        self._console.print(line, soft_wrap=not self._console.is_terminal)

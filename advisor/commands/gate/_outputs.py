@@ -22,7 +22,7 @@ from gpuadvisor.errors import (
 if TYPE_CHECKING:
     from gpuadvisor.domain.gate import GateResult
     from gpuadvisor.reports.gate.outcome import Outcome
-    from gpuadvisor.tui.gate import ConsoleGateProgress
+    from gpuadvisor.tui.progress import ConsoleGateProgress
 
 STANDARD_OUTPUT = "-"
 
@@ -110,7 +110,7 @@ def at_work(
     """
     from gpuadvisor.commands._output import messages
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.tui.gate import ConsoleGateProgress
+    from gpuadvisor.tui.progress import ConsoleGateProgress
 
     with stoppable() as stop, ConsoleGateProgress(messages(), first) as progress:
         yield progress, stop.requested
