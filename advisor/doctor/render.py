@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuadvisor.doctor.check import Check, CheckState
+from gpuadvisor.reports import figures, strict_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +27,7 @@ def as_json(checks: Sequence[Check], version: str) -> str:
             for c in checks
         ],
     }
-    return json.dumps(document, indent=2)
+    return strict_json.text(document)
 
 
 def as_text(checks: Sequence[Check]) -> str:
@@ -62,16 +62,12 @@ def summary(checks: Sequence[Check]) -> str:
     """Return the verdict in one line."""
     problems = sum(check.state is CheckState.PROBLEM for check in checks)
     warnings = sum(check.state is CheckState.WARNING for check in checks)
-    notes = f", {_count(warnings, 'warning')}" if warnings else ""
+    notes = f", {figures.count(warnings, 'warning')}" if warnings else ""
     if problems:
-        return f"Tuning cannot work here yet: {_count(problems, 'problem')}{notes}."
+        return f"Tuning cannot work here yet: {figures.count(problems, 'problem')}{notes}."
     return f"Ready to tune{notes}."
 
 
 def has_problem(checks: Sequence[Check]) -> bool:
     """Say whether anything keeps tuning from working."""
     return any(check.state is CheckState.PROBLEM for check in checks)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
