@@ -86,7 +86,7 @@ def tune_kernel(
     what it takes, whatever `iterations` says, and `verbose` changes nothing. UsageError names what
     cannot be taken over.
     """
-    from gpuadvisor.profiling.kernel_diagnosis import diagnosis_of
+    from gpuadvisor.profiling.kernels import diagnosis_of
     from gpuadvisor.tuning.budget_limit import BudgetLimit
     from gpuadvisor.tuning.kernels.options import KernelOptions
 

@@ -91,12 +91,13 @@ def measure(trace: Path) -> None:
 
 def measure_import(trace: Path) -> None:
     """Import once and print what it took; the time to import the modules is not in it."""
-    from gpuadvisor.profiling.importing import import_file
+    from gpuadvisor.profiling.importing import import_trace
+    from gpuadvisor.profiling.reading import trace_files
     from gpuadvisor.storage.profiles.library import open_profiles
 
     begin, begin_cpu = time.perf_counter(), time.process_time()
     with open_profiles() as profiles:
-        record = import_file(profiles, trace).profile.record
+        record = import_trace(profiles, *trace_files([trace])).profile.record
         seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
         print(
             f"{trace.name}: import of {sum(record.table_rows.values()):,} rows in {seconds:.2f} s "

@@ -114,7 +114,7 @@ def _of(name: str, known: KernelStudies) -> list[KernelResult]:
 
 
 def _outcomes(found: Sequence[KernelResult]) -> list[KernelOutcome]:
-    from gpuadvisor.profiling.kernel_outcomes import outcomes
+    from gpuadvisor.profiling.kernels import outcomes
 
     return outcomes(found)
 

@@ -171,7 +171,7 @@ def _report_profile(args: argparse.Namespace, resolved: ResolvedProfile) -> None
 
 def _report_kernel(args: argparse.Namespace, results: list[KernelResult]) -> None:
     from gpuadvisor.printable import file_name
-    from gpuadvisor.profiling.kernel_outcomes import outcomes
+    from gpuadvisor.profiling.kernels import outcomes
     from gpuadvisor.reports.kernel.outcome import document
     from gpuadvisor.reports.kernel.page import kernel_html, kernel_markdown
 

@@ -139,8 +139,7 @@ def run(args: argparse.Namespace) -> int:
 def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.domain.kernel_records import Record
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.profiling.kernel_diagnosis import diagnosis_of
-    from gpuadvisor.profiling.kernel_outcomes import outcomes
+    from gpuadvisor.profiling.kernels import diagnosis_of, outcomes
     from gpuadvisor.reports import strict_json
     from gpuadvisor.reports.kernel import document as kernels_document
     from gpuadvisor.reports.kernel import outcome as kernel_outcome

@@ -90,14 +90,6 @@ def check_name(name: str | None) -> None:
         profiles.check_free(name)
 
 
-def import_file(profiles: Profiles, path: Path) -> Imported:
-    """Store the profile in one file under the file's name, with a number where that is taken.
-
-    A file that the store has is not stored again. AdvisorError where it cannot be stored.
-    """
-    return import_trace(profiles, TraceFile(path.absolute(), stem(path)))
-
-
 def import_trace(
     profiles: Profiles, file: TraceFile, name: str | None = None, progress: Progress | None = None
 ) -> Imported:

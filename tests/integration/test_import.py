@@ -18,7 +18,7 @@ import pytest
 import gpuadvisor
 from gpuadvisor.domain.profile import TABLES
 from gpuadvisor.errors import UsageError
-from gpuadvisor.profiling.importing import import_file, import_trace
+from gpuadvisor.profiling.importing import import_trace
 from gpuadvisor.profiling.reading import trace_files
 from gpuadvisor.storage.profiles.library import open_profiles
 from tests.integration.program import Running, run
@@ -198,7 +198,7 @@ def test_a_trace_that_was_imported_alone_joins_its_ranks_later(tmp_path, databas
     alone = tmp_path / "alone.json.gz"
     shutil.copy(traces[1], alone)
     with open_profiles(database) as profiles:
-        first = import_file(profiles, alone).profile.record
+        first = import_trace(profiles, *trace_files([alone])).profile.record
         assert (first.ranks_of, first.rank) == ("", None)
         found = [import_trace(profiles, file) for file in trace_files([folder])]
         assert [each.is_new for each in found] == [True, False]

@@ -8,8 +8,9 @@ import pytest
 from gpuadvisor.collectors.kernels.child.__main__ import Session
 from gpuadvisor.domain.kernel_records import KernelDiagnosis
 from gpuadvisor.domain.kernels import declared
-from gpuadvisor.profiling.importing import import_file
-from gpuadvisor.profiling.kernel_diagnosis import diagnosis_of, function_name
+from gpuadvisor.profiling.importing import import_trace
+from gpuadvisor.profiling.kernels import diagnosis_of, function_name
+from gpuadvisor.profiling.reading import trace_files
 from gpuadvisor.storage.profiles.library import open_profiles
 from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.space import Parameter
@@ -29,7 +30,7 @@ def store(tmp_path_factory):
         for name in ("h100_planted", "h200_kernels", "a10g_gemm_esmm_b"):
             file = folder / f"{name}.csv"
             file.write_bytes(gzip.decompress((PROFILES / f"{name}.raw.csv.gz").read_bytes()))
-            import_file(open_profiles(), file)
+            import_trace(open_profiles(), *trace_files([file]))
         yield
 
 
