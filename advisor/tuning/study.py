@@ -26,7 +26,7 @@ from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
-from gpuadvisor.tuning.baselines import Baselines, baseline_warnings, measure_baselines
+from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.budget import Reserve
 from gpuadvisor.tuning.cold_start import cold_start, compiles
 from gpuadvisor.tuning.expectations import Expectations, ProfileBaseline, with_measured
@@ -142,8 +142,8 @@ class _Study(Measuring):
         self._forker = Forker(self._evaluator.runner, self.options, notes, on_gpu)
         with self._forker, run_folder() as folder:
             try:
-                baselines = self._measure_baselines(folder)
-                self._choose(baselines)
+                self._measure_baselines(folder)
+                self._choose()
                 result = self._prove_workers()
                 self._search = search = self._prepared_search(store, result)
                 if search.screening.result.put_off:
@@ -172,7 +172,7 @@ class _Study(Measuring):
         study = self.recorder.study
         self.progress.on_message(f"Study {study} goes on: {known} trials are known already.")
 
-    def _measure_baselines(self, folder: Path) -> Baselines:
+    def _measure_baselines(self, folder: Path) -> None:
         self._enter_baseline()
         options, device = self.options, self.devices[0]
         side = self._evaluator.side({}, device)
@@ -200,9 +200,8 @@ class _Study(Measuring):
         for sentence in baseline_warnings(baselines, self.devices):
             self._note(sentence)
         self._expected.diagnose(self._baseline)
-        return baselines
 
-    def _choose(self, baselines: Baselines) -> None:
+    def _choose(self) -> None:
         """Choose the knobs, those that the findings point to first, and time the loader alone."""
         baseline, expected = self._baseline, self._expected
         first = [name for each in expected.found for name in each.knobs]
@@ -221,7 +220,8 @@ class _Study(Measuring):
         self._supply = timer.supply(self._chosen.space, self._budget, self._enter)
         space = computing_last(self._chosen.space, self._supply, self.knobs)
         self._chosen = replace(self._chosen, space=space)
-        expected.narrow(self._supply, baseline, baselines.runs)
+        unchanged = (t.measurement for t in self._evaluator.trials if t.phase == "baseline")
+        expected.narrow(self._supply, baseline, tuple(filter(None, unchanged)))
         expected.tell()
         if share is not None and share < HOST_DECIDES:
             self.progress.on_message(
