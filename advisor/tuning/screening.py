@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from gpuadvisor.collectors.script.live import run_live
 from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Specification
-from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
@@ -64,8 +63,6 @@ CACHED_PLACE = "gpuadvisor.collectors.script.child.cached_batch:CACHED"
 class Screener(InOneScript):
     """Screens the knobs of one study, on its first device."""
 
-    template: Template | None = None
-    """What the script is forked from, where its settings allow that; None for a fresh process."""
     early_s: Callable[[float], float] = lambda gain: 0.0
     """Returns for how many seconds a proof of what cheap knobs bring may be put off, if it is to
     come before anything is compiled; else 0."""

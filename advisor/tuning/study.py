@@ -240,6 +240,7 @@ class _Study(Measuring):
             cores,
             self.cancelled,
             self.progress,
+            self._evaluator.runner.template,
         )
 
     def _prove_workers(self) -> StudyResult | None:
@@ -304,7 +305,6 @@ class _Study(Measuring):
         is_first = proven is None and before is None
         screener = replace(
             self._one_script(Screener),
-            template=self._evaluator.runner.template,
             early_s=lambda gain: self._prover.early_s(gain) if is_first else 0.0,
             before=before,
             time_loader=self._time_loader,

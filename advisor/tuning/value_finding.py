@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from gpuadvisor.collectors.script.inquiry import ScriptWitness, patient
 from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Schedule, Specification
+from gpuadvisor.collectors.script.templates import Template
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.inquiry import Ended, Found
 from gpuadvisor.domain.knobs import Value
@@ -40,6 +41,8 @@ class InOneScript:
     """CPU cores to keep to; empty for all."""
     cancelled: Callable[[], bool] = lambda: False
     progress: Progress = field(default_factory=Silent)
+    template: Template | None = None
+    """What the script is forked from, where its start allows that; None for a fresh process."""
 
     def unable(self, needed_s: float, allowed_s: float) -> str | None:
         """Return why nothing that takes so long is timed in one running script within so many
@@ -64,6 +67,7 @@ class InOneScript:
             self.device,
             limits,
             scratch=options.scratch,
+            template=self.template,
             cancelled=self.cancelled,
         )
 
