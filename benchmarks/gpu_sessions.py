@@ -110,8 +110,6 @@ class Session:
     about: str
     """What it measures, and how often it has to be run."""
     jobs: tuple[Job, ...]
-    starts_from: tuple[str, ...] = ()
-    """Files of the repository that it goes on with, where nothing was kept yet."""
 
     @property
     def asks(self) -> set[str]:
@@ -165,7 +163,7 @@ def sessions() -> dict[str, Session]:
     found = {}
     for name, table in tomllib.loads(SESSIONS.read_text("utf-8")).items():
         jobs = tuple(Job(**each) for each in table["job"])
-        found[name] = Session(name, table["about"], jobs, tuple(table.get("starts_from", ())))
+        found[name] = Session(name, table["about"], jobs)
     return found
 
 
@@ -274,9 +272,6 @@ def run(
     """
     kept.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
-    for name in session.starts_from:
-        if (ROOT / name).exists() and not (kept / Path(name).name).exists():
-            shutil.copy(ROOT / name, kept)
     until_s = time.monotonic() + seconds
     turns = Turns(kept, session.name)
     waiting = turns.order(possible(session, len(gpus)))

@@ -27,9 +27,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from gpu_sessions import ROOT, visible_gpus
+
 LANES, LANE_CORES = 12, 2
 """Steps side by side at most, and cores for each: most of it is the start of Python and torch."""
 LAST_LINES = 20
@@ -308,13 +308,6 @@ def failures(ended: Sequence[Ended], steps: Sequence[Step]) -> Iterator[str]:
             yield f"\n-- {step.name}: {found.fault}, after {found.seconds:.0f} s"
             lines = [each for each in found.output.splitlines() if each.strip()]
             yield from (each[:WIDTH] for each in lines[-LAST_LINES:])
-
-
-def visible_gpus() -> list[str]:
-    """Return those GPUs in `CUDA_VISIBLE_DEVICES` that are there, as that names them."""
-    from gpuadvisor.collectors.devices import list_gpus
-
-    return [str(each.index) for each in list_gpus()]
 
 
 def main() -> int:
