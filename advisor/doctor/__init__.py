@@ -1,1 +1,1 @@
-"""Is this machine fit for tuning? One check is one small file in `checks/`."""
+"""Is this machine fit for tuning? `checks/` has what is looked at."""

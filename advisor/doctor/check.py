@@ -1,13 +1,13 @@
 """What a check is given, the state of the machine, what it says, and all checks in their order.
 
-A new one is a new file in `checks/`, and nothing else.
+A new one is a function in `CHECKS` of a file in `checks/`, and nothing else.
 """
 
 from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
@@ -109,34 +109,35 @@ def _use(gpu: Device) -> GpuUse:
     return GpuUse(gpu, None if others is None else tuple(others), meter.unavailable())
 
 
+Look = Callable[[MachineState], Iterable[Check]]
+"""Returns the results of one check; none where it does not apply here."""
+
+
 class CheckModule(Protocol):
     """What a file in `checks/` has."""
 
-    __name__: str
-    ORDER: int
-    """Place in the list: causes before their effects."""
-
-    def check(self, machine: MachineState) -> Iterable[Check]:
-        """Return the results; none where the check does not apply here."""
+    CHECKS: Mapping[int, Look]
+    """Each check by its place in the list: causes before their effects."""
 
 
-def modules() -> list[CheckModule]:
+def looks() -> list[Look]:
     """Return the checks in their order."""
     names = [module.name for module in pkgutil.iter_modules(checks.__path__)]
     found = [cast(CheckModule, import_module(f"{checks.__name__}.{name}")) for name in names]
-    return sorted(found, key=lambda module: (module.ORDER, module.__name__))
+    known = [each for module in found for each in module.CHECKS.items()]
+    return [look for _, look in sorted(known, key=lambda each: each[0])]
 
 
 def examine(machine: MachineState) -> list[Check]:
     """Return what every check says."""
-    return [check for module in modules() for check in _run(module, machine)]
+    return [check for look in looks() for check in _run(look, machine)]
 
 
-def _run(module: CheckModule, machine: MachineState) -> list[Check]:
+def _run(look: Look, machine: MachineState) -> list[Check]:
     """Run one check; the machines where a check itself fails are those that need the others."""
     try:
-        return list(module.check(machine))
+        return list(look(machine))
     except Exception as error:
-        name = module.__name__.rpartition(".")[2].replace("_", " ")
+        name = getattr(look, "__name__", "").removeprefix("check_").replace("_", " ")
         detail = f"could not be checked ({type(error).__name__}: {error})"
         return [Check(name, CheckState.WARNING, detail, "report it as a bug of gpuadvisor")]

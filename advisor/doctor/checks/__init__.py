@@ -1,1 +1,1 @@
-"""One check a file: `ORDER`, and `check(machine)`, which returns none or more `Check`s."""
+"""What is checked, in rooms: `CHECKS` of each names its checks by their place in the list."""

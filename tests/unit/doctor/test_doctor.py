@@ -14,19 +14,15 @@ from gpuadvisor.collectors.interpreter import TargetPython, TorchGpu
 from gpuadvisor.commands import doctor
 from gpuadvisor.doctor import render
 from gpuadvisor.doctor.check import Check, CheckState, GpuUse, MachineState, examine
-from gpuadvisor.doctor.checks import (
-    compiler,
-    cpu,
-    disk_space,
-    driver,
-    energy,
-    gpu,
-    gpu_processes,
-    performance_counters,
-    python,
-    shared_memory,
-    torch,
+from gpuadvisor.doctor.checks import host
+from gpuadvisor.doctor.checks.gpus import (
+    check_driver,
+    check_energy,
+    check_gpu,
+    check_gpu_processes,
+    check_performance_counters,
 )
+from gpuadvisor.doctor.checks.interpreter import check_compiler, check_python, check_torch
 from gpuadvisor.domain.device import Device
 
 OK, WARNING, PROBLEM = CheckState.OK, CheckState.WARNING, CheckState.PROBLEM
@@ -60,71 +56,84 @@ def on_gpu(gpu, **changes):
 
 BLIND = {"cuda_available": False, "gpus": (), "architectures": ()}
 TABLE = [
-    (python, NO_GPU, OK, "3.12.3 (/v/python)"),
+    (check_python, NO_GPU, OK, "3.12.3 (/v/python)"),
     (
-        python,
+        check_python,
         MachineState(CPU, python_problem="/x does not exist: give a path"),
         PROBLEM,
         "/x does not",
     ),
-    (python, on_torch(version="3.9.1"), PROBLEM, "3.9.1 (/v/python) is too old"),
-    (torch, ONE_GPU, OK, "2.9.0, CUDA 12.8, cuDNN 9.10.2"),
-    (torch, NO_GPU, OK, "without CUDA"),
-    (torch, on_torch(cudnn=None), OK, "no cuDNN"),
-    (torch, on_torch(torch=None, torch_problem="torch is not installed"), PROBLEM, "not installed"),
-    (torch, replace(ONE_GPU, python=CPU_TORCH), WARNING, "beside a GPU"),
-    (torch, on_torch(torch="2.1.0"), WARNING, "older than 2.4"),
-    (torch, on_torch(torch="2.10.0a0+git"), OK, "2.10.0a0"),
-    (driver, ONE_GPU, OK, "580.95.05, knows CUDA up to 13.0"),
-    (driver, on_torch(cuda="14.0", **BLIND), PROBLEM, "torch is built for CUDA 14.0"),
-    (driver, on_torch(cuda="13.9", **BLIND), PROBLEM, "it does not say why"),
-    (driver, on_torch(cuda="14.0"), OK, "580"),  # a forward compatibility package
-    (driver, on_torch(cuda_problem="out of memory", **BLIND), PROBLEM, "out of memory"),
-    (driver, on_torch(gpus=()), WARNING, "can use 0 of 1 GPUs"),
-    (gpu, ONE_GPU, OK, "9.0, 79.2 GiB; fp16 tensor cores, TF32, bf16, flash attention, FP8"),
-    (gpu, on_gpu(T4, architectures=("sm_75",)), OK, "7.5, 14.9 GiB; fp16 tensor cores"),
-    (gpu, on_gpu(T4), PROBLEM, "no kernels for compute capability 7.5"),
-    (gpu, on_gpu(replace(H100, compute_capability=(12, 0))), PROBLEM, "capability 12.0"),
-    (gpu, on_torch(architectures=("sm_50", "compute_80")), OK, "FP8"),
-    (gpu, on_torch(architectures=("sm_90a",)), OK, "FP8"),
-    (gpu, on_gpu(replace(H100, compute_capability=None)), WARNING, "not known"),
-    (gpu, NO_GPU, WARNING, "no driver is there; scripts are tuned and profiled on the CPU"),
-    (gpu, replace(NO_GPU, python=GPU_TORCH), WARNING, "torch sees NVIDIA H100, but"),
-    (gpu_processes, ONE_GPU, OK, "nothing else"),
-    (gpu_processes, replace(ONE_GPU, gpus=(GpuUse(H100, None),)), WARNING, "not known"),
+    (check_python, on_torch(version="3.9.1"), PROBLEM, "3.9.1 (/v/python) is too old"),
+    (check_torch, ONE_GPU, OK, "2.9.0, CUDA 12.8, cuDNN 9.10.2"),
+    (check_torch, NO_GPU, OK, "without CUDA"),
+    (check_torch, on_torch(cudnn=None), OK, "no cuDNN"),
     (
-        gpu_processes,
+        check_torch,
+        on_torch(torch=None, torch_problem="torch is not installed"),
+        PROBLEM,
+        "not installed",
+    ),
+    (check_torch, replace(ONE_GPU, python=CPU_TORCH), WARNING, "beside a GPU"),
+    (check_torch, on_torch(torch="2.1.0"), WARNING, "older than 2.4"),
+    (check_torch, on_torch(torch="2.10.0a0+git"), OK, "2.10.0a0"),
+    (check_driver, ONE_GPU, OK, "580.95.05, knows CUDA up to 13.0"),
+    (check_driver, on_torch(cuda="14.0", **BLIND), PROBLEM, "torch is built for CUDA 14.0"),
+    (check_driver, on_torch(cuda="13.9", **BLIND), PROBLEM, "it does not say why"),
+    (check_driver, on_torch(cuda="14.0"), OK, "580"),  # a forward compatibility package
+    (check_driver, on_torch(cuda_problem="out of memory", **BLIND), PROBLEM, "out of memory"),
+    (check_driver, on_torch(gpus=()), WARNING, "can use 0 of 1 GPUs"),
+    (check_gpu, ONE_GPU, OK, "9.0, 79.2 GiB; fp16 tensor cores, TF32, bf16, flash attention, FP8"),
+    (check_gpu, on_gpu(T4, architectures=("sm_75",)), OK, "7.5, 14.9 GiB; fp16 tensor cores"),
+    (check_gpu, on_gpu(T4), PROBLEM, "no kernels for compute capability 7.5"),
+    (check_gpu, on_gpu(replace(H100, compute_capability=(12, 0))), PROBLEM, "capability 12.0"),
+    (check_gpu, on_torch(architectures=("sm_50", "compute_80")), OK, "FP8"),
+    (check_gpu, on_torch(architectures=("sm_90a",)), OK, "FP8"),
+    (check_gpu, on_gpu(replace(H100, compute_capability=None)), WARNING, "not known"),
+    (check_gpu, NO_GPU, WARNING, "no driver is there; scripts are tuned and profiled on the CPU"),
+    (check_gpu, replace(NO_GPU, python=GPU_TORCH), WARNING, "torch sees NVIDIA H100, but"),
+    (check_gpu_processes, ONE_GPU, OK, "nothing else"),
+    (check_gpu_processes, replace(ONE_GPU, gpus=(GpuUse(H100, None),)), WARNING, "not known"),
+    (
+        check_gpu_processes,
         replace(ONE_GPU, gpus=(GpuUse(H100, tuple(ComputeProcess(i, "a", 1) for i in range(5))),)),
         WARNING,
         "a 0, a 1, a 2, 2 more",
     ),
-    (energy, ONE_GPU, OK, "counter"),
-    (energy, replace(ONE_GPU, gpus=(GpuUse(H100, (), "not supported"),)), WARNING, "not supported"),
-    (cpu, NO_GPU, OK, "A CPU, 8 cores, 16.0 GiB"),
-    (cpu, MachineState(replace(CPU, cores=1)), WARNING, "1 core,"),
+    (check_energy, ONE_GPU, OK, "counter"),
+    (
+        check_energy,
+        replace(ONE_GPU, gpus=(GpuUse(H100, (), "not supported"),)),
+        WARNING,
+        "not supported",
+    ),
+    (host.check_cpu, NO_GPU, OK, "A CPU, 8 cores, 16.0 GiB"),
+    (host.check_cpu, MachineState(replace(CPU, cores=1)), WARNING, "1 core,"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("module", "facts", "state", "words"),
+    ("check", "facts", "state", "words"),
     TABLE,
-    ids=[f"{module.__name__.rpartition('.')[2]}-{words}" for module, _, _, words in TABLE],
+    ids=[f"{check.__name__}-{words}" for check, _, _, words in TABLE],
 )
-def test_a_check_says(module, facts, state, words):
-    (result,) = module.check(facts)
+def test_a_check_says(check, facts, state, words):
+    (result,) = check(facts)
     assert result.state is state, result
     assert words in result.detail
-    assert bool(result.fix) == (state is not OK) or module is energy
+    assert bool(result.fix) == (state is not OK) or check is check_energy
 
 
-@pytest.mark.parametrize("module", [torch, driver, gpu_processes, performance_counters, compiler])
-def test_a_check_that_does_not_apply_says_nothing(module):
-    assert list(module.check(MachineState(CPU))) == []
+@pytest.mark.parametrize(
+    "check",
+    [check_torch, check_driver, check_gpu_processes, check_performance_counters, check_compiler],
+)
+def test_a_check_that_does_not_apply_says_nothing(check):
+    assert list(check(MachineState(CPU))) == []
 
 
 def test_notes_about_the_gpus_are_shown_with_their_fix():
     noted = replace(ONE_GPU, inventory=replace(SEEN, notes=("GPU 1 is lost: reboot",)))
-    assert list(gpu.check(noted))[1] == Check("gpus", WARNING, "GPU 1 is lost", "reboot")
+    assert list(check_gpu(noted))[1] == Check("gpus", WARNING, "GPU 1 is lost", "reboot")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +155,7 @@ def test_counters_are_open_or_not(tmp_path, setting, capabilities, version, stat
         params = tmp_path / "proc/driver/nvidia/params"
         params.write_text(f"RmLogonRC: 1\nRmProfilingAdminOnly: {setting}\n")
     facts = replace(ONE_GPU, inventory=replace(SEEN, driver=version), root=tmp_path)
-    (result,) = performance_counters.check(facts)
+    (result,) = check_performance_counters(facts)
     assert result.state is state
 
 
@@ -166,25 +175,25 @@ def test_compiling_needs_what_inductor_starts(tmp_path, python, tools, environ, 
     for tool in tools:
         (tmp_path / tool).touch(0o755)
     facts = MachineState(CPU, python, environ={"PATH": str(tmp_path), **environ})
-    (result,) = compiler.check(facts)
+    (result,) = check_compiler(facts)
     assert (result.state is WARNING) == bool(missing), result
     assert missing in result.detail
 
 
-PLACE = disk_space.Place(disk_space.Path("/data"), 10 * disk_space.GIB, True, True)
+PLACE = host.Place(host.Path("/data"), 10 * host.GIB, True, True)
 
 
 @pytest.mark.parametrize(
     ("judge", "changes", "state"),
     [
-        (disk_space.judge_store, {}, OK),
-        (disk_space.judge_store, {"executable": False}, OK),
-        (disk_space.judge_store, {"free_bytes": 10 * disk_space.MIB}, PROBLEM),
-        (disk_space.judge_store, {"free_bytes": 100 * disk_space.MIB}, WARNING),
-        (disk_space.judge_cache, {}, OK),
-        (disk_space.judge_cache, {"executable": False}, WARNING),
-        (disk_space.judge_cache, {"writable": False}, WARNING),
-        (disk_space.judge_cache, {"free_bytes": 100 * disk_space.MIB}, WARNING),
+        (host.judge_store, {}, OK),
+        (host.judge_store, {"executable": False}, OK),
+        (host.judge_store, {"free_bytes": 10 * host.MIB}, PROBLEM),
+        (host.judge_store, {"free_bytes": 100 * host.MIB}, WARNING),
+        (host.judge_cache, {}, OK),
+        (host.judge_cache, {"executable": False}, WARNING),
+        (host.judge_cache, {"writable": False}, WARNING),
+        (host.judge_cache, {"free_bytes": 100 * host.MIB}, WARNING),
     ],
 )
 def test_a_disk_has_room_and_rights(judge, changes, state):
@@ -194,7 +203,7 @@ def test_a_disk_has_room_and_rights(judge, changes, state):
 def test_the_folders_follow_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "a/b"))
     chosen = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "not/yet/there")}
-    store, cache = disk_space.check(replace(NO_GPU, environ=chosen))
+    store, cache = host.check_disk_space(replace(NO_GPU, environ=chosen))
     assert store.detail.startswith(str(tmp_path / "a/b"))
     assert cache.detail.startswith(str(tmp_path / "not/yet/there"))
 
@@ -202,14 +211,14 @@ def test_the_folders_follow_the_environment(tmp_path, monkeypatch):
 def test_a_store_that_cannot_be_made_is_a_problem(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "file" / "folder"))
-    store, *_ = disk_space.check(NO_GPU)
+    store, *_ = host.check_disk_space(NO_GPU)
     assert store.state is PROBLEM
     assert store.fix.startswith("set GPUADVISOR_HOME")
 
 
 @pytest.mark.parametrize(("free_bytes", "state"), [(64 * 2**20, WARNING), (2**33, OK)])
 def test_shared_memory_holds_the_batches_of_workers(free_bytes, state):
-    assert shared_memory.judge(free_bytes).state is state
+    assert host.judge_shared_memory(free_bytes).state is state
 
 
 @pytest.fixture(autouse=True)
@@ -223,7 +232,10 @@ def test_checks_are_found_and_run_in_order():
 
 
 def test_a_check_that_fails_is_a_warning(monkeypatch):
-    monkeypatch.setattr(cpu, "check", lambda facts: 1 / 0)
+    def check_cpu(facts):
+        return 1 / 0
+
+    monkeypatch.setitem(host.CHECKS, max(host.CHECKS), check_cpu)
     failed = [check for check in examine(ONE_GPU) if check.name == "cpu"]
     assert failed[0].state is WARNING
     assert "ZeroDivisionError" in failed[0].detail

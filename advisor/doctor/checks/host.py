@@ -1,9 +1,10 @@
-"""The store and Inductor's cache need a writable folder with room in it."""
+"""The machine beside its GPUs: disks, shared memory, cores."""
 
 from __future__ import annotations
 
 import getpass
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from gpuadvisor.doctor.check import Check, CheckState, MachineState, from_senten
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.home import HOME_VARIABLE, home
 
-ORDER = 90
 STORE, CACHE = "store", "compile cache"
 MIB, GIB = 2**20, 2**30
 STORE_NEEDS_BYTES = 16 * MIB
@@ -22,6 +22,9 @@ STORE_WANTS_BYTES = 256 * MIB
 """Free space below which raw sampling stops."""
 CACHE_WANTS_BYTES = GIB
 """A choice, not a measurement: every trial that compiles differently adds its code to the cache."""
+SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY_WANTS_BYTES = 2**30
+"""8 workers with 2 batches each of 256 images of 224 x 224 x 3 in uint8 need 0.6 GiB."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Place:
         return f"{self.folder}, {self.free_bytes / GIB:.1f} GiB free"
 
 
-def check(machine: MachineState) -> Iterator[Check]:
-    """Look at both folders."""
+def check_disk_space(machine: MachineState) -> Iterator[Check]:
+    """The store and Inductor's cache need a writable folder with room in it."""
     try:
         yield judge_store(_place(home()))
     except StoreError as error:
@@ -89,3 +92,39 @@ def _place(folder: Path) -> Place:
     writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
     no_exec = getattr(os, "ST_NOEXEC", 0)
     return Place(folder, state.f_bavail * state.f_frsize, writable, not state.f_flag & no_exec)
+
+
+def check_shared_memory(machine: MachineState) -> Iterator[Check]:
+    """DataLoader workers hand their batches over in shared memory; containers give 64 MiB of it."""
+    if SHARED_MEMORY.is_dir():
+        yield judge_shared_memory(shutil.disk_usage(SHARED_MEMORY).free)
+
+
+def judge_shared_memory(free_bytes: int) -> Check:
+    """Say whether DataLoader workers have room."""
+    found = f"{free_bytes / 2**30:.1f} GiB free in {SHARED_MEMORY}"
+    if free_bytes >= SHARED_MEMORY_WANTS_BYTES:
+        return Check("shared memory", CheckState.OK, found)
+    detail = f"{found}: DataLoader workers may die of a bus error"
+    return Check(
+        "shared memory",
+        CheckState.WARNING,
+        detail,
+        "start the container with `--shm-size=8g` or `--ipc=host`",
+    )
+
+
+def check_cpu(machine: MachineState) -> Iterator[Check]:
+    """Cores and memory that this process may use bound what data loading can do."""
+    cpu = machine.cpu
+    memory = f", {cpu.memory_bytes / 2**30:.1f} GiB" if cpu.memory_bytes else ""
+    cores = "1 core" if cpu.cores == 1 else f"{cpu.cores} cores"
+    found = f"{cpu.name}, {cores}{memory}"
+    if cpu.cores > 1:
+        yield Check("cpu", CheckState.OK, found)
+    else:
+        detail = f"{found}: DataLoader workers cannot help"
+        yield Check("cpu", CheckState.WARNING, detail, "give the job or container more cores")
+
+
+CHECKS = {90: check_disk_space, 100: check_shared_memory, 110: check_cpu}
