@@ -52,8 +52,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
     most = evidence.share(copies.exposed_ns) >= ALL_OF_RUN
     again = _kernels_come_again(facts)
-    # Where no kernel comes again either, nothing tells what a longer run would have more of.
-    is_start = not comes_again and (facts.work.kernels > 0 or not most)
+    # Where no kernel comes again either, nothing tells what a longer run would have more of; a
+    # program that only copies is judged by what it does, but not by one copy or two.
+    is_start = not comes_again and (facts.work.kernels > 0 or not most or copies.count < AGAIN)
     times = f"{copies.count:,} times" if copies.count > 1 else "once"
     if is_start and not again:
         times += f", in a recording in which no kernel comes {AGAIN} times"

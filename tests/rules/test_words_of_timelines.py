@@ -158,6 +158,15 @@ def test_copies_of_a_program_that_does_nothing_again_are_no_more_than_a_notice(p
     assert ("no kernel comes 3 times" in found.summary) is (severity is not None)
 
 
+@pytest.mark.parametrize(("copies", "severity"), [(1, Severity.NOTICE), (6, None)])
+def test_a_program_that_only_copies_is_not_judged_by_one_copy(copies, severity):
+    program = Program()
+    for _ in range(copies):
+        program.copies(512 << 20, 5)
+    (found,) = pageable_copies.check(timeline(program.made))
+    assert found.severity == severity
+
+
 @pytest.mark.parametrize(("kernels", "keeps"), [(1, False), (4, True)])
 def test_more_allocations_than_kernels_are_of_no_allocator_that_keeps_memory(kernels, keeps):
     program = Program()
