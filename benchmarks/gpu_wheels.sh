@@ -13,6 +13,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 # Versions are those of constraints/dev.txt.
 carried="msgspec nvtx optuna alembic colorlog mako markupsafe sqlalchemy textual linkify-it-py
 mdit-py-plugins platformdirs tomli-w zstandard pytest pytest-asyncio syrupy setuptools"
+# What examples/kernels are timed beside; 1.4.0 is the newest that torch 2.11 can import.
+compared="helion==1.4.0 filecheck==1.0.6"
 # What scripts of benchmarks/public_scripts.toml and triton_scripts.toml need beside what is there.
 scripts="jsonargparse docstring-parser typeshed-client importlib-resources soundfile cffi pycparser
 datasets dill multiprocess einops rotary-embedding-torch tqdm"
@@ -21,7 +23,7 @@ there="torch numpy pandas scipy nvidia-ml-py prometheus-client psutil rich hypot
 pytest-timeout pytest-xdist cuda-core cuda-bindings nvidia-cuda-nvrtc triton scikit-learn"
 
 tell_missing() {
-    "$1" - "$root" $there <<'END'
+    "$1" - "$root" "${compared%% *}" $there <<'END'
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -38,7 +40,7 @@ pyproject = tomllib.loads((Path(sys.argv[1]) / "pyproject.toml").read_text("utf-
 groups = pyproject["dependency-groups"]
 asked = [*pyproject["project"]["dependencies"], *groups["test"], *groups["kernels"]]
 left_out = {"jsonschema", "kernel-tuner"}  # no test on a GPU needs them
-wanted = [each for each in map(Requirement, ["torch", *asked]) if each.name not in left_out]
+wanted = [each for each in map(Requirement, ["torch", sys.argv[2], *asked]) if each.name not in left_out]
 missing, seen = [], set()
 while wanted:
     each = wanted.pop()
@@ -53,7 +55,7 @@ while wanted:
         continue
     if not each.specifier.contains(found, prereleases=True):
         missing.append(f"{each.name} is {found}, and {each} is asked for")
-    if name in sys.argv[2:]:
+    if name in sys.argv[3:]:
         continue  # what those need is their own matter
     for need in map(Requirement, requires(name) or ()):
         extras = [{"extra": extra} for extra in ("", *each.extras)]
@@ -68,7 +70,7 @@ case "${1:-} $#" in
     "${3:-python3}" -m pip download --quiet --no-deps --only-binary=:all: --dest "$2" \
         --constraint "$root/constraints/dev.txt" --implementation cp --python-version 3.12 \
         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
-        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $carried $scripts
+        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 $carried $compared $scripts
     du -ch "$2"/*.whl | tail -n 1
     ;;
 "install "[23])

@@ -11,7 +11,9 @@ that all points are known; before, nothing else is done, and the status is 1. `-
 the search have 15 % of the points, on the GPU, with as many processes that compile ahead as a user
 gets, and looks up in that file how good what it found really is. `--replay` searches the file with
 more seeds, which takes minutes of a CPU and needs no GPU. `--beside` times the default and the best
-point in turns with torch, torch.compile and a copy that moves as many bytes.
+point in turns with torch, torch.compile and a copy that moves as many bytes; of softmax and layer
+norm also what a search at the quick effort finds, and Helion's version at its own, with the seconds
+that each took to search.
 Each adds rows to the file of `--rows`, and what has its row there already is not done again.
 """
 
@@ -46,6 +48,8 @@ SHARE = 0.15
 """Part of the points that a search may evaluate."""
 REPLAYED_SEEDS = 20
 ROUNDS = 200
+IN_HELION = ("softmax", "layer_norm")
+"""Kernels of which `helion_kernels.py` has a version."""
 
 
 def main() -> None:
@@ -83,7 +87,7 @@ def main() -> None:
     if args.replay and "replayed" not in done:
         _add(args.rows, {**row, **_replayed(read(space))})
     if args.beside and "beside" not in done:
-        _add(args.rows, {**row, **_beside(args.kernel, file, args.problem, space)})
+        _add(args.rows, {**row, **_beside(args.kernel, file, args.problem, space, options)})
 
 
 def _device_here() -> str:
@@ -204,11 +208,14 @@ def _replayed(record: Record) -> dict[str, Any]:
     return rows
 
 
-def _beside(name: str, file: Path, problem: int, space: Path) -> dict[str, Any]:
+def _beside(
+    name: str, file: Path, problem: int, space: Path, options: KernelOptions
+) -> dict[str, Any]:
     import torch
 
     record = read(space)
     row: dict[str, Any] = {"what": "beside", "search_s": {}}
+    quick = _quickly(options, space) if name in IN_HELION else None
     runpy.run_path(str(file), run_name="__gpuadvisor__")
     (kernel,) = declared()
     sizes = dict(kernel.problems[problem])
@@ -221,6 +228,8 @@ def _beside(name: str, file: Path, problem: int, space: Path) -> dict[str, Any]:
     target = Target("".join(map(str, torch.cuda.get_device_capability())))
     sides: dict[str, Callable[[], object]] = {}
     points = {"default": kernel.start, "best": dict(best.point)}
+    if quick is not None:
+        points["quick"], row["search_s"]["quick"] = quick
     row["points"] = points
     for side, point in points.items():
         launchable = build(kernel, {**sizes, **point}, target)
@@ -234,6 +243,8 @@ def _beside(name: str, file: Path, problem: int, space: Path) -> dict[str, Any]:
         torch.cuda.synchronize()
         row["search_s"]["torch.compile"] = time.monotonic() - began_s
         others = {"torch": operation, "torch.compile": compiled}
+        if name in IN_HELION:
+            others |= _in_helion(name, arguments.values, row)
         for side, launch in others.items():
             wrong = difference([launch().contiguous()], expected, kernel.tolerance)
             row[f"{side}_differs"] = wrong
@@ -254,6 +265,35 @@ def _beside(name: str, file: Path, problem: int, space: Path) -> dict[str, Any]:
     print(", ".join(f"{side} {ms:.5g} ms{took.get(side, '')}" for side, ms in row["ms"].items()))
     print(f"{row['of_copy']:.0%} of the bandwidth of a copy that moves as many bytes")
     return row
+
+
+def _quickly(options: KernelOptions, space: Path) -> tuple[dict[str, Any], float]:
+    """Return what a search at the quick effort finds, and the seconds with its proof and its start.
+
+    It knows nothing of the points that were evaluated before.
+    """
+    own = space.with_suffix(".quick.json")
+    own.unlink(missing_ok=True)
+    began_s = time.monotonic()
+    result = _tuned(replace(options, effort="quick", record=own))
+    return dict(result.best or result.default), time.monotonic() - began_s
+
+
+def _in_helion(name: str, given: list[Any], row: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return Helion's version as its own search leaves it; none, and the row says why, where it is
+    not installed or its search fails.
+    """
+    try:
+        import helion_kernels
+
+        launch, about = helion_kernels.searched(name, given)
+    except Exception as error:
+        row["helion"] = f"{type(error).__name__}: {error}"
+        print(f"no Helion: {row['helion']}")
+        return {}
+    row["search_s"]["helion"] = about.pop("search_s")
+    row["helion"] = about
+    return {"helion": launch}
 
 
 def _copy(moved_bytes: int) -> Callable[[], object]:

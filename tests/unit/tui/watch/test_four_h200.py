@@ -1,4 +1,4 @@
-"""What is said of four H200s whose load is known: `examples/four_h200.gpr`.
+"""What is said of four H200s whose load is known: a recording of `benchmarks/screens_on_gpus.py`.
 
 GPU 0 trains and has all it needs, on GPU 1 a process holds 20 GiB and does nothing, two users share
 GPU 2, and the network on GPU 3 waits for its two loader workers most of the time.
