@@ -251,6 +251,9 @@ class ScriptEvaluator:
         side = self.side(point, device)
         turning = self._turning if phase == "proof" else None
         trial, _ = self.runner.run(side, phase, slower_than, turning=turning)
+        forks = self.runner.forks(side) and (phase != "proof" or self.runner.proofs_fork)
+        if forks and trial.start_saved_s is None:  # it has ended, as when memory ran out
+            self.runner.template = None
         if turning is not None and trial.measurement is not None and trial.in_turns is None:
             self._turn_nothing("a process ended, or failed, before both were timed")
         if phase == "search" and self._is_exception(trial) and self._is_worth_again(trial):

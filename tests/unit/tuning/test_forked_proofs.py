@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from gpuadvisor.collectors.script.runner import is_forked
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.reports.study import wording
 from tests.study_simulation import Machine, studies
@@ -89,3 +90,22 @@ def test_on_a_cpu_proofs_are_of_fresh_processes(tune):
     result, said = tune(machine, 600.0)
     assert any("runs are forked" in each and "but those of proofs" in each for each in said)
     assert kinds(result) and set(kinds(result)) == {(False, False)}
+
+
+class Ending(Importing):
+    """The same, where what runs are forked from ends in the middle of the proof."""
+
+    def run(self, request, *meters):
+        outcome = super().run(request, *meters)
+        if self.phase != "proof" or self.now_s < 110:
+            return outcome
+        self.asked = (*getattr(self, "asked", ()), is_forked(request))
+        return replace(outcome, forked=False)
+
+
+def test_where_what_runs_are_forked_from_ends_the_rest_is_fresh(tune):
+    machine = Ending("a")
+    result, _ = tune(machine, 300.0)
+    assert result.verdict is Verdict.FASTER
+    assert sum(machine.asked) == 1 and len(machine.asked) > 2  # it is asked for once
+    assert machine.now_s <= 300
