@@ -11,7 +11,7 @@ from gpuadvisor.domain.gate import Difference, GateVerdict, MetricRole
 from gpuadvisor.tuners.gate.decision import LOOK_ERRORS, LOOKS, PASS_ERRORS, ratio_within
 from gpuadvisor.tuners.gate.metric import Counted, Evidence, Read
 from gpuadvisor.tuners.gate.metrics import load_metrics
-from gpuadvisor.tuners.gate.metrics.step_time import METRIC, WAITS
+from gpuadvisor.tuners.gate.metrics.times import STEP_TIME, WAITS
 
 LEAST_PAIRS = 2
 """Pairs from which it can be seen, with two runs of the base before them."""
@@ -55,10 +55,12 @@ def obstacle(evidence: Evidence) -> str:
     Empty where they may: where runs surely differ by less than what lets half of the unchanged
     versions pass, or the new version is slower by so much that it will be seen all the same.
     """
-    read = METRIC.reader(evidence.all)
+    read = STEP_TIME.reader(evidence.all)
     base, head = ([read(run) or 1.0 for run in side] for side in (evidence.base, evidence.head))
-    ratios = [r for old, new, _ in evidence.pairs if (r := METRIC.ratio(old, new))]
-    ratios += [ratio_within(*w) for old, new, _ in evidence.pairs if (w := METRIC.within(old, new))]
+    ratios = [r for old, new, _ in evidence.pairs if (r := STEP_TIME.ratio(old, new))]
+    ratios += [
+        ratio_within(*w) for old, new, _ in evidence.pairs if (w := STEP_TIME.within(old, new))
+    ]
     if len(ratios) == len(evidence.pairs) > 0:
         base, head = [1.0] * len(ratios), ratios
     found = scattered(base, head, evidence.tolerance, evidence.limit)

@@ -11,8 +11,7 @@ from gpuadvisor.domain.gate import GateRun
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.tuners.gate.comparing import COUNTED, SHORT
 from gpuadvisor.tuners.gate.metrics import are_counts, chosen
-from gpuadvisor.tuners.gate.metrics.p95 import LEAST_STEPS
-from gpuadvisor.tuners.gate.metrics.step_time import WAITS
+from gpuadvisor.tuners.gate.metrics.times import LEAST_STEPS, WAITS
 from gpuadvisor.tuning.gate.options import MEASURE_S, GateOptions
 
 FIRST = Schedule(warmup_s=0.0, measure_s=0.2, min_steps=2, window_s=0.125)

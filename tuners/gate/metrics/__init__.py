@@ -1,4 +1,4 @@
-"""What a gate compares, a metric a file. A new file here is a new metric; nothing else changes."""
+"""What a gate compares. A new metric is one of the `METRICS` of a file here, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from gpuadvisor.tuners.gate.metric import Counted, Metric
 def load_metrics() -> dict[str, Metric]:
     """Return every metric by its name: first what the verdict rests on, then the others."""
     found: list[Metric] = [
-        import_module(f"{__name__}.{module.name}").METRIC
+        metric
         for module in pkgutil.iter_modules(__path__)
+        for metric in import_module(f"{__name__}.{module.name}").METRICS
     ]
     places = ["decides", "guards", "reported"]
     found.sort(key=lambda each: (not each.primary, places.index(each.role), each.name))

@@ -61,4 +61,4 @@ class Losses(Metric):
         )
 
 
-METRIC = Losses()
+METRICS = (Losses(),)

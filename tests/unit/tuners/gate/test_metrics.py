@@ -10,7 +10,7 @@ from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.gate.metric import Evidence
 from gpuadvisor.tuners.gate.metrics import load_metrics
-from gpuadvisor.tuners.gate.metrics.step_time import time_of
+from gpuadvisor.tuners.gate.metrics.times import time_of
 from tests.simulation import measurement
 
 FIRST = (True, False, False, True)

@@ -1,4 +1,4 @@
-"""Most memory that torch's allocator had in use on the GPU; the resident set on a CPU."""
+"""What a run uses besides time: memory and energy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from gpuadvisor.tuners.gate.metric import Evidence, Read, Statistical
 
 
 class PeakMemory(Statistical):
-    """More than a few workspaces of libraries is a regression, whatever share it is."""
+    """Most memory that torch's allocator had in use on the GPU; the resident set on a CPU.
+
+    More than a few workspaces of libraries is a regression, whatever share it is.
+    """
 
     name = "peak_memory"
     title = "Peak memory"
@@ -33,4 +36,17 @@ def _is_forked(run: GateRun) -> bool:
     return run.trial.start_saved_s is not None
 
 
-METRIC = PeakMemory()
+class Energy(Statistical):
+    """Energy that the GPU used for a step, compared where the counter of its driver tells it."""
+
+    name = "energy"
+    title = "Energy of a step"
+    unit = "J"
+    tolerances = 2.0  # a GPU that gets warmer draws more power for the same work
+    why_not = "there is no counter of energy that can be read: a CPU, or an older GPU"
+
+    def reader(self, runs: Sequence[Measurement]) -> Read:
+        return lambda run: run.energy_j_per_step
+
+
+METRICS = (PeakMemory(), Energy())
