@@ -38,6 +38,11 @@ take the time and tell nothing."""
 LEAST_PATIENCE_S = 20.0
 """Time that each block may take: a kernel that is looked for or built at the first step, the end of
 an epoch."""
+LEAST_START, USUAL_START_MS = 0.25, 30.0
+"""Part of what a costly start usually takes that it takes whatever is compiled, and the step, in
+milliseconds, for each of which it may take as long as usual besides. A step has no more operations
+than the host can launch in it, and what compiles takes so long for each of them: 34 s for a step of
+400 layers that took 26 ms, 6 s for one of 3 ms (both on H200s)."""
 LIKE_OTHERS = 1.25
 """Times what the first start took with another costly knob that usually takes as long, that this
 one may take: Inductor compiles the same model for both."""
@@ -203,7 +208,15 @@ class Blocks:
             return self._starts_s[part]
         usual_s = self._costly_s(part)
         alike = [s for known, s in self._starts_s.items() if self._costly_s(known) == usual_s]
-        return LIKE_OTHERS * max(alike) if alike else FIRST_STARTS * usual_s
+        return LIKE_OTHERS * max(alike) if alike else self.first_start_s(usual_s)
+
+    def first_start_s(self, usual_s: float) -> float:
+        """Return how long a first start may take that usually takes so long: no longer than the
+        unchanged script's step allows, which is large where the host has much to launch."""
+        times = FIRST_STARTS
+        if self.base_ms is not None:
+            times = min(times, LEAST_START + self.base_ms / USUAL_START_MS)
+        return times * usual_s
 
     def _costly_s(self, part: frozenset[Key]) -> float:
         """Return what the costliest of some knobs usually adds to a first block."""

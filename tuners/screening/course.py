@@ -4,7 +4,8 @@ What a few steps show plainly is compared first, and what pays is added to the b
 rest is compared on top of that in the same pairs of blocks, what compiles comes after it. Where
 some values are unlikely to bring anything, as the host decides how long a step takes, what compiles
 comes first and these come last. No value is compared a second time, as the first did not decide,
-before each had its first.
+before each had its first; where what compiles would not have its first then, only what promises to
+pay is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.screening import Ratio, Screened, Screening, ScreeningResult
 from gpuadvisor.tuners.loader_ceiling import MUCH, first_ceiling, last_ceiling
 from gpuadvisor.tuners.screening.blocks import (
-    FIRST_STARTS,
     LIKE_OTHERS,
     LONGEST_S,
     Blocks,
@@ -26,9 +26,9 @@ from gpuadvisor.tuners.screening.blocks import (
 )
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS, Comparing, EndedError
 from gpuadvisor.tuners.screening.factorial import LOOK_EVERY, factors_of, least_pairs
-from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Knowledge
+from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Comparison, Knowledge
 from gpuadvisor.tuners.search import MIN_GAIN, RETRY_GROWTH
-from gpuadvisor.tuners.space import Space
+from gpuadvisor.tuners.space import Point, Space
 from gpuadvisor.tuners.statistics import FEW_KNOWN
 
 FIRST_PAIRS = 6
@@ -118,13 +118,19 @@ class _Course:
     limited: Callable[[float], bool] = lambda computing_ms: False
     """Says whether the loader is the limit of steps whose computing takes so long."""
 
+    def __post_init__(self) -> None:
+        self._values = [(p.name, value) for p in self.space.parameters for value in p.values]
+        costly = [key for key in self._values if key[0] in self.costly]
+        self._costly = sorted(costly, key=lambda key: self.costly[key[0]])
+        self._to_grant_s = self.more_s
+        """Seconds that are still to be granted to what is costly."""
+
     def run(self) -> Screening[ScreeningResult]:
         """Screen, and return what follows."""
-        values = [(each.name, value) for each in self.space.parameters for value in each.values]
+        values = self._values
         late = {each.name for each in self.space.parameters if each.unlikely}
         cheap = [key for key in values if key[0] not in self.costly]
-        costly = [key for key in values if key[0] in self.costly]
-        costly.sort(key=lambda key: self.costly[key[0]])
+        costly = list(self._costly)
         put_off = False
         try:
             yield from self._begin()
@@ -200,7 +206,7 @@ class _Course:
     ) -> Steps[None]:
         """Compare what is costly, take out what does not pay beside the rest, and try again what
         may pay beside that; `late` is what is unlikely to bring anything."""
-        self.blocks.granted_s = self.more_s if costly else 0.0
+        self.blocks.granted_s, self._to_grant_s = self.more_s if costly else 0.0, 0.0
         if late:  # the host decides, so what compiles brings most
             while costly and not self.known.best:
                 yield from self._add([costly.pop(0)])
@@ -280,7 +286,7 @@ class _Course:
 
         Nothing where there is no time for that, whatever the cheap ones leave.
         """
-        starts_s = FIRST_STARTS * min(self.costly.values(), default=0.0)
+        starts_s = self.blocks.first_start_s(min(self.costly.values(), default=0.0))
         comparisons = len(self.known.best) if not self.costly else LATER
         needed_s = comparisons * LEAST_PAIRS * self.blocks.pair_s + starts_s - self.more_s
         return max(0.0, needed_s) if needed_s < self.blocks.left_s() else 0.0
@@ -288,7 +294,10 @@ class _Course:
     def _add(
         self, values: Sequence[Key], most: int = MOST_PAIRS, kept_s: float = 0.0
     ) -> Steps[None]:
-        """Add each value to the best so far, what brought most first, and keep what pays there."""
+        """Add each value to the best so far, what brought most first, and keep what pays there.
+
+        Where the time is wanted, what its first pairs do not promise to show has no more.
+        """
         known = self.known
         for name, value in sorted(values, key=known.worth, reverse=True):
             if self._is_limited():
@@ -296,9 +305,49 @@ class _Course:
             point = self.space.combined(known.best, name, value)
             if point == known.best or not self.space.allows(point) or known.is_spared(name):
                 continue
-            found = yield from self.comparing.tried((name, value), known.best, point, most, kept_s)
+            found = yield from self._tried((name, value), point, most, kept_s)
             if found.ratio is not None and known.pays(found):
                 known.best, known.gain = point, known.gain * found.ratio.ratio
+
+    def _tried(self, key: Key, point: Point, most: int, kept_s: float) -> Steps[Comparison]:
+        """Compare a value with the best so far; where the time is wanted, in its first pairs only
+        if it would not be shown to pay if all went on as in these."""
+        tried, best = self.comparing.tried, self.known.best
+        if most > FIRST_PAIRS and self._is_wanted():
+            found = yield from tried(key, best, point, FIRST_PAIRS, kept_s)
+            if not self.known.will_pay(found, most):
+                return found
+        return (yield from tried(key, best, point, most, kept_s))
+
+    def _is_wanted(self) -> bool:
+        """Say whether the time for more pairs of one value is wanted: it was granted for what
+        compiles, or has room for the first comparison of something costly, and would not then."""
+        known, blocks = self.known, self.blocks
+        if blocks.left_s() <= blocks.granted_s:
+            return True
+        if known.best.keys() & self.costly.keys():
+            return False
+        room_s = blocks.left_s() + self._to_grant_s
+        least_s = LEAST_PAIRS * blocks.pair_s
+        points = (self.space.combined(known.best, *key) for key in self._untried())
+        needed_s = [blocks.starting_s(point) + least_s for point in points]
+        # The best is compared with the unchanged script besides.
+        wanted_s = sum(each for each in needed_s if each + least_s <= room_s) + least_s
+        more_s = (MOST_PAIRS - FIRST_PAIRS) * blocks.pair_s
+        return wanted_s > least_s and room_s - more_s < wanted_s
+
+    def _untried(self) -> list[Key]:
+        """Return the first values of costly knobs of which none was compared, and that can stand
+        beside the best."""
+        known, space = self.known, self.space
+        tried = {key[0] for key in self._costly if known.has_pairs(key)}
+        firsts = {name: (name, value) for name, value in reversed(self._costly)}
+        return [
+            key
+            for name, key in firsts.items()
+            if not (name in tried or known.is_spared(name))
+            and space.allows(space.combined(known.best, *key))
+        ]
 
     def _instead(self, values: Sequence[Key]) -> Steps[None]:
         """Compare the best with what is costly instead of what brought least of what has something

@@ -117,6 +117,15 @@ class Knowledge:
         """Say whether more pairs would change nothing."""
         return self.pays(found) or self.is_worthless(found)
 
+    def will_pay(self, found: Comparison, pairs: int) -> bool:
+        """Say whether so many pairs would show that something is gained, if all went on as it did:
+        an interval becomes narrower with the square root of their number."""
+        ratio = found.ratio
+        if ratio is None or ratio.low <= 0:
+            return False
+        half = math.log(ratio.high / ratio.low) / 2 * math.sqrt(ratio.pairs / pairs)
+        return math.log(ratio.ratio) > half
+
     # -- what all of them say of a value -------------------------------------------------------
 
     def is_settled(self, key: Key) -> bool:
