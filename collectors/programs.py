@@ -58,7 +58,7 @@ class Running:
             with suppress(subprocess.TimeoutExpired):
                 status = self._process.wait(timeout_s)
         finally:  # also on Ctrl-C, and for what it left behind
-            self._kill()
+            self.kill()
         with self._said:
             self._said.seek(0, os.SEEK_END)
             self._said.seek(max(self._said.tell() - _MOST_SAID, 0))
@@ -67,10 +67,11 @@ class Running:
     def end(self) -> None:
         """End it, and what it left behind, unless it was waited for."""
         if not self._said.closed:
-            self._kill()
+            self.kill()
             self._said.close()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End it, and what it left behind; `wait` still says how it ended."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

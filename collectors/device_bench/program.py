@@ -1,8 +1,8 @@
 """Runs in the interpreter that has torch, and measures what its device reaches.
 
 Its text is passed with `python -c`, because that interpreter may be without gpuadvisor: so it
-imports only the standard library and torch. It says each result in a line of JSON on a file
-descriptor of its own. It sets no clock and changes nothing that outlives it.
+imports only the standard library and torch. It says each result in a line of JSON on its standard
+output, to which nothing else is written. It sets no clock and changes nothing that outlives it.
 
 A rate is the median of repeats. Operands are random: zeros draw less power, so that clocks stay
 higher than in real work. Buffers are far larger than any L2 cache.
@@ -286,10 +286,11 @@ def run(torch: Any, settings: dict[str, Any], say: Callable[[Result], None]) -> 
 
 
 def main() -> None:
-    """Take the settings from the command line, and speak on their file descriptor."""
+    """Take the settings from the command line, and say what comes of them."""
     settings = json.loads(sys.argv[1])
     warnings.simplefilter("ignore")
-    with os.fdopen(settings["events"], "w", encoding="utf-8") as events:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as events:
+        os.dup2(2, 1)  # what libraries print is no event
 
         def say(event: Result) -> None:
             events.write(json.dumps(event) + "\n")

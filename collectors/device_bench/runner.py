@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
 from threading import Timer
 from typing import Any
 
+from gpuadvisor.collectors import programs
 from gpuadvisor.collectors.interpreter import locate
 from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.domain.profile import DeviceLimits
@@ -125,40 +123,36 @@ def _events(
 ) -> list[dict[str, Any]]:
     source = Path(__file__).with_name("program.py").read_text("utf-8")
     read, write = os.pipe()
-    with os.fdopen(read, encoding="utf-8", errors="replace") as lines, TemporaryFile() as errors:
+    with os.fdopen(read, encoding="utf-8", errors="replace") as lines:
         try:
-            command = [path, "-c", source, json.dumps({**settings, "events": write})]
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                cwd="/",  # so that no `json.py` of the current folder is imported
-                pass_fds=(write,),
-                start_new_session=True,
-            )
+            with os.fdopen(write, "wb") as events:  # then the program alone keeps it open
+                command = [path, "-c", source, json.dumps(settings)]
+                # "/", so that no `json.py` of the current folder is imported
+                running = programs.Running(command, events, "/")
         except OSError as error:
             raise AdvisorError(f"{path} cannot be run: {error.strerror}") from error
-        finally:
-            os.close(write)
-        timer = Timer(timeout_s, _kill, (process,))
+        timer = Timer(timeout_s, running.kill)
         timer.start()
         found: list[dict[str, Any]] = []
         try:
             for line in lines:
                 found.append(json.loads(line))
                 on_event(found[-1])
-            process.wait()
+            ended = running.wait(timeout_s)
         finally:
-            expired = not timer.is_alive()
+            is_late = not timer.is_alive()
             timer.cancel()
-            _kill(process)
-            process.wait()
-        return _complete(found, process.returncode, path, errors, timeout_s if expired else None)
+            running.end()
+    return _complete(found, ended, path, timeout_s, is_late=is_late)
 
 
 def _complete(
-    events: list[dict[str, Any]], status: int, path: str, errors: Any, expired_s: float | None
+    events: list[dict[str, Any]],
+    ended: programs.Ended,
+    path: str,
+    timeout_s: float,
+    *,
+    is_late: bool,
 ) -> list[dict[str, Any]]:
     """Return the events of a run that got to its end."""
     last = events[-1] if events else {"event": "silence"}
@@ -169,20 +163,13 @@ def _complete(
             f"{path} cannot measure it, because {last['reason']}: "
             "give a Python whose torch has the GPU with --python"
         )
-    if expired_s is not None:
+    if is_late:
         raise AdvisorError(
-            f"the device was not measured within {expired_s:g} s: end what else runs on it, or try "
+            f"the device was not measured within {timeout_s:g} s: end what else runs on it, or try "
             "--quick"
         )
-    errors.seek(0)
-    said = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {status}"]
-    raise AdvisorError(f"measuring failed after {len(events)} results: {said[0]}")
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    why = programs.why(ended, timeout_s)
+    raise AdvisorError(f"measuring failed after {len(events)} results: {why}")
 
 
 def _limits(event: Mapping[str, Any], gpu: int) -> DeviceLimits:
