@@ -267,6 +267,10 @@ COPIES_ALONE = _of_profile(lambda facts: "kernels ran besides" if facts.work.ker
 """A timeline without any kernel: of a program that only copies."""
 OPERATORS = fact("operators")
 """Operators of the framework."""
+NO_OPERATORS = _of_profile(
+    lambda facts: "operators were recorded" if facts.profile.rows("operators") else None
+)
+"""None of them, as Nsight Systems records none: only what is no call into CUDA is told apart."""
 SHAPES = table("operators.shapes")
 STEPS = _of_profile(_lacks_steps, WITH_STEPS)
 MEMORY = fact("memory")

@@ -15,10 +15,20 @@ from gpuadvisor.rules.estimates import (
 )
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import exposed_ns
+from gpuadvisor.rules.facts.host_idle import MOSTLY
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import Intervals, either, one, without
+from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.summary import Facts
-from gpuadvisor.rules.requirements import COPY_SIZES, HOST_RANGES, KERNELS, LOOP, OPERATORS
+from gpuadvisor.rules.requirements import (
+    COPY_SIZES,
+    HOST_RANGES,
+    KERNELS,
+    LOOP,
+    NO_OPERATORS,
+    OPERATORS,
+)
+from gpuadvisor.rules.requirements import either as either_of
 from gpuadvisor.rules.rule import MOST, NOTICEABLE, Estimate, Rule, RuleResult, percent
 
 _MOVE = (
@@ -32,9 +42,18 @@ _CAPTURE = (
 _COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
 """How PyTorch names the time in what `torch.compile` made (`torch._dynamo`, `torch._inductor`)."""
 
+_OF_PROGRAM = (
+    "Do this on the GPU, or ahead of time in other threads or processes while the GPU works; where"
+    " the CPU only waits in it, see that what it waits for comes sooner."
+)
+_UNKNOWN = (
+    "Record what the CPU does then ({}); if it computes, do that on the GPU, or ahead of time."
+)
+_RECORD = "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM"
+
 RULE = Rule(
     Category.LAUNCH_BOUND,
-    needs=(KERNELS, LOOP, OPERATORS, HOST_RANGES, COPY_SIZES),
+    needs=(KERNELS, LOOP, either_of((OPERATORS, HOST_RANGES), (NO_OPERATORS,)), COPY_SIZES),
     knobs=("compile", "cpu_threads"),
 )
 
@@ -43,8 +62,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find idle time in which the host neither launched nor waited."""
     facts = evidence.known_facts
     found, run = facts.host_idle, evidence.run_ns
+    cause = Cause.OTHER_HOST if facts.host_recorded else Cause.NOT_RECORDED
     # What was done for a batch is `input_bound`'s.
-    other, launching = (idle_ns(facts, each) for each in (Cause.OTHER_HOST, Cause.LAUNCHING))
+    other, launching = (idle_ns(facts, each) for each in (cause, Cause.LAUNCHING))
     times, repeated = _between_steps(facts)
     lead = found.other_times.total_ns - times.total_ns
     whole = max(other - (0 if facts.loader_waits else found.preparing_ns), 0.0)
@@ -61,6 +81,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     high = min(high, evidence.share(whole + launching + copying + waiting))
     low = LEAST_SAVED * min(evidence.share(idle + copying), high, least)
     if high * run < LEAST_IDLE * span_ns(facts):
+        return
+    if not facts.profile.rows("operators"):
+        if not _seldom(facts, idle, cause):
+            yield _of_program(evidence, cause, idle, high)
         return
     doing = facts.host_doing
     is_compiled = doing is not None and doing.name.startswith(_COMPILED)
@@ -91,15 +115,47 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     )
 
 
-def _seldom(facts: Facts, idle: float) -> str:
+def _of_program(evidence: Evidence, cause: Cause, idle: float, high: float) -> RuleResult:
+    """Return the finding where what the CPU does is no operator: nothing tells waiting from work,
+    and so what is saved at least."""
+    facts, run = evidence.known_facts, evidence.run_ns
+    where = _place(facts)
+    return RuleResult(
+        f"The GPU is idle for {evidence.share(idle):.0%} of the run while the CPU is in no call"
+        f" into CUDA{where}",
+        (percent("gpu_idle_other_host", evidence.share(idle), LEAST_IDLE),),
+        _OF_PROGRAM if where else _UNKNOWN.format("gpuadvisor profile SCRIPT"),
+        Estimate(0.0, high * run, {f"idle/{cause.value}": idle}),
+        "At most this idle time and that in which the host launches, both by playing the run again"
+        " without them; at least nothing, as the CPU may wait then for what takes as long.",
+        knobs=(),
+        program_advice="" if where else _UNKNOWN.format(_RECORD),
+    )
+
+
+def _place(facts: Facts) -> str:
+    """Return what the CPU does in its own time, as the end of a sentence: a range that the program
+    marked, the function in which it was sampled, or a call of the operating system; empty where
+    nothing has most of it."""
+    doing, samples, calls = facts.host_doing, facts.cpu_samples, facts.system_calls
+    if doing is not None and doing.share >= MOSTLY:
+        return f", in {doing.name} for {doing.share:.0%} of it"
+    if calls is not None and calls.named and calls.named[0][1] > MOST:
+        return f", mostly in {calls.named[0][0]}"
+    most = next(iter(samples.functions if samples is not None else ()), None)
+    if most is None or most.low < MOSTLY:
+        return ""
+    name = short_name(most.function)
+    return f", in {name} in {most.low:.0%} to {most.high:.0%} of its samples"
+
+
+def _seldom(facts: Facts, idle: float, cause: Cause = Cause.OTHER_HOST) -> str:
     """Return that most of that idle time may not come again, as the end of a sentence; empty where
     it does."""
     if sum(each.seldom_ns for each in facts.idle) <= MOST * idle:
         return ""
     longest = max(
-        each.longest_of[Cause.OTHER_HOST].cause_ns
-        for each in facts.idle
-        if Cause.OTHER_HOST in each.longest_of
+        each.longest_of[cause].cause_ns for each in facts.idle if cause in each.longest_of
     )
     return (
         "; most of that is in gaps that come once or twice, the longest of"

@@ -199,14 +199,15 @@ class SystemCalls:
 
 
 def system_calls(
-    profile: Profile, host: Calls, launched: LaunchingCalls, times: Intervals
+    profile: Profile, host: Calls, launched: LaunchingCalls, rows: IntArray, times: Intervals
 ) -> SystemCalls | None:
-    """Return what the thread that launches called of the operating system in some time.
+    """Return what the thread that launches some work, `rows`, called of the operating system in
+    some time.
 
-    None where such calls were not recorded, and where several threads launch: which of them was
+    None where such calls were not recorded, and where several threads launch it: which of them was
     waited for is not known then.
     """
-    call = _of_one_thread(launched)
+    call = _of_one_thread(launched, rows)
     if SYSTEM_CALLS not in profile.header.facts or call is None or not times.total_ns:
         return None
     columns = profile.columns("ranges")
@@ -220,11 +221,10 @@ def system_calls(
     return SystemCalls(min(float(by_name.sum()), 1.0), [each for each in named if each[1] > 0])
 
 
-def _of_one_thread(launched: LaunchingCalls) -> int | None:
+def _of_one_thread(launched: LaunchingCalls, rows: IntArray) -> int | None:
     """Return a call of the thread that launches; None where several do, or none is known."""
-    if len(np.unique(launched.thread_key[launched.known])) != 1:
-        return None
-    return int(launched.call[launched.known][0])
+    known = rows[launched.known[rows]]
+    return int(launched.call[known[0]]) if len(np.unique(launched.thread_key[known])) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -259,14 +259,14 @@ class CpuSamples:
 
 
 def cpu_samples(
-    profile: Profile, host: Calls, launched: LaunchingCalls, times: Intervals
+    profile: Profile, host: Calls, launched: LaunchingCalls, rows: IntArray, times: Intervals
 ) -> CpuSamples | None:
-    """Return what the thread that launches executed in some time.
+    """Return what the thread that launches some work, `rows`, executed in some time.
 
-    None where the CPU was not sampled, and where several threads launch: which of them was waited
-    for is not known then.
+    None where the CPU was not sampled, and where several threads launch it: which of them was
+    waited for is not known then.
     """
-    call = _of_one_thread(launched)
+    call = _of_one_thread(launched, rows)
     if not profile.rows("samples") or call is None or not times.total_ns:
         return None
     columns = profile.columns("samples")

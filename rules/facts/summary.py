@@ -304,16 +304,20 @@ class Facts:
 
     @cached_property
     def system_calls(self) -> SystemCalls | None:
-        """What the thread that launches called of the operating system in that time; None where
-        that was not recorded."""
-        times = self.host_idle.own_times
-        return system_calls(self.profile, self.host, self.launched, times)
+        """What the thread that launches on the device that was played called of the operating
+        system in that time; None where that was not recorded."""
+        line, times = self.timeline, self.host_idle.own_times
+        if line is None:
+            return None
+        return system_calls(self.profile, self.host, self.launched, line.rows, times)
 
     @cached_property
     def cpu_samples(self) -> CpuSamples | None:
         """What the thread that launches executed in that time; None where it was not sampled."""
-        times = self.host_idle.own_times
-        return cpu_samples(self.profile, self.host, self.launched, times)
+        line, times = self.timeline, self.host_idle.own_times
+        if line is None:
+            return None
+        return cpu_samples(self.profile, self.host, self.launched, line.rows, times)
 
     @cached_property
     def repetition(self) -> Repetition:

@@ -75,6 +75,24 @@ def test_a_pause_that_comes_once_is_told_as_such(pauses_us, seldom):
     assert told is seldom
 
 
+def test_of_a_program_without_operators_its_own_ranges_or_samples_tell_what_the_cpu_does():
+    for marked, sampled in ((True, False), (False, True), (False, False)):
+        made = Made()
+        for number in range(30):
+            at = 1_000.0 * number
+            made.launched("solve", call=(at, 5), runs=(at + 8, 200), grid_x=100)
+            if marked:
+                made.range("parses", (at + 210, 780))
+            if sampled:
+                made.row("samples", time_ns=round(1000 * (at + 500)), process=1, thread=1,
+                         function="parse", module="app")  # fmt: skip
+        (found,) = host_bound.check(timeline(made, source="nsys"))
+        assert (", in parses for " in found.summary) is marked
+        assert (", in parse in " in found.summary) is sampled
+        assert ("Record what the CPU does" in found.advice) is not (marked or sampled)
+        assert (found.saving.low_ns, found.knobs) == (0.0, ())
+
+
 @pytest.mark.parametrize(
     ("operator", "knob"), [("aten::nonzero", None), ("Torch-Compiled Region: 0/0", "graphs")]
 )

@@ -1,5 +1,6 @@
 """What the host does between launches."""
 
+from tests.profiles import Made
 from tests.rules.building import timeline
 from tests.rules.programs import Program
 
@@ -32,7 +33,17 @@ def fetches():
     return timeline(program.made)
 
 
+def of_calls_alone(us):
+    """A program of which only calls into CUDA were recorded."""
+    made = Made()
+    for number in range(20):
+        at = (us + 200.0) * number
+        made.launched("kernel", call=(at, 5), runs=(at + 8, 200), grid_x=100)
+    return timeline(made)
+
+
 FIRES = {
+    "no operators at all": lambda: of_calls_alone(800),
     "after a fetch, which hides it from the run without fetches": fetches,
     "Python": lambda: pauses(1000),
     "an operator of the CPU": lambda: pauses(1000, cpu=True),
@@ -43,4 +54,5 @@ SILENT = {
     "not long enough": lambda: pauses(202),
     "at the pace of launches": lambda: pauses(60, runs=5),
     "nothing is marked": lambda: pauses(1000, marked=False),
+    "no operators, and launches at a pace": lambda: of_calls_alone(9),
 }

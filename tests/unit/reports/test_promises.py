@@ -161,7 +161,7 @@ def test_what_would_tell_fits_what_recorded():
     _, text = said(made_up((every, 12, "", "nsys")))
     assert "idle: CPU in no call into CUDA" in text and "--trace=cuda,nvtx,osrt" in text
     _, text = said(made_up((every, 12, "", "kineto")))
-    assert "--trace" not in text and "gpuadvisor profile SCRIPT records" in text
+    assert "--trace" not in text and "(gpuadvisor profile SCRIPT)" in text
     _, text = said(made_up(QUIET))
     assert "ncu --set full -k my_kernel -c 3 -o counted PROGRAM" in text
 

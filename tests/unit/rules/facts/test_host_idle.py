@@ -54,7 +54,7 @@ def test_of_two_threads_that_launch_nothing_is_told():
     assert told(("poll", 300, 1), other_launches=True) is None
 
 
-def executing(*places, other_launches=False):
+def executing(*places, other_launches=False, on_device=0):
     """Work for a tenth of each millisecond, and a sample in the rest: for each millisecond a
     function, its module and a thread; `None` stands for no sample."""
     made = Made()
@@ -62,7 +62,7 @@ def executing(*places, other_launches=False):
         at = 1_000.0 * number
         made.launched("solve", (at, 5), (at + 8, 100))
         if other_launches:
-            made.launched("other", (at + 20, 5), (at + 120, 20), thread=2)
+            made.launched("other", (at + 20, 5), (at + 120, 20), thread=2, device=on_device)
         if place is not None:
             name, module, thread = place
             made.row("samples", time_ns=round(1000 * (at + 500)), process=1, thread=thread,
@@ -97,6 +97,11 @@ def test_of_few_samples_no_place_is_told():
 def test_without_samples_and_of_two_threads_that_launch_nothing_is_known():
     assert executing(None, None) is None
     assert executing(*[PARSING] * 40, other_launches=True) is None
+
+
+def test_the_thread_that_launches_on_another_device_is_not_taken_for_this_ones():
+    found = executing(*[PARSING] * 30, *[WAITING] * 40, other_launches=True, on_device=1)
+    assert [each.function for each in found.functions] == ["parse"]
 
 
 def test_samples_while_the_gpu_works_or_the_thread_launches_do_not_count():
