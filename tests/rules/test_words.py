@@ -1,5 +1,4 @@
-"""What rules about timelines advise: never what the program does already, nor of a kind of work
-that it has not."""
+"""What rules advise: never what the program does already, nor of a kind of work that it has not."""
 
 import pytest
 
@@ -14,12 +13,14 @@ from gpuadvisor.rules.catalogue import (
     managed_memory,
     many_small_copies,
     pageable_copies,
+    tail_effect,
     uneven_ranks,
 )
 from tests.profiles import Made
 from tests.rules.building import timeline
 from tests.rules.cases import cuda_graphs as graph_cases
 from tests.rules.cases.straggler_rank import ranks
+from tests.rules.cases.tail_effect import rounds
 from tests.rules.cases.uneven_ranks import in_turns
 from tests.rules.programs import Program
 
@@ -234,3 +235,21 @@ def test_ranks_whose_gpus_are_idle_are_not_told_to_share_their_work(computes):
 def test_a_step_of_one_kernel_has_no_kernels():
     (found,) = cuda_graphs.check(graph_cases.FIRES["one kernel"]())
     assert "the same kernel, 100% of the times shorter" in found.summary
+
+
+# -- of counted kernels ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("blocks", "resident", "words"),
+    [
+        (133, 1, "the GPU takes 132 at a time: 50% of the places in 2 rounds stay empty"),
+        (133, 8, "which all run at once: 2 on some of the 132 multiprocessors and 1 on others"),
+        (275, 3, "which all run at once: 3 on some of the 132 multiprocessors and 2 on others"),
+    ],
+)
+def test_rounds_are_told_only_where_blocks_wait_for_others(blocks, resident, words):
+    (found,) = tail_effect.check(rounds(blocks, 0.48, resident))
+    assert words in found.summary
+    waves = next(each.value for each in found.evidence if each.metric == "waves")
+    assert waves == pytest.approx(blocks / (132 * resident), abs=0.01)
