@@ -85,7 +85,7 @@ class Timed:
             self.parts[f"{place}: failed"] += trial.wall_s
             return
         start_s, measured_s = trial.measurement.startup_s, trial.measurement.seconds
-        how = "fresh" if trial.start_saved_s is None else "forked"
+        how = "forked" if trial.is_forked else "fresh"
         self.parts[f"{place}, {how}: until the first step"] += start_s
         self.parts[f"{place}: measured"] += measured_s
         self.parts[f"{place}: warming up, counting, ending"] += trial.wall_s - start_s - measured_s
@@ -125,7 +125,7 @@ def tell(slower: float, results: Sequence[GateResult]) -> None:
             f"  {what:10} {median(values):6.1f} in the median ({min(values):g} to {max(values):g})"
         )
     for what, forked in (("fresh", False), ("forked", True)):
-        kind = [run.trial for run in runs if (run.trial.start_saved_s is not None) is forked]
+        kind = [run.trial for run in runs if run.trial.is_forked is forked]
         begun = [trial.measurement.startup_s for trial in kind if trial.measurement]
         if begun:
             whole = median(trial.wall_s for trial in kind)

@@ -42,7 +42,7 @@ def memory_growth(trials: Sequence[Trial], settings: Settings) -> MemoryGrowth |
         for each in trials
         if each.state is TrialState.COMPLETE
         and each.measurement is not None
-        and (each.start_saved_s is None or each.measurement.facts.device == "cuda")
+        and (not each.is_forked or each.measurement.facts.device == "cuda")
         and each.measurement.peak_memory_bytes > 0
     ]
     base, head = (

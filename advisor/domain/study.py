@@ -136,6 +136,11 @@ class Trial:
     """What both sides of a proof took in this process, after it was measured as it had started, or
     in both processes of its pair, which took turns; None where they were not turned there."""
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether its process was forked from one that had imported already."""
+        return self.start_saved_s is not None
+
 
 @dataclass(frozen=True)
 class Forking:

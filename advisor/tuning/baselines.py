@@ -149,7 +149,7 @@ def baselines_of(trials: Sequence[Trial]) -> tuple[tuple[Measurement, ...], Meas
     Two equally seeded ones, and that with another seed, where there are any. A forked run comes
     after them, and later ones stand between runs of the search.
     """
-    first = takewhile(lambda t: t.phase == "baseline" and t.start_saved_s is None, trials)
+    first = takewhile(lambda t: t.phase == "baseline" and not t.is_forked, trials)
     runs = [trial.measurement for trial in first if trial.measurement is not None]
     other = runs[2] if len(runs) > 2 and needs_other_seed(runs[0]) else None
     return tuple(runs[:2]), other

@@ -48,7 +48,7 @@ def cold_start(runner: TrialRunner, side: Side, budget: Budget, trials: Sequence
             "than those here; the budget had no room to measure it"
         )
     cold_s = _first_step_s(runner, side)
-    fresh = [each for each in trials if each.measurement and each.start_saved_s is None]
+    fresh = [each for each in trials if each.measurement and not each.is_forked]
     warm_s, plain_s = (
         median([t.measurement.startup_s for t in fresh if t.measurement and t.settings == each])
         for each in (settings, {})

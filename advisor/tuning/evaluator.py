@@ -252,7 +252,7 @@ class ScriptEvaluator:
         turning = self._turning if phase == "proof" else None
         trial, _ = self.runner.run(side, phase, slower_than, turning=turning)
         forks = self.runner.forks(side) and (phase != "proof" or self.runner.proofs_fork)
-        if forks and trial.start_saved_s is None:  # it has ended, as when memory ran out
+        if forks and not trial.is_forked:  # it has ended, as when memory ran out
             self.runner.template = None
         if turning is not None and trial.measurement is not None and trial.in_turns is None:
             self._turn_nothing("a process ended, or failed, before both were timed")
@@ -351,7 +351,7 @@ class ScriptEvaluator:
             return self.runner.proofs_fork
         sides = self._in_proof or ()
         whole = [each for each in runs if each.state is TrialState.COMPLETE]
-        fresh = [t.settings for t in whole if t.start_saved_s is None and not t.disturbance]
+        fresh = [t.settings for t in whole if not (t.is_forked or t.disturbance)]
         return self.forks(sides) and all(each in fresh for each in sides)
 
     def _is_seen_to_differ(self, base: Settings, head: Settings) -> bool:

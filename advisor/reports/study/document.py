@@ -32,6 +32,7 @@ from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
 from gpuadvisor.reports.study import plots as study_plots
 from gpuadvisor.reports.study import wording
+from gpuadvisor.reports.study.notes import notes
 from gpuadvisor.reports.study.rehearsal import rehearsed
 from gpuadvisor.reports.study.screening import screened_section, supply_section
 
@@ -162,7 +163,7 @@ def _expectations(result: StudyResult, brief: bool = False) -> Iterator[Section]
 
 
 def _notes(result: StudyResult) -> Iterator[Section]:
-    if sentences := wording.notes(result):
+    if sentences := notes(result):
         yield Section("Notes", [Bullets(sentences)])
 
 

@@ -13,6 +13,7 @@ from gpuadvisor.reports.document import Bullets, Column, Document, Paragraph, Se
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections
 from gpuadvisor.reports.study import wording
+from gpuadvisor.reports.study.notes import notes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,8 +50,8 @@ def _sections(found: Verification) -> Iterator[Section]:
         columns += [Column("Plan", "best", strong=True), Column("Change", "change")]
     yield Section("", [Table(figures.comparisons(result), columns)])
     # The first of its own says what was verified.
-    if notes := wording.notes(replace(result, notes=result.notes[1:])):
-        yield Section("Notes", [Bullets(notes)])
+    if sentences := notes(replace(result, notes=result.notes[1:])):
+        yield Section("Notes", [Bullets(sentences)])
 
 
 def _promise(found: Verification) -> Table:

@@ -15,7 +15,6 @@ from gpuadvisor.domain.study import (
     Rehearsal,
     Speedup,
     StudyResult,
-    Trial,
     TrialState,
     Verdict,
 )
@@ -23,7 +22,6 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.study.rehearsal import compared, not_rehearsed, rehearsal_advice
 from gpuadvisor.rules.registry import load_rules
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.memory_growth import memory_growth
 from gpuadvisor.tuners.proof import is_no_gain
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
 
@@ -36,8 +34,6 @@ MOST_LONGER_PCT = 100
 than twice as long says nothing of it."""
 IN_TURNS = "both sides in turns within each"
 DIFFER = "differ too much"
-_MOST_FILES = 10
-"""Files that are named; of more, their number is said."""
 
 _HEADLINES = {
     Verdict.NO_GAIN: "No gain",
@@ -114,14 +110,10 @@ def processes(result: StudyResult) -> str:
     of them were forked from one that had imported already."""
     runs = [each for each in result.trials if each.phase == "proof"]
     sides = [each for each in runs if each.settings.items() <= result.settings.items()]
-    if not (forked := sum(map(_is_forked, sides))):
+    if not (forked := sum(each.is_forked for each in sides)):
         return " of fresh processes"
     fresh = len(sides) - forked
     return f" of processes, {fresh} fresh and {forked} forked from one that had imported already"
-
-
-def _is_forked(trial: Trial) -> bool:
-    return trial.start_saved_s is not None
 
 
 def verdict_sentence(result: StudyResult) -> str:
@@ -434,69 +426,6 @@ def _saved(each: Expectation, value: float, *ends: float) -> str:
     low, high = sorted(-end if longer else end for end in ends)
     moved = f"{abs(value):.0f} %" + (" longer" if longer else "")
     return f"{moved} ({figures.percent_range(low, high)}){with_them}"
-
-
-def notes(result: StudyResult) -> tuple[str, ...]:
-    """Return the study's notes and those that its figures call for.
-
-    What stands among the predictions is not said again.
-    """
-    own = [f"The study ended early: {result.interrupted}"] if result.interrupted else []
-    own += filter(None, [_more_memory(result)])
-    if result.best is not None and figures.steps_differ(
-        figures.quantities(result.baseline), figures.quantities(result.best)
-    ):
-        own.append(
-            "A step of the best settings holds another number of samples than one of the baseline:"
-            " compare times and energies per sample, not per step."
-        )
-    if result.forking is not None and result.forking.runs > 1:
-        of_proofs = sum(t.phase == "proof" and _is_forked(t) for t in result.trials)
-        own.append(
-            f"{result.forking.runs} of {len(result.trials)} runs, {of_proofs or 'none'} of the"
-            " proof's, were forked from a process that had imported already: a comparison had"
-            " shown no difference."
-            f" That {'saved' if result.forking.saved_s >= 0 else 'cost'}"
-            f" {abs(result.forking.saved_s):.0f} s."
-        )
-    if result.left:
-        own.append(f"Runs left files in the script's folder: {_files(result.left)}.")
-    predicted = tuple(each.summary for each in result.expectations)
-    return (*own, *(note for note in result.notes if not note.startswith(predicted)))
-
-
-def _more_memory(result: StudyResult) -> str:
-    """Return how much more memory a gain takes, and which settings take it; empty where the proof
-    does not show that it does."""
-    found = memory_growth(result.trials, result.settings) if is_gain(result) else None
-    if found is None:
-        return ""
-    of = "of the GPU" if result.baseline.facts.device == "cuda" else "in the script's process"
-    more, *both = (
-        figures.memory(each)
-        for each in (found.head_bytes - found.base_bytes, found.head_bytes, found.base_bytes)
-    )
-    steps = f"{found.head_steps:,.0f} steps", f"{found.base_steps:,.0f}"
-    said = (
-        f"Runs with the settings took {more} more memory {of} at the peak ({both[0]} in {steps[0]}"
-        f" instead of {both[1]} in {steps[1]})"
-    )
-    if result.settings.keys() == found.knobs.keys() and len(found.knobs) == 1:
-        return f"{said}, for {figures.settings(result.settings)}."
-    each = ", ".join(
-        f"{figures.settings({knob: result.settings[knob]})} {figures.memory(more_bytes)}"
-        for knob, more_bytes in found.knobs.items()
-    )
-    unknown = "which of the settings takes it was not measured"
-    return (
-        f"{said}; {f'runs with one setting more took so much more: {each}' if each else unknown}."
-    )
-
-
-def _files(names: Sequence[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:_MOST_FILES])
-    more = len(names) - _MOST_FILES
-    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def command(result: StudyResult) -> str:

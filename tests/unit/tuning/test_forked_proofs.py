@@ -10,6 +10,7 @@ import pytest
 from gpuadvisor.collectors.script.runner import is_forked
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.reports.study import wording
+from gpuadvisor.reports.study.notes import notes
 from tests.study_simulation import Machine, studies
 from tests.unit.tuning.test_ten_minutes import Launching
 
@@ -48,7 +49,7 @@ def tune(tmp_path):
 
 def kinds(result):
     """Whether each run of each pair of the first proof was forked."""
-    forked = [t.start_saved_s is not None for t in result.trials if t.phase == "proof"]
+    forked = [t.is_forked for t in result.trials if t.phase == "proof"]
     return list(zip(forked[::2], forked[1::2], strict=True))
 
 
@@ -65,7 +66,7 @@ def test_a_proof_has_its_first_look_sooner(tune):
     runs = 2 * len(others)
     of = f" of processes, 2 fresh and {runs} forked from one that had imported already"
     assert wording.processes(result) == of
-    assert any(f"{runs} of the proof's, were forked" in each for each in wording.notes(result))
+    assert any(f"{runs} of the proof's, were forked" in each for each in notes(result))
     assert any("but the first pair of each proof" in each for each in said)
 
 

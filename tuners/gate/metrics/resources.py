@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuadvisor.domain.gate import Difference, GateRun, MetricRole
+from gpuadvisor.domain.gate import Difference, MetricRole
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.tuners.gate.metric import Evidence, Read, Statistical
 
@@ -24,16 +24,12 @@ class PeakMemory(Statistical):
 
     def compare(self, evidence: Evidence, share: float) -> Difference:
         # The resident set of a forked process lacks what of libraries nobody has used since.
-        forked = {_is_forked(run) for base, head, _ in evidence.pairs for run in (base, head)}
-        known = [run for run in evidence.known if _is_forked(run) in forked]
+        forked = {run.trial.is_forked for base, head, _ in evidence.pairs for run in (base, head)}
+        known = [run for run in evidence.known if run.trial.is_forked in forked]
         return super().compare(replace(evidence, known=known), share)
 
     def reader(self, runs: Sequence[Measurement]) -> Read:
         return lambda run: float(run.peak_memory_bytes)
-
-
-def _is_forked(run: GateRun) -> bool:
-    return run.trial.start_saved_s is not None
 
 
 class Energy(Statistical):
