@@ -4,12 +4,12 @@ Nothing can run before the call that launches it has begun, and no call that wai
 before that work ends: the first tells by how much the devices' clock is behind at least, the second
 at most. Where both agree, or as good as for the gaps between the work, the devices' times are put
 on the host's clock; where they do not, as that clock runs at another pace or nothing waited, what
-the host did is left out.
+the host did is left out. Several devices are put right one by one where each has a process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,50 +50,71 @@ def two_clocks(whole: Facts) -> TwoClocks | None:
     shows that.
 
     In 17 recordings of six kinds of GPUs with 100,000 launches nothing begins before its launch.
+    Where several devices were recorded, each may have a clock of its own: they are put right one by
+    one where each has a process of its own, as ranks have, so that it is known who waited for it.
+    """
+    work, launched = whole.work, whole.launched
+    known = np.flatnonzero(launched.known & (work.end_ns > work.begin_ns))
+    early_ns = launched.begin_ns[known] - work.begin_ns[known]
+    early = early_ns > 0
+    if not len(known) or early.mean() <= 1 - FILLED:
+        return None
+    told = (
+        f"{100 * early.mean():.0f} % of the GPU's work begins before the call that launched it, by"
+        f" up to {int(early_ns.max()) / 1e6:,.3g} ms: {_DIFFER}"
+    )
+    owners = np.unique(
+        np.stack((work.device[known], whole.host.process[launched.call[known]])), axis=1
+    )
+    alone = all(len(np.unique(each)) == owners.shape[1] for each in owners)
+    later = {
+        device: _later_ns(whole, known[work.device[known] == device], process)
+        for device, process in (owners.T.tolist() if alone else ())
+    }
+    moved = {device: ns for device, ns in later.items() if ns is not None}
+    # Collectives do not say on which device they ran.
+    as_much = len(set(moved.values())) == 1 or not whole.profile.rows("collectives")
+    if not moved or len(moved) < len(later) or not as_much:
+        unknown = f"{told}, so that what the CPU did while the GPU worked or was idle is not known"
+        return TwoClocks(unknown, _WithoutHost(whole.profile), False)
+    how = "that much later, as then it" if len(moved) == 1 else "so much later that it each time"
+    fits = f"{told}. What ran on the GPU is taken as {how} fits the launches and waits"
+    return TwoClocks(fits, _OnOneClock(whole.profile, moved), True)
+
+
+def _later_ns(whole: Facts, known: IntArray, process: int) -> int | None:
+    """Return by how much the clock of the device of some work is behind that of the process which
+    launched it; None where that is not known well enough.
+
     What is between the least and the most by which the clocks may differ, in the tenth of the
     launches in which the least is lowest, is the doubt of every time, also where launches and
     waits contradict each other by some microseconds, as clocks drift: one that runs at another
     pace, or is set anew, makes it large. Gaps that are longer have to be most of the idle time:
-    only of these it is known what the host did meanwhile. Where several devices or processes were
-    recorded, each may have a clock of its own.
+    only of these it is known what the host did meanwhile.
     """
-    known = np.flatnonzero(whole.launched.known & (whole.work.end_ns > whole.work.begin_ns))
     early_ns = whole.launched.begin_ns[known] - whole.work.begin_ns[known]
-    early = early_ns > 0
-    if not len(known) or early.mean() <= 1 - FILLED:
-        return None
+    if (early_ns > 0).mean() <= 1 - FILLED:
+        return 0
     least = int(early_ns.max())
-    told = (
-        f"{100 * early.mean():.0f} % of the GPU's work begins before the call that launched it, by"
-        f" up to {least / 1e6:,.3g} ms: {_DIFFER}"
-    )
     tenths = np.array_split(early_ns[np.argsort(whole.launched.begin_ns[known])], PARTS)
     lower = min(int(each.max()) for each in tenths if len(each))
-    waited_ns = _returned_after_ns(whole, known)
+    waited_ns = _returned_after_ns(whole, known, process)
     most = int(waited_ns.min(initial=np.iinfo(np.int64).max))
     doubt = most - lower if most >= least else DRIFTS * (least - min(most, lower))
-    if not (len(waited_ns) and _is_of_one(whole) and _is_small(whole, doubt)):
-        unknown = f"{told}, so that what the CPU did while the GPU worked or was idle is not known"
-        return TwoClocks(unknown, _WithoutHost(whole.profile), False)
-    moved = f"{told}. What ran on the GPU is taken as that much later, as then it fits the launches"
-    return TwoClocks(f"{moved} and waits", _OnOneClock(whole.profile, least), True)
+    return least if len(waited_ns) and _is_small(whole, known, doubt) else None
 
 
-def _is_of_one(whole: Facts) -> bool:
-    """Return whether one device, and one process, did all that was recorded."""
-    return all(len(np.unique(each)) == 1 for each in (whole.work.device, whole.host.process))
-
-
-def _returned_after_ns(whole: Facts, known: IntArray) -> IntArray:
-    """Return how long after what it waited for each call returned, by the recorded times: copies to
-    the host that block, and waits for all that was launched."""
+def _returned_after_ns(whole: Facts, known: IntArray, process: int) -> IntArray:
+    """Return how long after what it waited for each call of a process returned, by the recorded
+    times: copies to the host that block, and waits for all that was launched."""
     work, host, launched = whole.work, whole.host, whole.launched
     names = whole.profile.header.texts
     last = np.argsort(launched.begin_ns[known], kind="stable")
     begins = launched.begin_ns[known][last]
     done = np.maximum.accumulate(work.end_ns[known][last])
     waits = [number for number, name in enumerate(names) if name in _WAIT_FOR_ALL]
-    rows = np.flatnonzero(np.isin(host.name, waits) & (host.kind == CallKind.SYNCHRONIZE))
+    waiting = np.isin(host.name, waits) & (host.kind == CallKind.SYNCHRONIZE)
+    rows = np.flatnonzero(waiting & (host.process == process))
     before = np.searchsorted(begins, host.begin_ns[rows])
     rows, before = rows[before > 0], before[before > 0]
     blocking = [number for number, name in enumerate(names) if "Async" not in name]
@@ -105,19 +126,18 @@ def _returned_after_ns(whole: Facts, known: IntArray) -> IntArray:
     )
 
 
-def _is_small(whole: Facts, doubt_ns: int) -> bool:
-    """Return whether most of the time in which all devices are idle is in gaps longer than this."""
-    work = whole.work
-    busy = work.intervals(np.flatnonzero(work.end_ns > work.begin_ns))
-    idle = gaps(busy, int(work.begin_ns.min()), int(work.end_ns.max()))
+def _is_small(whole: Facts, rows: IntArray, doubt_ns: int) -> bool:
+    """Return whether most of the time between some work is in gaps longer than this."""
+    busy = whole.work.intervals(rows)
+    idle = gaps(busy, int(busy.begin_ns.min()), int(busy.end_ns.max()))
     took = idle.end_ns - idle.begin_ns
     return bool(2 * took[took > doubt_ns].sum() >= took.sum())
 
 
 class _OnOneClock:
-    """A `Profile` in which what the devices did is so much later than was recorded."""
+    """A `Profile` in which what each device did is so much later than was recorded."""
 
-    def __init__(self, profile: Profile, later_ns: int) -> None:
+    def __init__(self, profile: Profile, later_ns: Mapping[int, int]) -> None:
         self._profile = profile
         self._later_ns = later_ns
 
@@ -134,8 +154,17 @@ class _OnOneClock:
         columns: dict[str, Any] = dict(self._profile.columns(table, names))
         time = _TIMED_BY_DEVICE.get(table)
         if time in columns:
-            columns[time] = columns[time] + self._later_ns
+            columns[time] = columns[time] + self._later(table)
         return columns
+
+    def _later(self, table: str) -> IntArray | int:
+        if table == "collectives":
+            return max(self._later_ns.values())
+        device = self._profile.columns(table, ("device",))["device"]
+        later = np.zeros(len(device), np.int64)
+        for each, later_ns in self._later_ns.items():
+            later[device == each] = later_ns
+        return later
 
 
 class _WithoutHost:

@@ -368,6 +368,32 @@ def test_a_clock_that_is_not_known_to_be_as_much_behind_all_the_time_is_not_corr
     assert "is not known" in recorded().fitness.no_idle
 
 
+def ranks_behind(*early_us):
+    """As `behind`, by a process for each device, which waits for its own."""
+    made = Made()
+    for rank, early in enumerate(early_us):
+        for number in range(100):
+            at, correlation = 4000.0 * number, made.correlation()
+            made.call("cudaLaunchKernel", (at, 5), CallKind.LAUNCH, correlation=correlation,
+                      process=rank)  # fmt: skip
+            made.kernel("gemm", (at + 10 - early(number / 99), 990), correlation=correlation,
+                        device=rank)  # fmt: skip
+        made.call("cudaDeviceSynchronize", (at + 5, 1000), CallKind.SYNCHRONIZE, process=rank)
+    return judged(made.profile())
+
+
+def test_clocks_of_devices_that_each_have_a_process_are_put_right_one_by_one():
+    facts = ranks_behind(lambda place: 0, lambda place: 2000, lambda place: 30_000)
+    assert facts.fitness.no_idle is None and "so much later" in facts.fitness.note
+    begins = [facts.work.begin_ns[facts.work.device == rank] for rank in range(3)]
+    assert all(abs(each - begins[0]).max() <= 10 * US for each in begins)
+
+
+def test_one_clock_of_several_at_another_pace_makes_all_of_the_host_unknown():
+    facts = ranks_behind(lambda place: 2000, lambda place: 4000 * place)
+    assert "is not known" in facts.fitness.no_idle
+
+
 @pytest.mark.parametrize(("checker", "is_start"), [("redzone_checker", True), ("check", False)])
 def test_algorithms_that_are_tried_are_a_start(checker, is_start):
     made, at = Made(), 0.0
