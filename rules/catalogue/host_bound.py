@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
+from gpuadvisor.domain.profile import SYSTEM_CALLS
 from gpuadvisor.rules.estimates import (
     LEAST_IDLE,
     LEAST_SAVED,
@@ -42,14 +43,11 @@ _CAPTURE = (
 _COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
 """How PyTorch names the time in what `torch.compile` made (`torch._dynamo`, `torch._inductor`)."""
 
-_OF_PROGRAM = (
-    "Do this on the GPU, or ahead of time in other threads or processes while the GPU works; where"
-    " the CPU only waits in it, see that what it waits for comes sooner."
-)
+_OF_PROGRAM = "Do this on the GPU, or ahead of time in other threads or processes while it works."
 _UNKNOWN = (
     "Record what the CPU does then ({}); if it computes, do that on the GPU, or ahead of time."
 )
-_RECORD = "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree PROGRAM"
+_RECORD = "nsys profile {}--sample=process-tree PROGRAM"
 
 RULE = Rule(
     Category.LAUNCH_BOUND,
@@ -83,7 +81,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if high * run < LEAST_IDLE * span_ns(facts):
         return
     if not facts.profile.rows("operators"):
-        if not _seldom(facts, idle, cause):
+        calls = facts.system_calls  # most of them wait: for what, and how long, is not its work
+        if not _seldom(facts, idle, cause) and (calls is None or calls.share <= MOST):
             yield _of_program(evidence, cause, idle, high)
         return
     doing = facts.host_doing
@@ -120,28 +119,27 @@ def _of_program(evidence: Evidence, cause: Cause, idle: float, high: float) -> R
     and so what is saved at least."""
     facts, run = evidence.known_facts, evidence.run_ns
     where = _place(facts)
+    is_known = bool(where or facts.profile.rows("samples"))
+    trace = "" if SYSTEM_CALLS in facts.profile.header.facts else "--trace=cuda,nvtx,osrt "
     return RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the CPU is in no call"
         f" into CUDA{where}",
         (percent("gpu_idle_other_host", evidence.share(idle), LEAST_IDLE),),
-        _OF_PROGRAM if where else _UNKNOWN.format("gpuadvisor profile SCRIPT"),
+        _OF_PROGRAM if is_known else _UNKNOWN.format("gpuadvisor profile SCRIPT"),
         Estimate(0.0, high * run, {f"idle/{cause.value}": idle}),
         "At most this idle time and that in which the host launches, both by playing the run again"
         " without them; at least nothing, as the CPU may wait then for what takes as long.",
         knobs=(),
-        program_advice="" if where else _UNKNOWN.format(_RECORD),
+        program_advice="" if is_known else _UNKNOWN.format(_RECORD.format(trace)),
     )
 
 
 def _place(facts: Facts) -> str:
     """Return what the CPU does in its own time, as the end of a sentence: a range that the program
-    marked, the function in which it was sampled, or a call of the operating system; empty where
-    nothing has most of it."""
-    doing, samples, calls = facts.host_doing, facts.cpu_samples, facts.system_calls
+    marked, or the function in which it was sampled; empty where nothing has much of it."""
+    doing, samples = facts.host_doing, facts.cpu_samples
     if doing is not None and doing.share >= MOSTLY:
         return f", in {doing.name} for {doing.share:.0%} of it"
-    if calls is not None and calls.named and calls.named[0][1] > MOST:
-        return f", mostly in {calls.named[0][0]}"
     most = next(iter(samples.functions if samples is not None else ()), None)
     if most is None or most.low < MOSTLY:
         return ""

@@ -209,13 +209,15 @@ def headline(account: Account, diagnosis: Diagnosis | None, with_idle: bool = Tr
     worth = findings[0].improvement_pct if findings else None
     if worth is not None and worth.middle >= MOST * 100 * share:
         return None
+    of_it = 1.0
     if largest.part is TimeCategory.COMPUTING:
-        words, share, about = _largest_kernels(account, diagnosis, largest)
+        words, share, about, of_it = _largest_kernels(account, diagnosis, largest)
     else:
         about = _about(diagnosis, _NAMES.get(largest.part, f"{IDLE}{largest.part}"))
-    if about == 1:
+    if about == 1 and of_it > MOST:
         return None
-    told = f"; finding {about} is about it" if about else ""
+    part = "" if of_it > MOST else f"{_percent(of_it)} of "
+    told = f"; finding {about} is about {part}it" if about else ""
     if findings and not about:
         told = "; no finding to fix is about it"
     return f"The largest part of the run, {_percent(share)}, is {words}{told}."
@@ -235,9 +237,10 @@ _NAMES = {TimeCategory.COPYING: COPIES, TimeCategory.COMMUNICATING: "communicati
 
 def _largest_kernels(
     account: Account, diagnosis: Diagnosis | None, entry: Entry
-) -> tuple[str, float, int | None]:
+) -> tuple[str, float, int | None, float]:
     """Return the words for the kernels of a kind, or for the one that is most of them, their share
-    of the run, and the finding that is about most of their time."""
+    of the run, the first finding that is about most of their time, or else the one about most of
+    it, and about how much (0 to 1)."""
     mine = {
         each: ns for each, ns in account.kernels_ns.items() if kind_of(each).family == entry.family
     }
@@ -248,10 +251,12 @@ def _largest_kernels(
         words = f"{_kernels_like(kind_of(first).family, mine)}, {_short(first)} first"
     time_ns = sum(mine.values())
     shown = (each for each in (diagnosis.shown if diagnosis is not None else ()) if matters(each))
-    for number, each in enumerate(shown, 1):
-        if sum(mine.get(name, 0) for name in _kernels_of(each)) > MOST * time_ns:
-            return words, account.share_of(time_ns), number
-    return words, account.share_of(time_ns), None
+    told = [sum(mine.get(name, 0) for name in _kernels_of(each)) / time_ns for each in shown]
+    largest = max(told, default=0.0)
+    about = next((at for at, of_it in enumerate(told, 1) if of_it > MOST), None)
+    if about is None and largest:
+        about = told.index(largest) + 1
+    return words, account.share_of(time_ns), about, told[about - 1] if about else 0.0
 
 
 def _with_kind(kernel: str) -> str:

@@ -105,13 +105,7 @@ def sentences(
     how, doing = would_tell(facts, part, script, ranks_known), ""
     if part is TimeCategory.OTHER_HOST:
         doing, how = _doing(facts, how)
-    in_system = sampled = ""
-    if how == CPU_OF_PROGRAM and SYSTEM_CALLS in facts.profile.header.facts:
-        how = SAMPLES_OF_PROGRAM
-    if part in _OF_HOST and facts.system_calls is not None:
-        in_system, how = _in_system(facts.system_calls, how)
-    if part in _OF_HOST and facts.cpu_samples is not None:
-        sampled, how = _sampled(facts.cpu_samples, how)
+    told, how = own_time(facts, how) if part in OF_HOST else ((), how)
     idle = "the GPU was idle" if found.device is None else "the GPUs were idle (their mean)"
     yield (
         f"No finding to fix is about {100 * found.share:.1f} % of the run, in which {idle};"
@@ -126,13 +120,27 @@ def sentences(
         whose = "" if found.device is None else f", on GPU {found.device}"
         yield f"{where}{whose}: {place(found.gap)}{again}."
         yield from _meanwhile(found, facts)
-    yield from filter(None, (in_system, sampled))
+    yield from told
     if how:
         how = how.replace("SCRIPT", script)
         yield f"{how[:1].upper()}{how[1:]}."
 
 
-_OF_HOST = (TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED)
+OF_HOST = (TimeCategory.OTHER_HOST, TimeCategory.NOT_RECORDED)
+"""Idle time that is the CPU's own."""
+
+
+def own_time(facts: Facts, how: str = CPU_OF_PROGRAM) -> tuple[list[str], str]:
+    """Return what the CPU called of the operating system and executed in its own time, in
+    sentences, and what would tell more than that and `how`: nothing where these tell it."""
+    in_system = sampled = ""
+    if how == CPU_OF_PROGRAM and SYSTEM_CALLS in facts.profile.header.facts:
+        how = SAMPLES_OF_PROGRAM
+    if facts.system_calls is not None:
+        in_system, how = _in_system(facts.system_calls, how)
+    if facts.cpu_samples is not None:
+        sampled, how = _sampled(facts.cpu_samples, how)
+    return [each for each in (in_system, sampled) if each], how
 
 
 def _in_system(calls: SystemCalls, how: str) -> tuple[str, str]:

@@ -218,6 +218,9 @@ def account(report: DiagnosisReport) -> list[str]:
         ranks_known = report.profile.ranks is not None
         told = idle_wording.sentences(left, facts, report.script_words, ranks_known)
         words.append(" ".join(told))
+    claimed = account_wording.claims(report.diagnosis)
+    if not facts.profile.rows("operators") and set(idle_wording.OF_HOST) & set(claimed):
+        words += idle_wording.own_time(facts)[0]
     words += account_wording.mostly_moves(whole, report.diagnosis, lambda: facts.copies)
     kernels = account_wording.work_without_finding(whole, report.diagnosis, facts.rooflines)
     if kernels is not None:
