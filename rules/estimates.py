@@ -18,6 +18,7 @@ import numpy as np
 
 from gpuadvisor.domain.unprofiled import Drift
 from gpuadvisor.rules.facts.host_waits import Host
+from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
 from gpuadvisor.rules.facts.kernel_families import readable
@@ -300,6 +301,12 @@ def _saved(facts: Facts, change: Scenario, pace: float) -> float:
         before = line.takes_ns(Scenario({Host.WORKING: pace}))
     after = line.takes_ns(Scenario({Host.WORKING: pace, **change.host}, change.pageable))
     return min(max(1.0 - after / before, 0.0), 1.0) if before > 0 else 0.0
+
+
+def kernels_come_again(facts: Facts) -> bool:
+    """Tell whether the GPU runs some kernel again and again."""
+    names = facts.work.name[: facts.work.kernels]
+    return bool((np.bincount(np.maximum(names, 0), minlength=1) >= AGAIN).any())
 
 
 def idle_ns(facts: Facts, *causes: Cause) -> float:

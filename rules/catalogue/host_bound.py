@@ -10,6 +10,7 @@ from gpuadvisor.rules.estimates import (
     LEAST_IDLE,
     LEAST_SAVED,
     idle_ns,
+    kernels_come_again,
     paces,
     saved_by_launching,
     span_ns,
@@ -82,7 +83,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     if not facts.profile.rows("operators"):
         calls = facts.system_calls  # most of them wait: for what, and how long, is not its work
-        if not _seldom(facts, idle, cause) and (calls is None or calls.share <= MOST):
+        once = not kernels_come_again(facts) or _seldom(facts, idle, cause)
+        if not once and (calls is None or calls.share <= MOST):
             yield _of_program(evidence, cause, idle, high)
         return
     doing = facts.host_doing

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.estimates import idle_parts, saved_shares, span_ns
+from gpuadvisor.rules.estimates import idle_parts, kernels_come_again, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import LEAST_OF_LINK, pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, exposed_ns, large_pageable
@@ -51,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     steps = len(facts.steps.steps) if facts.steps is not None else 0
     comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
     most = evidence.share(copies.exposed_ns) >= ALL_OF_RUN
-    again = _kernels_come_again(facts)
+    again = kernels_come_again(facts)
     # Where no kernel comes again either, nothing tells what a longer run would have more of; a
     # program that only copies is judged by what it does, but not by one copy or two.
     is_start = not comes_again and (facts.work.kernels > 0 or not most or copies.count < AGAIN)
@@ -95,12 +95,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         " GPU what is used there again.",
         work=copies.rows,
     )
-
-
-def _kernels_come_again(facts: Facts) -> bool:
-    """Tell whether the GPU does something again and again besides."""
-    names = facts.work.name[: facts.work.kernels]
-    return bool((np.bincount(np.maximum(names, 0), minlength=1) >= AGAIN).any())
 
 
 def _parts(facts: Facts, copies: Transfers, most_ns: float) -> Mapping[str, float]:

@@ -33,12 +33,12 @@ def fetches():
     return timeline(program.made)
 
 
-def of_calls_alone(us):
+def of_calls_alone(us, name="kernel"):
     """A program of which only calls into CUDA were recorded."""
     made = Made()
     for number in range(20):
         at = (us + 200.0) * number
-        made.launched("kernel", call=(at, 5), runs=(at + 8, 200), grid_x=100)
+        made.launched(name.format(number), call=(at, 5), runs=(at + 8, 200), grid_x=100)
     return timeline(made)
 
 
@@ -55,4 +55,5 @@ SILENT = {
     "at the pace of launches": lambda: pauses(60, runs=5),
     "nothing is marked": lambda: pauses(1000, marked=False),
     "no operators, and launches at a pace": lambda: of_calls_alone(9),
+    "no operators, and each kernel once": lambda: of_calls_alone(800, "kernel{}"),
 }
