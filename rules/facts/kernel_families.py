@@ -178,11 +178,14 @@ _NO_TENSOR = re.compile(
     re.I,
 )
 _PRECISIONS = (
-    ("fp64", re.compile(r"dgemm|d884|f64f64|<double\b")),
+    ("fp64", re.compile(r"dgemm|d884|f64f64|<double\b|DeviceArray<Float64\b")),
     ("bf16", re.compile(r"bf16|bfloat16", re.I)),
     ("fp16", re.compile(r"fp16|(?<![a-z])f16|h884|h1688|h16816|__half|::Half|hgemm")),
     ("tf32", re.compile(r"tf32|s1688")),
-    ("fp32", re.compile(r"sgemm|scudnn|f32f32_f32f32|<[^(]*\bfloat(?=[,>])|_f32_")),
+    (
+        "fp32",
+        re.compile(r"sgemm|scudnn|f32f32_f32f32|<[^(]*\bfloat(?=[,>])|_f32_|DeviceArray<Float32\b"),
+    ),
 )
 
 

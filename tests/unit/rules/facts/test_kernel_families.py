@@ -149,6 +149,8 @@ ATEN = "void at::native::"
         ("void warpAllReduceKernel<float>(float*)", Family.OTHER, None, "fp32"),
         ("triton_poi_fused_convolution_gemm_0", Family.OTHER, None, None),
         ("my_kernel(float const*, double)", Family.OTHER, None, None),
+        ("julia_scan_12(CuDeviceArray<Float64, (int)3, (int)1>)", "other", None, "fp64"),
+        ("julia_scan_12(CuDeviceArray<Float32, (int)3, (int)1>)", "other", None, "fp32"),
     ],
 )
 def test_a_name_tells(name, family, tensor_cores, precision):
