@@ -333,12 +333,18 @@ class Budget:
     def finding_s(self, alone: bool = False, least_s: float = 0.0) -> float:
         """Return how long a script may be asked for a knob's value now, its start included.
 
-        `alone` where there is nothing else to try: that may be proven without a trial before, and
-        `least_s` be taken where that leaves time for a trial only.
+        A rehearsal is left its time where there are `least_s` besides. `alone` where there is
+        nothing else to try: that may be proven without a trial before, and `least_s` be taken where
+        that leaves time for a trial only.
         """
         if self._limit.seconds is None:
             return USUAL_FINDING_S
-        found_s = self._aside_s(ALONE_FINDING_SHARE, 0) if alone else self._aside_s(FINDING_SHARE)
+        share, trials = (ALONE_FINDING_SHARE, 0) if alone else (FINDING_SHARE, 1)
+        found_s = 0.0
+        for kept_s in (self._rehearsal_reserve_s({}), 0.0):
+            found_s = self._aside_s(share, trials, kept_s)
+            if found_s >= least_s:
+                break
         has_least = alone and (self.left_s or 0.0) - self.expected_s({}) >= least_s
         return max(found_s, least_s) if has_least else found_s
 
@@ -349,9 +355,10 @@ class Budget:
         """
         return self._aside_s(DECIDING_SHARE if decides else LOADER_SHARE)
 
-    def _aside_s(self, share: float, trials: int = 1) -> float:
-        """Return this share of a budget in time, or what trials and a proof leave of that."""
-        later_s = self.durations.first_look_s({}) + trials * self.expected_s({})
+    def _aside_s(self, share: float, trials: int = 1, kept_s: float = 0.0) -> float:
+        """Return this share of a budget in time, or what trials, a proof and what is kept back
+        besides leave of that."""
+        later_s = self.durations.first_look_s({}) + trials * self.expected_s({}) + kept_s
         share_s = share * (self._limit.seconds or 0.0)
         return max(0.0, min(share_s, (self.left_s or 0.0) - later_s))
 

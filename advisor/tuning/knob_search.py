@@ -77,12 +77,13 @@ class KnobSearch:
         """Return what is to be proven before anything else is searched; empty for nothing.
 
         That is the only setting there is, where the time has room for a trial of it or for its
-        proof: that begins with such a run. Or what the screening found best, where it left the rest
-        for last as the loader is the limit, if a trial confirms that nothing else can bring much.
+        proof and rehearsal: that begins with such a run. Or what the screening found best, where it
+        left the rest for last as the loader is the limit, if a trial confirms that nothing else can
+        bring much.
         """
         if only := self._only_setting():
-            left_s, durations = self.budget.left_s, self.budget.durations
-            needed_s = self.budget.expected_s(only) + durations.first_look_s(only)
+            left_s = self.budget.left_s
+            needed_s = self.budget.expected_s(only) + self.budget.deciding_s(only)
             return only if left_s is not None and left_s < needed_s else {}
         if not self.screening.result.is_limited:
             return {}

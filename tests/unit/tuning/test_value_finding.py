@@ -87,6 +87,19 @@ def test_how_long_the_script_may_be_asked():
     assert alone == pytest.approx(2 * usual, rel=0.01)
 
 
+@pytest.mark.parametrize("seconds", [480.0, 520.0, 700.0])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_rehearsal_is_left_its_time_where_the_least_has_room_besides(seconds, alone):
+    """520 s were spent on a value, and on a proof of it that could not be rehearsed."""
+    budget = Budget(BudgetLimit(seconds=seconds), KNOBS)
+    budget.record(Trial(0, {}, "baseline", TrialState.COMPLETE, wall_s=30.0))
+    left_s = budget.left_s - budget.finding_s(alone, 60.0)
+    assert left_s >= budget.deciding_s({}) - 1.0
+    assert budget.finding_s(alone, 60.0) >= 60.0
+    least_s = seconds - budget.durations.first_look_s({}) - 60.0
+    assert budget.finding_s(True, least_s) == pytest.approx(least_s, abs=1.0)
+
+
 @pytest.mark.parametrize(("others", "share"), [((), 2), ((Parameter("tf32", (True,)),), 1)])
 def test_a_knob_that_is_alone_in_its_study_has_more_time(found, others, share):
     limit = BudgetLimit(seconds=36_000.0)
