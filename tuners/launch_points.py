@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from gpuadvisor.domain.inquiry import Answer, Ended, Witness
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.knobs._triton.precise import IMPRECISE
-from gpuadvisor.tuners.point_search import PointSearch
+from gpuadvisor.tuners.point_search import PROGRESS, PointSearch
 from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.space import Parameter, Point, Space
 
@@ -30,14 +31,37 @@ OPTIONS: Mapping[str, tuple[int, ...]] = {
     "num_warps": (1, 2, 4, 8, 16),
     "num_stages": (1, 2, 3, 4, 5),
 }
+LEAST_SHARE = 0.02
+"""Share of a step below which a launch is left alone: half of it would be hard to show."""
 MOST_POINTS, PATIENCE = 60, 20
-"""Configurations of a launch that are tried, and how many in a row without a better one."""
+"""Configurations of a launch that are tried, and how many in a row that make a step no faster,
+where no other launch waits for its search."""
+FINALISTS = 3
+"""The best that are checked, judged and timed once more, on the arguments of another launch."""
 AHEAD = 4
 """Configurations that are compiled side by side while a search goes on: each is proposed before it
 is known what came of the others, as where kernel files are tuned (`gpuadvisor tune-kernel`)."""
 POINT_S = 150.0
 """Longest wait for a configuration, most of it the compiler's, which may have three to do: this one
 for the script's types and for float32, and the script's own for float32."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What a launch and all else take of a step, as parts of the unchanged script's step."""
+
+    own: float
+    """The launch as the script has it."""
+    rest: float
+    """Everything else as it is by now: other launches with what was found for them."""
+    waiting: float
+    """Of that, launches that are still to be searched."""
+
+    def now(self, gain: float) -> tuple[float, float]:
+        """Return the share of the launch in a step, and in what is still to be searched, where it
+        is so many times as fast."""
+        own = self.own / gain
+        return own / (own + self.rest), own / (own + self.waiting)
 
 
 class LaunchPoints:
@@ -48,9 +72,20 @@ class LaunchPoints:
     differ by rounding alone are judged where the search begins, and of the best when it is over.
     """
 
-    def __init__(self, script: Witness, opened: Answer, end_s: float) -> None:
-        """`opened` is what the script said of the launch; the search ends at `end_s`, a time of
-        `time.monotonic`."""
+    def __init__(
+        self,
+        script: Witness,
+        opened: Answer,
+        end_s: float,
+        shares: Shares,
+    ) -> None:
+        """`opened` is what the script said of the launch, which has these `shares` of a step; the
+        search ends at `end_s`, a time of `time.monotonic`."""
+        self._shares = shares
+        self._judged_s = 0.0
+        """Longest time that a configuration took which was judged, as the best are in the end."""
+        self._best, self._in_vain = 1.0, 0
+        """Gain of the best so far, and configurations since the last that made a step faster."""
         self._script = script
         self._opened = opened
         self._end_s = end_s
@@ -91,7 +126,8 @@ class LaunchPoints:
         points = Points.of(_space(start, values))
         known = _known(points, start, self._trials)
         near = [row for point in _near(start, values) if (row := points.find(point)) is not None]
-        PointSearch(self, points, strategy="model", patience=PATIENCE).run(near, known)
+        self._in_vain = 0
+        PointSearch(self, points, strategy="model").run(near, known)
         complete = (e for e in self._evaluations if e.state is TrialState.COMPLETE)
         faster = [each for each in complete if (each.gain or 0.0) > 1 + WORTH]
         faster.sort(key=lambda each: -(each.gain or 0.0))
@@ -107,7 +143,8 @@ class LaunchPoints:
         found: dict[str, tuple[Value, ...]] = {}
         for name, value in start.items():
             tried = [point for point in _near(start, [name]) if self.affordable(1)]
-            trials = [self._trial(point, None, judge=True) for point in tried]  # however slow
+            judge = name not in OPTIONS  # these decide in which order is summed, not what
+            trials = [self._trial(point, None, judge) for point in tried]  # however slow
             wrong = [int(t.settings[name]) for t in trials if t.state is TrialState.WRONG]
             if trials and len(wrong) == len(trials):
                 if not all(map(is_imprecise, self._evaluations[-len(trials) :])):
@@ -121,7 +158,14 @@ class LaunchPoints:
 
     def affordable(self, points: int) -> bool:
         is_many = len(self._trials) + points > MOST_POINTS
-        return not is_many and time.monotonic() <= self._end_s
+        is_late = time.monotonic() + FINALISTS * self._judged_s > self._end_s
+        return not (is_many or is_late) and self._is_worth_more()
+
+    def _is_worth_more(self) -> bool:
+        """Say whether to try more: not where the launch takes so little of a step by now that it
+        would be left alone, nor after many in vain, fewer where others wait for their search."""
+        of_step, of_searched = self._shares.now(self._best)
+        return of_step >= LEAST_SHARE and self._in_vain < PATIENCE * of_searched
 
     def start(self, point: Point) -> None:
         self._waiting.append(point)
@@ -143,12 +187,20 @@ class LaunchPoints:
             del every[: self._at_once]
 
     def _trial(self, point: Point, give_up_at: float | None, judge: bool = False) -> Trial:
+        began_s = time.monotonic()
         found = measured(self._script, self._opened["fixed"], point, give_up_at, judge)
+        if judge:
+            self._judged_s = max(self._judged_s, time.monotonic() - began_s)
         self._evaluations.append(found)
         trial = Trial(
             len(self._trials), found.point, "search", found.state, found.reason, gain=found.gain
         )
         self._trials.append(trial)
+        self._in_vain += 1
+        if trial.state is TrialState.COMPLETE and (gain := trial.gain or 0.0) > self._best:
+            saved = self._shares.now(self._best)[0] * (1 - self._best / gain)
+            if 1 / (1 - saved) > 1 + PROGRESS:
+                self._best, self._in_vain = gain, 0
         return trial
 
 

@@ -17,16 +17,17 @@ from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.knobs._triton.launches import GRID, NUMBERS
 from gpuadvisor.tuners.launch_points import (
+    FINALISTS,
+    LEAST_SHARE,
     POINT_S,
     WORTH,
     LaunchPoints,
+    Shares,
     checked,
     is_imprecise,
     measured,
 )
 
-LEAST_SHARE = 0.02
-"""Share of a step below which a launch is left alone: half of it would be hard to show."""
 WORTH_IN_PLACE = 0.01
 """Gain that has to be left in the script's own steps, where caches are as they are."""
 OPEN_S, COMPARE_S = 150.0, 120.0
@@ -35,8 +36,6 @@ LEAST_SLICE_S = 4.0
 """Time below which no launch is begun: a few configurations at half a second each."""
 KEPT_S = 6.0
 """Time that is kept for steps in place."""
-FINALISTS = 3
-"""The best that are checked, judged and timed once more, on the arguments of another launch."""
 MOST_STARTS = 3
 """Starts of the script: one, and others after launches that ended it."""
 MOST_ENDS = 6
@@ -110,6 +109,8 @@ class LaunchTuning:
     _places: dict[str, int] = field(default_factory=dict)
     """Line of an entry to its number in the process that runs now."""
     _sentences: list[str] = field(default_factory=list)
+    _waiting: list[_Entry] = field(default_factory=list)
+    """Launches that are still to be tuned, after the one that is."""
 
     def run(self) -> Found:
         """Search within the time that there is, and say what was found."""
@@ -120,9 +121,10 @@ class LaunchTuning:
         if seen["unable"]:
             return Found(why=str(seen["unable"]))
         self._name_unseen(seen)
-        worth = self._worth_while()
-        for number, entry in enumerate(worth):
-            rest = sum(each.share for each in worth[number:])
+        self._waiting = list(worth := self._worth_while())
+        while self._waiting:
+            rest = sum(each.share for each in self._waiting)
+            entry = self._waiting.pop(0)
             slice_s = (self.script.left_s - KEPT_S) * entry.share / rest
             if slice_s < LEAST_SLICE_S:
                 self._leave(entry, "there was no time for it")
@@ -229,7 +231,7 @@ class LaunchTuning:
             self._close()
             self._leave(entry, reason)
             return
-        points = LaunchPoints(self.script, opened, end_s)
+        points = LaunchPoints(self.script, opened, end_s, self._shares(entry))
         ranked = points.best()
         entry.tried, entry.wrong = points.tried, points.wrong
         entry.imprecise, entry.held = points.imprecise, points.held
@@ -238,6 +240,13 @@ class LaunchTuning:
             self._check_again(entry, opened["fixed"], ranked, end_s)
         else:
             self._say_vain(entry)
+
+    def _shares(self, entry: _Entry) -> Shares:
+        """Return what a launch and all else take of a step by now."""
+        saved = sum(e.share * (1 - e.best_ms / e.default_ms) for e in self._entries if e.values)
+        waiting = sum(each.share for each in self._waiting)
+        rest = 1 - entry.share - saved
+        return Shares(entry.share, max(rest, waiting), waiting)
 
     def _takes_too_little(self, entry: _Entry, opened: Answer) -> str:
         """Time the launch by itself, and return why it is not worth the search, as a clause.

@@ -42,7 +42,7 @@ MOST_VALUES = 3
 with each launch, such as a seed."""
 MOST_LAUNCHES = 50
 """Different launches that are told of, those that take the most time: no more can take 2 % of a
-step each (`gpuadvisor.tuners.launch_search.LEAST_SHARE`)."""
+step each (`gpuadvisor.tuners.launch_points.LEAST_SHARE`)."""
 MOST_WAITS = 64
 """Steps in which a launch has to come again."""
 LEAST_PAIRS, MOST_STEPS = 12, 64
