@@ -282,10 +282,12 @@ class Telling(Silent):
     """Has the machine count time by phase, and keeps what is said."""
 
     def __init__(self, machine):
-        self.machine, self.said = machine, []
+        self.machine, self.said, self.phases = machine, [], []
 
     def on_phase(self, name, detail=""):
         self.machine.enter(name)
+        self.phases.append((name, detail))
+        assert self.phases[-2:-1] != self.phases[-1:], "told twice in a row"
 
     def on_message(self, sentence):
         self.said.append(sentence)

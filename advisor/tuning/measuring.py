@@ -48,6 +48,7 @@ class Measuring:
         self._began_s = time.monotonic()
         self._budget = Budget(self.options.budget, self.knobs)
         self._notes: list[str] = []
+        self._entered = ("", "")
         self._evaluator = ScriptEvaluator(
             self.options,
             self.devices,
@@ -87,8 +88,11 @@ class Measuring:
         )
 
     def _enter(self, phase: str, detail: str = "") -> None:
+        """Begin a phase, and tell of it unless the last one was told of in the same words."""
         self._budget.phase = phase
-        self.progress.on_phase(phase, detail)
+        if (phase, detail) != self._entered:
+            self.progress.on_phase(phase, detail)
+        self._entered = phase, detail
 
     def _note(self, sentence: str) -> None:
         if sentence:
