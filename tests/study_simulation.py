@@ -90,7 +90,7 @@ class Machine:
     workers = WORKERS
     """The script's own."""
     facts = FACTS
-    cores, kind = 20, "cuda"
+    cores, computes_on = 20, "cuda"
     uneven = 0.1
     """Relative deviation of blocks of the loader alone from each other."""
     timed_slower = 1.0
@@ -314,7 +314,7 @@ def studies(folder: Path) -> Iterator[Callable[..., tuple[StudyResult, list[str]
 
         def tuned(machine: Any, seconds: float, **changes: Any) -> tuple[StudyResult, list[str]]:
             limit = BudgetLimit(seconds=seconds)
-            device = replace(h200, cores=machine.cores, kind=machine.kind)
+            device = replace(h200, cores=machine.cores, kind=machine.computes_on)
             patch.setattr(first_run, "devices_for", lambda python, jobs: [device])
             machine.warmup_s = schedule_for(limit).warmup_s
             clock = SimpleNamespace(monotonic=machine.monotonic)

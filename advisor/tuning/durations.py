@@ -50,6 +50,8 @@ class Durations:
         """Time that settings add to a start which were compiled in a running script before."""
         self._slowest_s: dict[_Key, float] = {}
         """Most that a run took with settings that make a start longer, whatever stood beside."""
+        self._slower = 1.0
+        """Times what compilers usually take that they were seen to take here."""
         self._life_trials = LIFE_TRIALS
         self._lived: set[_Key] = set()
         """Settings that had a rehearsal."""
@@ -62,6 +64,9 @@ class Durations:
         if wall_s > 0 and trial.state is TrialState.COMPLETE and trial.phase != "proof":
             self._walls_s[frozenset(trial.settings.items())] = wall_s
             self._starts_s[slow] = wall_s
+            if usual_s := sum(filter(_compiles, self._first_starts_s(trial.settings))):
+                longer_s = wall_s - self._walls_s.get(frozenset(), wall_s)
+                self._slower = max(self._slower, longer_s / usual_s)
         elif slow and trial.state is not TrialState.PRUNED:
             self._starts_s[slow] = max(self.run_s(trial.settings), wall_s)
         if slow and slow in self._starts_s:
@@ -112,8 +117,9 @@ class Durations:
         starting, slow = self._starting(settings), self._slow(settings)
         known = [each for each in self._compiled_s if slow - starting <= each <= slow]
         compiled = max(known, key=len, default=frozenset())
-        rest_s = sum(self._knobs[name].first_start_s for name, _ in starting - compiled)
-        return self._compiled_s.get(compiled, 0.0) + rest_s
+        starts_s = [self._knobs[name].first_start_s for name, _ in starting - compiled]
+        rest_s = (each * self._slower if _compiles(each) else each for each in starts_s)
+        return self._compiled_s.get(compiled, 0.0) + sum(rest_s)
 
     def again_s(self, settings: Settings) -> float:
         """Return how long a run of these settings will take when they have run already."""
@@ -123,7 +129,10 @@ class Durations:
         return run_s - (1 - WARM) * slower_s if first_s and slower_s >= first_s else run_s
 
     def _first_start_s(self, settings: Settings) -> float:
-        return sum(self._knobs[name].first_start_s for name, _ in self._starting(settings))
+        return sum(self._first_starts_s(settings))
+
+    def _first_starts_s(self, settings: Settings) -> list[float]:
+        return [self._knobs[name].first_start_s for name, _ in self._starting(settings)]
 
     def _starting(self, settings: Settings) -> _Key:
         """Return the settings that make a start longer by themselves."""
@@ -135,7 +144,7 @@ class Durations:
         beside one that compiles those that have something else compiled.
         """
         slow = self._starting(settings)
-        if all(self._knobs[name].first_start_s < COMPILING_S for name, _ in slow):
+        if not any(map(_compiles, self._first_starts_s(settings))):
             return slow
         known = ((name, value) for name, value in settings.items() if name in self._knobs)
         return slow | {(n, value) for n, value in known if self._knobs[n].effect in COMPILED_ANEW}
@@ -191,3 +200,8 @@ class Durations:
         known = [self._knobs[name] for name in settings if name in self._knobs]
         reach = sum(Aspect.BATCHES in knob.reaches for knob in known)
         return 2 if 0 < reach < len(settings) else 1
+
+
+def _compiles(first_start_s: float) -> bool:
+    """Say whether what makes a start so much longer is a compiler."""
+    return first_start_s >= COMPILING_S

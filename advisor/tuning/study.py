@@ -54,6 +54,7 @@ from gpuadvisor.tuning.verdicts import (
     budgets_for,
     candidate,
     is_worth_a_proof,
+    showable,
     time_needed,
     untried_knobs,
     verdict_of,
@@ -138,8 +139,7 @@ class _Study(Measuring):
             self._resume()
         stored = self._storing(self.plan)
         notes = self.first.notes if self.first is not None else None
-        on_gpu = self.devices[0].is_gpu
-        self._forker = Forker(self._evaluator.runner, self.options, notes, on_gpu)
+        self._forker = Forker(self._evaluator.runner, self.options, notes, self.devices[0].is_gpu)
         with self._forker, run_folder() as folder:
             try:
                 self._measure_baselines(folder)
@@ -194,7 +194,7 @@ class _Study(Measuring):
             beside_second=lambda: self._forker.begin_ahead(side),
         )
         self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
-        self._budget.durations.proofs_fork = self._evaluator.forks([])
+        self._budget.durations.proofs_fork = self._evaluator.forks([{}])
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)
         for sentence in baseline_warnings(baselines, self.devices):
@@ -429,10 +429,12 @@ class _Study(Measuring):
         return candidate(self._evaluator.trials, self._dropped)
 
     def _candidate(self) -> Settings:
-        """Return what looked best without being better than noise, if there is time to prove it."""
-        settings = self._looks_best()
-        self._budget.phase = "proof"
-        return settings if self._budget.affordable([{}, settings] * LOOKS[0]) else {}
+        """Return what looked best, better than noise or not, of what there is time to prove."""
+        self._budget.phase, affordable = "proof", self._budget.affordable
+        able = showable(
+            self._evaluator.trials, lambda settings, _: affordable([{}, settings] * LOOKS[0])
+        )
+        return candidate(able, self._dropped)
 
     # -- ending --------------------------------------------------------------------------------
 

@@ -69,14 +69,21 @@ def is_worth_a_proof(
     """Say whether to prove what looked best, though not better than noise, before trying more.
 
     Its proof alone can show that there is no gain, but not while knobs are `untried`: until then
-    only what may be a gain worth having is worth the time. Nor is it where a proof of these
-    settings `may_show` neither such a gain nor that there is none. `without` is that of
-    `looks_best`.
+    only what may be a gain worth having is worth the time. Nor is it where a proof of no settings
+    that were tried `may_show` such a gain or that there is none. `without` is that of `looks_best`.
     """
-    best = looks_best(trials, without)
-    if best is None or (untried and (best.gain or 0.0) < SMALLEST_GAIN):
-        return False
-    return may_show(best.settings, max(best.gain or 0.0, SMALLEST_GAIN))
+    best = looks_best(showable(trials, may_show), without)
+    return best is not None and not (untried and (best.gain or 0.0) < SMALLEST_GAIN)
+
+
+def showable(trials: Sequence[Trial], may_show: Callable[[Settings, float], bool]) -> list[Trial]:
+    """Return the runs of whose settings a proof `may_show` what they gained, or that it is less
+    than a gain worth having."""
+    return [
+        trial
+        for trial in _searched(trials)
+        if may_show(trial.settings, max(trial.gain or 0.0, SMALLEST_GAIN))
+    ]
 
 
 def _searched(trials: Sequence[Trial]) -> list[Trial]:

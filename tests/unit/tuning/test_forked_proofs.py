@@ -87,7 +87,7 @@ def test_settings_that_come_before_imports_are_proven_in_fresh_processes(tune):
 def test_on_a_cpu_proofs_are_of_fresh_processes(tune):
     """The memory that a forked process holds is not what one of its own would."""
     machine = Importing("a")
-    machine.kind = "cpu"
+    machine.computes_on = "cpu"
     result, said = tune(machine, 600.0)
     assert any("runs are forked" in each and "but those of proofs" in each for each in said)
     assert kinds(result) and set(kinds(result)) == {(False, False)}
