@@ -166,9 +166,8 @@ class _Study(Measuring):
         return stored(self._concluded(result))
 
     def _resume(self) -> None:
-        trials = self.recorder.known
-        self._evaluator.remember(trials)
-        known = sum(trial.phase == "search" for trial in trials)
+        self._evaluator.remember(self.recorder.known)
+        known = sum(trial.phase == "search" for trial in self.recorder.known)
         study = self.recorder.study
         self.progress.on_message(f"Study {study} goes on: {known} trials are known already.")
 

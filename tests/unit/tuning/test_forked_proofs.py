@@ -12,7 +12,7 @@ from gpuadvisor.domain.study import Verdict
 from gpuadvisor.reports.study import wording
 from gpuadvisor.reports.study.notes import notes
 from tests.study_simulation import Machine, studies
-from tests.unit.tuning.test_ten_minutes import Launching
+from tests.unit.tuning.test_ten_minutes import Even, Launching
 
 
 class Importing(Launching):
@@ -110,3 +110,17 @@ def test_where_what_runs_are_forked_from_ends_the_rest_is_fresh(tune):
     assert result.verdict is Verdict.FASTER
     assert sum(machine.asked) == 1 and len(machine.asked) > 2  # it is asked for once
     assert machine.now_s <= 300
+
+
+class Compiling(Even):
+    """A script that takes twice as long to compile as is usual, and is mostly imports else."""
+
+    imports_s = 7.0
+
+
+def test_what_there_is_time_to_prove_is_where_the_best_compiled_too_long(tune):
+    result, _ = tune(Compiling("0"), 300.0)
+    searched = [trial for trial in result.trials if trial.phase == "search"]
+    assert max(searched, key=lambda each: each.gain or 0.0).settings["compile"] == "default"
+    assert result.verdict in (Verdict.FASTER, Verdict.FASTER_UNVERIFIED)
+    assert result.settings == {"channels_last": True}
