@@ -95,6 +95,12 @@ def _run_and_report(given: list[str]) -> int:
         _say("interrupted")
         return 130
     except Exception as error:
+        ending = _ending(error)
+        if isinstance(ending, KeyboardInterrupt):
+            _say("interrupted")
+            return 130
+        if ending is not None:
+            raise ending from None
         if debug:
             raise
         if isinstance(error, AdvisorError):
@@ -102,6 +108,15 @@ def _run_and_report(given: list[str]) -> int:
         _say(_unexpected(error))
         return FAILURE
     return status
+
+
+def _ending(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
+    """Return the end of the program, asked for by a signal, that an error stands for: until Python
+    3.12 what is raised while a class is made, as in an import, becomes the cause of another."""
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, KeyboardInterrupt | SystemExit):
+        cause = cause.__cause__
+    return cause
 
 
 def _open_streams() -> None:

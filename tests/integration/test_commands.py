@@ -168,6 +168,19 @@ class TestUnexpected:
         assert said.startswith(f"this is a bug in gpuadvisor ({type(error).__name__}")
         assert said.endswith("run it again with --debug and report the output")
 
+    @pytest.mark.parametrize(
+        ("end", "status"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)]
+    )
+    def test_a_signal_while_a_class_is_made_is_none(self, ask, broken, end, status):
+        error = RuntimeError("Error calling __set_name__ on 'reactive' instance")
+        error.__cause__ = end  # as Python has it until 3.12
+        broken(error)
+        if status == 130:
+            assert ask("tune train.py") == (130, "interrupted")
+        else:
+            with pytest.raises(SystemExit, match="143"):
+                ask("tune train.py")
+
     def test_a_full_disk(self, ask, broken):
         broken(OSError(28, "No space left on device", "/tmp/x"))
         status, said = ask("tune train.py")

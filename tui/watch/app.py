@@ -24,7 +24,7 @@ from gpuadvisor.daemon.sources import has_answered
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tui.watch import plain
 from gpuadvisor.tui.watch.feed import Feed
-from gpuadvisor.tui.watch.first_page import FirstPage
+from gpuadvisor.tui.watch.first_page import ENDING, FirstPage
 from gpuadvisor.tui.watch.help import bindings_of
 from gpuadvisor.tui.watch.lines import Lines
 from gpuadvisor.tui.watch.page import Page
@@ -40,7 +40,6 @@ TAKEN_FOR_S = 0.1
 """How long frames are taken in before keys are looked at again."""
 CLOSE_S = 5.0
 """How long the source may take to close; a sampler is killed within two seconds."""
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAID_FOR_S, LETTERS_A_S = 6.0, 15.0
 """How long what a key did is told: a short sentence, and how fast a long one is read."""
 SEVERAL_S = 0.25
@@ -141,6 +140,8 @@ class Watch(App[int]):
         for look in LOOKS.values():
             self.register_theme(look.theme())
         self._begin_with(theme)
+        self._ended_by: int | None = None
+        """Number of the signal that ends the program."""
         self.watched = watched
         """What is chosen; a page of a machine stays that machine's."""
         self.hosts = list(hosts) or [watched]
@@ -185,6 +186,8 @@ class Watch(App[int]):
         self._said = (text, time.monotonic())
 
     def on_mount(self) -> None:
+        if self._ended_by is not None:  # before there was anything to end
+            self.stop(self._ended_by)
         for feed in self.feeds:
             feed.listen(lambda: self.post_message(News()))
         self.set_interval(AGES_EVERY_S, self.get_older)
@@ -345,6 +348,7 @@ class Watch(App[int]):
 
     def stop(self, number: int) -> None:
         """End because of a signal."""
+        self._ended_by = number
         self.exit(return_code=128 + number)
 
     def _load(self) -> None:
@@ -408,7 +412,10 @@ def show(
     async def run() -> None:
         for number in ENDING:
             asyncio.get_running_loop().add_signal_handler(number, app.stop, number)
-        await app.run_async()
+        if first is None or first.ended_by is None:
+            await app.run_async()
+        else:
+            app.stop(first.ended_by)
 
     was_there = is_there()
     try:

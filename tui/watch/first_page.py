@@ -16,7 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Never
+from typing import Any
 
 from gpuadvisor.daemon.sources import Source
 from gpuadvisor.domain.accumulators import STALE_AFTER_S
@@ -27,6 +27,8 @@ from gpuadvisor.tui.watch.feed import Feed
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.themes import LOOKS, Look
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the program, and put the terminal back before."""
 ALTERNATE_SCREEN = "\x1b[?1049h"
 """Begins a screen of its own; the shell's comes back with `l` instead of `h`."""
 _ENTER = ALTERNATE_SCREEN + "\x1b[?25l\x1b[?7l"  # without a cursor, and without wrapping lines
@@ -52,12 +54,21 @@ class FirstPage:
         self._is_over = not _can_show(self._look)
         self._before: list[Any] | None = None
         """The terminal's settings as they were, where they are ours to put back."""
-        for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay as it is now
-            signal.signal(number, _end)
+        self.ended_by: int | None = None
+        """Number of the first signal that is to end the program."""
+        for number in ENDING:  # else the terminal would stay as it is now
+            signal.signal(number, self._note)
 
     def begin(self) -> None:
         """Begin to read, once it is sure that `close` is called however all ends."""
         self.feed.start(self._take)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        """Note a signal, to be looked for when all is loaded: raised in an import, the end of the
+        program may be taken for an error, or ignored. A second one does not wait."""
+        if self.ended_by is not None:
+            raise SystemExit(128 + number)
+        self.ended_by = number
 
     def hand_over(self) -> list[Any] | None:
         """Draw nothing from now on; return the terminal's settings as they were, where this has
@@ -155,7 +166,3 @@ def _write(text: str) -> None:
     left = text.encode(sys.stderr.encoding, "replace")
     while left:
         left = left[os.write(sys.stderr.fileno(), left) :]
-
-
-def _end(number: int, _: FrameType | None) -> Never:
-    raise SystemExit(128 + number)
