@@ -207,8 +207,8 @@ def test_tensor_cores_are_found_proven_and_applied(gpuadvisor, tmp_path):
     expected = next(each for each in result["expectations"] if each["rule"] == "tf32_off")
     assert expected["is_met"], expected
     assert result["baseline"]["energy_j_per_step"] > result["best"]["energy_j_per_step"]
-    forked = ["start_saved_s" in each for each in result["trials"] if each["phase"] == "proof"]
-    assert (forked[:2], set(forked[2:])) == ([False, False], {True}), result["forking"]
+    saved_s = [each["start_saved_s"] for each in result["trials"] if each["phase"] == "proof"]
+    assert saved_s[:2] == [None, None] and None not in saved_s[2:], result["forking"]
     own = result["best"]["step_ms"]["p50"]
     applied = subprocess.run(
         f"timeout 25 {sys.executable} -m gpuadvisor run --plan {result['plan']} train.py; true",

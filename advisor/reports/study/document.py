@@ -172,7 +172,7 @@ def _contributions(result: StudyResult) -> Iterator[Section]:
     if kept and wording.is_gain(result):
         lead = "How much worse the best settings get when this knob alone is taken out."
         if not all(each.origin.is_shown for each in kept):
-            lead += " Of single knobs, nothing is proven but what fresh processes show."
+            lead += " Of single knobs, nothing is proven but what processes of their own show."
         plot = Plot(
             lambda width: study_plots.plot_contributions(kept, width),
             lead=f"The thin line is the {wording.CONFIDENCE}, where it was measured.",

@@ -19,7 +19,7 @@ def screened_section(screened: Sequence[Screened]) -> Section:
     """Return what each value brought when it was last compared, and beside what."""
     lead = (
         "Values that were turned on and off between blocks of steps. They decided what was"
-        " tried in fresh processes; no gain rests on them."
+        " tried in processes of their own; no gain rests on them."
     )
     if any(each.of_computing for each in screened):
         lead += (
@@ -82,7 +82,7 @@ def supply_section(supply: LoaderSupply) -> Section:
         "The script's loader was read without a training beside it, and each batch thrown away."
         f" Without waiting, a step takes {figures.milliseconds(supply.rest_ms)} of"
         f" {figures.milliseconds(supply.step_ms)}. This decided which numbers of workers were tried"
-        " in fresh processes; no gain rests on it."
+        " in processes of their own; no gain rests on it."
     )
     if supply.best_rest_ms is not None:
         lead += (

@@ -60,7 +60,7 @@ STATES = {
 """States of a trial in the words of tables and legends."""
 ORIGINS = {
     Origin.PROOF: "the proof",
-    Origin.FRESH: "fresh processes",
+    Origin.FRESH: "processes of their own",
     Origin.LIVE: "one process, no proof",
     Origin.LOADER: "the loader alone needs it",
     Origin.SEARCH: "the search only",

@@ -132,7 +132,7 @@ def test_what_was_measured_live_beside_all_else_is_not_ablated_and_labelled(live
     assert {str(each.origin) for each in result.contributions} == {"one_process"}
     assert tf32.low < 1.5 < tf32.high and layout.low < 1.2 < layout.high
     report = study_markdown(result)
-    assert "Of single knobs, nothing is proven but what fresh processes show." in report
+    assert "Of single knobs, nothing is proven but what processes of their own show." in report
     assert "one process, no proof" in report
     each = Expectation("rule", "warning", "words", 5.0, 10.0, ("tf32",))
     assert with_measured(each, result).measured_pct is None
