@@ -55,7 +55,7 @@ class Shares:
     rest: float
     """Everything else as it is by now: other launches with what was found for them."""
     waiting: float
-    """Of that, launches that are still to be searched."""
+    """Part of a step that launches take which are still to be searched; `rest` holds it, too."""
 
     def now(self, gain: float) -> tuple[float, float]:
         """Return the share of the launch in a step, and in what is still to be searched, where it

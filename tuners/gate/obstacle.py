@@ -75,7 +75,7 @@ class Scattered:
     """Runs of one version that differ so much that all pairs of a gate will hardly tell."""
 
     spread: float
-    """By how much they differ: the standard deviation of their logarithms."""
+    """By how much runs of one version differ: the standard deviation of their costs' logarithms."""
     sentence: str
     """What that keeps from being shown, without a full stop."""
 

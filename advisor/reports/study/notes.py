@@ -27,7 +27,7 @@ def notes(result: StudyResult) -> tuple[str, ...]:
             "A step of the best settings holds another number of samples than one of the baseline:"
             " compare times and energies per sample, not per step."
         )
-    if result.forking is not None and result.forking.runs > 1:
+    if result.forking is not None and result.forking.runs > 1 and not result.forking.why:
         of_proofs = sum(t.phase == "proof" and t.is_forked for t in result.trials)
         own.append(
             f"{result.forking.runs} of {len(result.trials)} runs, {of_proofs or 'none'} of the"

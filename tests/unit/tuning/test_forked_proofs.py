@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from gpuadvisor.collectors.script.runner import is_forked
-from gpuadvisor.domain.study import Verdict
+from gpuadvisor.domain.study import Forking, Verdict
 from gpuadvisor.reports.study import wording
 from gpuadvisor.reports.study.notes import notes
 from tests.study_simulation import Machine, studies
@@ -68,6 +68,8 @@ def test_a_proof_has_its_first_look_sooner(tune):
     assert wording.processes(result) == of
     assert any(f"{runs} of the proof's, were forked" in each for each in notes(result))
     assert any("but the first pair of each proof" in each for each in said)
+    refused = replace(result, forking=Forking(2, -3.0, "a step cost 0.41 times as much"))
+    assert "had shown no difference" not in "".join(notes(refused))
 
 
 def test_a_fresh_pair_that_something_disturbed_is_run_afresh(tune):
