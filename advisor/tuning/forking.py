@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -34,6 +34,9 @@ TIMED = ("data_wait_share", "idle_while_waiting")
 """Facts of a script that are times, and so never the same."""
 PROVEN = 2 * (LOOKS[0] - 1)
 """Runs of the least proof that may be forked."""
+ASKED = 2
+"""Forked runs of the unchanged script that are compared where the first one's cost alone is another
+one: of runs that differ by themselves one says little."""
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -106,18 +109,19 @@ class Forker:
             return ""
         fresh = [baselines.first, baselines.again]
         self._runner.template, self._runner.start_saved_s = self._template, import_s
-        forked = self._compare(side, fresh, baselines)
-        if self._why and not difference(fresh, (), forked, self._objective):
-            # Of runs that differ by themselves one says little.
-            again = self._compare(side, fresh, baselines)
-            is_cost = self._why and not difference(fresh, (), again, self._objective)
-            if is_cost and not self._cost_otherwise(baselines.runs, (forked, again)):
-                self._why = ""
-            forked = again
+        forked: list[RunOutcome] = []
+        for _ in range(ASKED):
+            forked.append(self._runner.run(side, "baseline")[1])
+            self._why = difference(fresh, baselines.runs, forked, self._objective)
+            if self._why and (run := forked[-1].measurement) is not None:
+                self._runner.validator.forget(run)
+            if not self._why or difference(fresh, (), forked, self._objective):
+                break
+        self._taken_s = sum(run.wall_s for run in forked)
         if self._why:
             self._end()
             return f"each trial imports anew: in a process that had imported before, {self._why}"
-        starts_s = [run.measurement.startup_s for run in (*fresh, forked) if run.measurement]
+        starts_s = [run.measurement.startup_s for run in (*fresh, forked[-1]) if run.measurement]
         # Of the fresh starts the quickest: the first one may have read files from the disk.
         fresh_s, forked_s = min(starts_s[:-1]), starts_s[-1]
         self._runner.start_saved_s = fresh_s - forked_s
@@ -127,26 +131,6 @@ class Forker:
             f"comes after {forked_s:.1f} s, not {fresh_s:.1f} s"
         )
         return ""
-
-    def _compare(self, side: Side, fresh: Sequence[RunOutcome], baselines: Baselines) -> RunOutcome:
-        """Fork one run of the unchanged script, and find out what it does otherwise."""
-        _, forked = self._runner.run(side, "baseline")
-        self._taken_s += forked.wall_s
-        self._why = difference(fresh, baselines.runs, forked, self._objective)
-        if self._why and forked.measurement is not None:
-            self._runner.validator.forget(forked.measurement)
-        return forked
-
-    def _cost_otherwise(self, fresh: Sequence[Measurement], forked: Sequence[RunOutcome]) -> bool:
-        """Say whether forked runs of the unchanged script surely cost something else than fresh
-        ones, as far as runs of either kind differ."""
-        kinds = fresh, [run.measurement for run in forked if run.measurement is not None]
-        costs = [list(filter(None, map(self._objective.cost, kind))) for kind in kinds]
-        if not all(costs):
-            return True
-        spread, freedom = spread_of(*costs), sum(map(len, costs)) - len(costs)
-        (_, *one), (_, *other) = (mean_with_interval(each, spread, freedom) for each in costs)
-        return max(one[0], other[0]) > min(one[1], other[1])
 
     def result(self, trials: Sequence[Trial]) -> Forking:
         """Return what that was worth."""
@@ -163,47 +147,55 @@ class Forker:
 def difference(
     fresh: Sequence[RunOutcome],
     baselines: Sequence[Measurement],
-    forked: RunOutcome,
+    forked: Sequence[RunOutcome],
     objective: Objective,
 ) -> str:
-    """Return what a forked run of the unchanged script did otherwise than the fresh ones.
+    """Return what the last forked run of the unchanged script did otherwise than the fresh ones.
 
     A clause; empty where nothing is. `fresh` are two runs with the same seed, `baselines` all of
     which costs are known; without any, costs are not compared.
     """
-    known = [run.measurement for run in fresh if run.measurement is not None]
-    if not forked.forked or forked.measurement is None:
-        return f"it could not be measured ({forked.reason or 'no process could be forked'})"
-    return next(filter(None, _differences(fresh, known, baselines, forked, objective)), "")
+    run = forked[-1]
+    if not run.forked or run.measurement is None:
+        return f"it could not be measured ({run.reason or 'no process could be forked'})"
+    known = [each.measurement for each in fresh if each.measurement is not None]
+    return (
+        computed(known, run.measurement)
+        or _seen(known, run.measurement)
+        or _printed([each.output for each in fresh], run.output)
+        or (_cost(baselines, forked, objective) if baselines else "")
+    )
 
 
-def _differences(
-    fresh: Sequence[RunOutcome],
-    known: Sequence[Measurement],
-    baselines: Sequence[Measurement],
-    forked: RunOutcome,
-    objective: Objective,
-) -> Iterator[str]:
-    run = forked.measurement
-    assert run is not None  # the caller has looked
-    yield computed(known, run)
+def _seen(fresh: Sequence[Measurement], run: Measurement) -> str:
+    """Return what the harness saw otherwise in a script than in fresh runs that it saw alike."""
     for each in fields(run.facts):
-        values = [getattr(one.facts, each.name) for one in known]
+        values = [getattr(one.facts, each.name) for one in fresh]
         same = all(value == values[0] for value in values)
         if each.name not in TIMED and same and getattr(run.facts, each.name) != values[0]:
-            yield f"the harness saw other {each.name.replace('_', ' ')} in the script"
-    yield _printed([one.output for one in fresh], forked.output)
-    if not baselines:
-        return
-    costs = [cost for one in baselines if (cost := objective.cost(one)) is not None]
-    cost = objective.cost(run)
-    if not costs or cost is None:
-        yield "its cost was not known"
-        return
-    apart = max(1 + LEAST_APART, max(costs) / min(costs))
-    if not min(costs) / apart <= cost <= max(costs) * apart:
-        middle = math.sqrt(min(costs) * max(costs))
-        yield f"a step cost {cost / middle:.2f} times as much"
+            return f"the harness saw other {each.name.replace('_', ' ')} in the script"
+    return ""
+
+
+def _cost(fresh: Sequence[Measurement], forked: Sequence[RunOutcome], objective: Objective) -> str:
+    """Return how far the cost of the last forked run is from those of fresh ones.
+
+    Where several were forked, only if their cost surely is another one, as far as runs of either
+    kind differ.
+    """
+    kinds = fresh, [run.measurement for run in forked if run.measurement is not None]
+    one, other = costs = [list(filter(None, map(objective.cost, kind))) for kind in kinds]
+    if not all(costs):
+        return "its cost was not known"
+    apart = max(1 + LEAST_APART, max(one) / min(one))
+    if min(one) / apart <= other[-1] <= max(one) * apart:
+        return ""
+    if len(other) > 1:
+        spread, freedom = spread_of(*costs), sum(map(len, costs)) - len(costs)
+        (_, *first), (_, *second) = (mean_with_interval(each, spread, freedom) for each in costs)
+        if max(first[0], second[0]) <= min(first[1], second[1]):
+            return ""
+    return f"a step cost {other[-1] / math.sqrt(min(one) * max(one)):.2f} times as much"
 
 
 def computed(fresh: Sequence[Measurement], run: Measurement) -> str:

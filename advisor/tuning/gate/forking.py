@@ -153,10 +153,10 @@ class Forks:
         of_costs = fresh[0] if self._firsts_serve else fresh[1]
         disturbances = [each.disturbance for each in (outcome, of_costs)]
         self._disturbed = next(filter(None, disturbances), "")
-        why = difference(fresh, (), outcome, Objective.THROUGHPUT)
+        why = difference(fresh, (), [outcome], Objective.THROUGHPUT)
         slower = ""
         if not (why or self._disturbed):
-            slower = difference(fresh, [self._measured_fresh()], outcome, Objective.THROUGHPUT)
+            slower = difference(fresh, [self._measured_fresh()], [outcome], Objective.THROUGHPUT)
         if slower and self._retries < RETRIES:
             self._retries += 1
             self.retried = "a step of a forked run cost something else: it is run again"

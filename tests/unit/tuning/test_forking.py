@@ -63,7 +63,7 @@ OTHERWISE = [
 
 def compared(outcome):
     baselines = [each.measurement for each in FRESH]
-    return difference(FRESH, baselines, outcome, Objective.THROUGHPUT)
+    return difference(FRESH, baselines, [outcome], Objective.THROUGHPUT)
 
 
 @pytest.mark.parametrize("changes", [case[1] for case in ALIKE], ids=[c[0] for c in ALIKE])
