@@ -19,8 +19,11 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import KEPT_BYTES, begin_template, start_template
 from gpuadvisor.collectors.script.templates import NoTemplateError, Template, noted
+from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Forking, Objective, Trial
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, TOLERANCES
+from gpuadvisor.tuners.equivalence import difference as results_apart
 from gpuadvisor.tuners.statistics import LOOKS, mean_with_interval, spread_of
 from gpuadvisor.tuning.baselines import Baselines
 from gpuadvisor.tuning.first_run import NOTES
@@ -37,6 +40,9 @@ PROVEN = 2 * (LOOKS[0] - 1)
 ASKED = 2
 """Forked runs of the unchanged script that are compared where the first one's cost alone is another
 one: of runs that differ by themselves one says little."""
+LEAST_ROUNDING = TOLERANCES[Level.CONSERVATIVE]
+"""Relative difference of results within which a forked run may be of a script whose fresh runs
+differ by themselves, such as by sums in any order: as much as rounding makes in some steps."""
 _NUMBER = re.compile(r"[\d.]+")
 
 
@@ -162,7 +168,7 @@ def difference(
     return (
         computed(known, run.measurement)
         or _seen(known, run.measurement)
-        or _printed([each.output for each in fresh], run.output)
+        or _printed([_output(each) for each in fresh], _output(run), _apart(known))
         or (_cost(baselines, forked, objective) if baselines else "")
     )
 
@@ -201,7 +207,8 @@ def _cost(fresh: Sequence[Measurement], forked: Sequence[RunOutcome], objective:
 def computed(fresh: Sequence[Measurement], run: Measurement) -> str:
     """Return what a run computed otherwise than two fresh ones, as a clause; empty for nothing.
 
-    Losses and outputs are compared exactly, where both fresh runs have exactly the same.
+    Losses and outputs are compared exactly, where both fresh runs have exactly the same. Where they
+    have not, a run may differ from one of them as far as the other does, or as rounding may.
     """
     traces = [one.trace for one in fresh]
     for what in ("losses", "outputs"):
@@ -211,21 +218,59 @@ def computed(fresh: Sequence[Measurement], run: Measurement) -> str:
         ):
             if repr(first) == repr(again) != repr(now):  # NaN is equal to NaN here
                 return f"{'loss' if what == 'losses' else 'output'} {place + 1} was another"
+    now_apart = results_apart(traces[0], run.trace)
+    if (apart := _apart(fresh)) and now_apart and not now_apart[0] <= apart:
+        return f"{now_apart[1]} was {now_apart[0]:.2%}, and of fresh ones at most {apart:.2%}"
     return ""
 
 
-def _printed(fresh: Sequence[str], now: str) -> str:
-    """Compare what was printed, as far as all three have got; times and rates may differ."""
+def _apart(fresh: Sequence[Measurement]) -> float:
+    """Return the relative difference of results that a run of the unchanged script may have from a
+    fresh one; 0 where two of them computed the same."""
+    one, two = (each.trace for each in fresh)
+    found = results_apart(one, two)
+    if found is None or not found[0] > 0:  # the same, or NaN
+        return 0.0
+    return max(LEAST_ROUNDING, SPREAD_FACTOR * found[0])
+
+
+def _output(run: RunOutcome) -> str:
+    """Return what a run printed while nothing had ended it."""
+    return run.output if run.printed is None else run.printed
+
+
+def _printed(fresh: Sequence[str], now: str, apart: float) -> str:
+    """Compare what was printed, as far as all three have got; times and rates may differ, and
+    results by as much as they may be `apart`."""
     if any(len(text) >= KEPT_BYTES // 2 for text in (*fresh, now)):
         return "it prints more than can be compared"
     # The last line may have been cut where the run was ended.
     one, two, three = (text.splitlines()[:-1] for text in (*fresh, now))
     for first, again, line in zip(one, two, three, strict=False):
         if first == again:
-            differs = line != first
+            differs = line != first and not (apart and _rounded_alike(first, line, apart))
         else:
             shapes = [_NUMBER.sub("#", each) for each in (first, again)]
             differs = shapes[0] == shapes[1] != _NUMBER.sub("#", line)
         if differs:
             return f"it printed {line[:60]!r} instead of {first[:60]!r}"
     return ""
+
+
+def _rounded_alike(first: str, line: str, apart: float) -> bool:
+    """Say whether two lines differ in fractions only, each by no more than `apart` of it and one in
+    its last place."""
+    if _NUMBER.sub("#", first) != _NUMBER.sub("#", line):
+        return False
+    for one, two in zip(_NUMBER.findall(first), _NUMBER.findall(line), strict=True):
+        if one == two:
+            continue
+        _, point, places = one.partition(".")
+        try:
+            numbers = float(one), float(two)
+        except ValueError:  # such as a version
+            return False
+        last = 10.0 ** -len(places)
+        if not point or abs(numbers[0] - numbers[1]) > apart * max(numbers) + 1.5 * last:
+            return False
+    return True

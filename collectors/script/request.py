@@ -125,6 +125,9 @@ class RunOutcome:
     """Steps seen, counted or not."""
     short: bool = False
     """The script ended by itself before it was measured for as long as wanted."""
+    printed: str | None = None
+    """The end of what it had printed when it was measured, and was ended for that; None where it
+    was not."""
     torch_s: float | None = None
     """Time from the start until torch was there; None where it was not imported."""
     forked: bool = False

@@ -83,6 +83,10 @@ class Tail:
     def text(self) -> str:
         """Return the end of the output; call it when the processes are gone."""
         self._thread.join(timeout=1.0)
+        return self.so_far()
+
+    def so_far(self) -> str:
+        """Return the end of what was read until now."""
         with self._lock:
             kept = b"".join(self._chunks)
         text = kept[-KEPT_BYTES:].decode("utf-8", "replace")
@@ -293,6 +297,8 @@ class _Run:
             try:
                 tail = Tail(process.stdout, self._request.on_output) if process.stdout else None
                 ending = self._watch(process)
+                # A worker of a loader tells of an error where the process it works for is killed.
+                printed = tail.so_far() if tail and ending is Ending.FINISHED else None
                 if self._recorder.load is not None:
                     self._recorder.load.end()
             finally:
@@ -309,6 +315,7 @@ class _Run:
                 outcome,
                 read=tuple(dict.fromkeys(self._recorder.read)),
                 torch_s=self._recorder.torch_s,
+                printed=printed,
                 forked=isinstance(process, Forked),
             )
         finally:

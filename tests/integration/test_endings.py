@@ -464,6 +464,7 @@ class TestWithTorch:
     def test_leaving_by_os_exit(self, odd):
         assert (odd.state, odd.steps) == (TrialState.COMPLETE, 6)
         assert odd.short
+        assert odd.printed is None  # it was not ended
 
     def test_failing_after_some_steps(self, run_forked):
         outcome = run_forked(f"{TRAIN}\ntrain(6)\nopen('missing.csv')")
@@ -527,6 +528,7 @@ class TestWithTorch:
         outcome = run("import subprocess, sys; subprocess.run([sys.executable, 'inner.py'])")
         assert outcome.state is TrialState.COMPLETE
         assert not outcome.short
+        assert outcome.printed is not None
 
     def test_a_hostile_script(self, run, tmp_path):
         """Its own modules, start-up file, signals, descriptors, folder and environment."""

@@ -76,6 +76,36 @@ def test_what_differs_is_told(changes, said):
     assert said in compared(forked(**changes))
 
 
+def differing(changes, printed="loss 2.093\nx", step=5):
+    """A run of a script whose sums are in any order."""
+    losses = tuple(2.5 - 0.01 * i + changes * (i % 3) for i in range(10))
+    return run(losses=losses, printed=f"step {step}\n{printed}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "printed", "said"),
+    [
+        (2e-5, {}, ""),
+        (2e-5, {"printed": "loss 2.092\nx"}, ""),
+        (2e-5, {"printed": "loss 2.099\nx"}, "it printed 'loss 2.099' instead of 'loss 2.093'"),
+        (2e-5, {"printed": "lost 2.093\nx"}, "it printed 'lost 2.093'"),
+        (2e-5, {"step": 6}, "it printed 'step 6' instead of 'step 5'"),
+        (2e-2, {}, "median relative difference of the first 10 losses was 0.8"),
+    ],
+)
+def test_results_that_differ_by_themselves_may_differ_so_far(changes, printed, said):
+    fresh = [differing(0.0), differing(1e-5)]
+    one = replace(differing(changes, **printed), forked=True)
+    found = difference(fresh, [each.measurement for each in fresh], [one], Objective.THROUGHPUT)
+    assert (found == "") if not said else found.startswith(said)
+
+
+def test_what_is_printed_as_a_run_is_ended_says_nothing():
+    ended = replace(forked(), output="torch is here\nTraceback (most recent\nx", printed="torch i")
+    assert compared(ended) == ""
+    assert "printed 'Traceback" in compared(replace(ended, printed=None))
+
+
 def test_another_output_is_told():
     outcome = forked()
     trace = replace(outcome.measurement.trace, outputs=(OutputSample((2, 1), (0.25, 0.75)),))
