@@ -115,6 +115,7 @@ def prove(
     shown: Callable[[Speedup], bool] = lambda found: True,
     least: float = 1.0,
     both: Callable[[Sequence[SideT]], Sequence[Trial] | None] = lambda pair: None,
+    worthwhile: Callable[[Needed | None], bool] = lambda needed: True,
 ) -> Proof:
     """Compare two sides in pairs of random order until that is decided or the budget ends.
 
@@ -128,11 +129,23 @@ def prove(
     and ends it by returning False. `both` runs a pair at the same time, in turns, and is asked
     before each; None where its runs are to follow one another. The two do not compare: where one
     follows upon the other, earlier pairs count for nothing, and what their looks could use up is
-    gone.
+    gone. `worthwhile` gets what the proof would probably still take, at each look that has not
+    shown a gain, and ends it by returning False.
     """
     known, settled = known or Known(), settled or (lambda found: is_settled(found, least))
     proving = _Proving(
-        run, base, head, objective, affordable, known, earlier, settled, shown, least, both
+        run,
+        base,
+        head,
+        objective,
+        affordable,
+        known,
+        earlier,
+        settled,
+        shown,
+        least,
+        both,
+        worthwhile,
     )
     return proving.go(orders(seed))
 
@@ -148,6 +161,7 @@ def prove_point(
     both: Callable[[Sequence[Point]], Sequence[Trial] | None] = lambda pair: None,
     settled: Callable[[Speedup], bool] | None = None,
     base: Point | None = None,
+    worthwhile: Callable[[Needed | None], bool] = lambda needed: True,
 ) -> Proof:
     """Compare a point of a space with a base, the empty one if not given; other arguments are those
     of `prove`."""
@@ -171,6 +185,7 @@ def prove_point(
         shown,
         least,
         both,
+        worthwhile,
     )
 
 
@@ -278,6 +293,7 @@ class _Proving(Generic[SideT]):
     shown: Callable[[Speedup], bool]
     least: float
     both: Callable[[Sequence[SideT]], Sequence[Trial] | None]
+    worthwhile: Callable[[Needed | None], bool]
 
     def __post_init__(self) -> None:
         self._proof = Proof()
@@ -332,6 +348,8 @@ class _Proving(Generic[SideT]):
                     is_shown = True
                     if not self.shown(found):
                         break
+                if not is_shown and not self.worthwhile(self._needed(found)):
+                    break
                 continue
             failures += 1
             if failed.state is TrialState.WRONG or failures >= MAX_FAILURES:

@@ -190,15 +190,16 @@ class Budget:
             return None
         return max(0.0, self._limit.seconds - (time.monotonic() - self._began_s))
 
-    @property
-    def expected_runs(self) -> float:
-        """Return about how many runs the search will make, each like the unchanged script's.
+    def expected_runs(self, proofs_fork: bool) -> float:
+        """Return about how many runs may be forked that the study will make, each like the
+        unchanged script's; those of a proof after its first pair as well where `proofs_fork`.
 
-        They have what a screening, a rehearsal and a proof leave of the time.
+        They have what a screening, a rehearsal and the fresh runs of a proof leave of the time.
         """
         if self._limit.trials is not None:
-            return self._limit.trials
-        later_s = self._proof_s({}) + self._rehearsal_reserve_s({}) + self.screening_s(True)
+            return self._limit.trials + 2 * (LOOKS[0] - 1) * proofs_fork
+        proof_s = self.durations.pair_s({}) if proofs_fork else self._proof_s({})
+        later_s = proof_s + self._rehearsal_reserve_s({}) + self.screening_s(True)
         return max(0.0, (self.left_s or 0.0) - later_s) / self.expected_s({})
 
     def affordable(self, batch: Sequence[Settings], parallel: int = 1) -> bool:

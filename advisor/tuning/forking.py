@@ -24,7 +24,7 @@ from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Forking, Objective, Trial
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, TOLERANCES
 from gpuadvisor.tuners.equivalence import difference as results_apart
-from gpuadvisor.tuners.statistics import LOOKS, mean_with_interval, spread_of
+from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
 from gpuadvisor.tuning.baselines import Baselines
 from gpuadvisor.tuning.first_run import NOTES
 from gpuadvisor.tuning.options import TuneOptions
@@ -35,8 +35,6 @@ LEAST_APART = 0.05
 differ on a quiet machine, at most. Wider where the study's own baselines differ by more."""
 TIMED = ("data_wait_share", "idle_while_waiting")
 """Facts of a script that are times, and so never the same."""
-PROVEN = 2 * (LOOKS[0] - 1)
-"""Runs of the least proof that may be forked."""
 ASKED = 2
 """Forked runs of the unchanged script that are compared where the first one's cost alone is another
 one: of runs that differ by themselves one says little."""
@@ -108,7 +106,6 @@ class Forker:
             return ""
         self._runner.notes = None
         import_s = self._template.import_s
-        runs += PROVEN * self._proofs_fork
         if runs * import_s < baselines.again.wall_s - import_s:
             self._why = f"it would not pay: all is imported within {import_s:.1f} s"
             self._end()

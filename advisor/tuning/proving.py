@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_value
 from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
-from gpuadvisor.tuners.proof import Proof, is_faster, prove_point
+from gpuadvisor.tuners.proof import Needed, Proof, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
-from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budget import Budget, Reserve
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.options import TuneOptions
@@ -50,6 +50,8 @@ class Prover:
     """What is left of the settings that were proven last, and all that was ever taken out."""
     leaves_it: Callable[[Settings], bool] = lambda settings: False
     """Says of settings whose gain is shown whether to leave it at that: there is more to try."""
+    untried: Callable[[], Sequence[str] | None] = lambda: ()
+    """Returns the knobs of which no value was tried so far; None before the search."""
     _looked: StudyResult | None = None
     """What a first look has shown by itself, before anything was rehearsed."""
     _fruitless: int = 0
@@ -119,6 +121,7 @@ class Prover:
             lambda pair: self.evaluator.measure_both(pair, settings, base),
             settled,
             base,
+            self._is_worthwhile,
         )
         self._over_base = proof.speedup
         if not is_faster(proof.speedup):
@@ -134,6 +137,15 @@ class Prover:
                 f"{format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         return proof
+
+    def _is_worthwhile(self, needed: Needed | None) -> bool:
+        """Say whether to go on with a proof that has shown nothing yet: where it would hardly be
+        decided in the time that is left, other settings are worth more of that."""
+        left_s, untried = self.budget.left_s, self.untried()
+        is_last = self.budget.reserve is Reserve.NOTHING or (untried is not None and not untried)
+        if left_s is None or is_last:
+            return True
+        return needed is not None and needed.seconds <= left_s
 
     def early_s(self, gain: float) -> float:
         """Return for how many seconds the first look at what a screening found may be put off, if

@@ -130,6 +130,7 @@ class _Study(Measuring):
             self._note,
             self._result,
             lambda settings, name: self._chosen.space.without(settings, name),
+            untried=lambda: self._untried if self._search else None,
         )
 
     # -- the phases ----------------------------------------------------------------------------
@@ -173,10 +174,10 @@ class _Study(Measuring):
 
     def _measure_baselines(self, folder: Path) -> None:
         self._enter_baseline()
-        options, device = self.options, self.devices[0]
+        device = self.devices[0]
         side = self._evaluator.side({}, device)
         self._expected = Expectations(
-            options.command,
+            self.options.command,
             device,
             self._evaluator.share_of_cores(device),
             self.profile_baseline,
@@ -187,12 +188,13 @@ class _Study(Measuring):
         )
         baselines = measure_baselines(
             self._evaluator,
-            options,
+            self.options,
             recording=self._expected.recording,
             began=self.first.began if self.first is not None else None,
             beside_second=lambda: self._forker.begin_ahead(side),
         )
-        self._note(self._forker.begin(side, baselines, self._budget.expected_runs))
+        runs = self._budget.expected_runs(device.is_gpu)
+        self._note(self._forker.begin(side, baselines, runs))
         self._budget.durations.proofs_fork = self._evaluator.forks([{}])
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)
@@ -453,13 +455,12 @@ class _Study(Measuring):
             return replace(self._proven, interrupted=why)
         if (shown := self._prover.so_far()) is not None:
             return replace(shown, interrupted=why)
-        best = self._search.best.settings if self._search else {}
-        if best:
+        if best := self._search.best.settings if self._search else {}:
             self._note(f"best so far, not proven: {format_settings(best)}")
         return replace(self._result(), settings=best, interrupted=why)
 
     def _result(self) -> StudyResult:
-        """Return the result of a study without a gain; the proof adds what it knows."""
+        """Return a study's result without a gain; the proof adds what it knows."""
         return replace(
             self.recorder.undecided(self._baseline, self._evaluator.trials),
             dropped=self._prover.rehearsed.dropped,
@@ -471,8 +472,7 @@ class _Study(Measuring):
         useless = self._search.without_effect() if self._search else {}
         untried: dict[str, str] = {}
         if self._search is not None:
-            search, why = self._search, result.interrupted
-            untried = search.untried(self._no_room, why, result.settings)
+            untried = self._search.untried(self._no_room, result.interrupted, result.settings)
         result = replace(
             result,
             trials=tuple(self._evaluator.trials),

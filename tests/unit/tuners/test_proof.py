@@ -91,6 +91,21 @@ def test_what_follows_a_gain_comes_when_it_is_first_shown(goes_on):
     assert found.pairs == (11 if goes_on else at[0] // 2)
 
 
+def test_what_can_hardly_be_decided_any_more_is_asked_at_each_look_without_a_gain():
+    evaluator = SimulatedEvaluator(
+        multiplied({"knob": 1.03}), noise=simulation.gaussian(random.Random(1), 0.05), baselines=3
+    )
+    asked = []
+
+    def worthwhile(needed):
+        asked.append(needed)
+        return len(asked) < 2
+
+    found = prove_point(evaluator, TUNED, Objective.THROUGHPUT, worthwhile=worthwhile).speedup
+    assert found.pairs == LOOKS[1] and not is_faster(found)
+    assert all(needed.pairs > 10 for needed in asked)
+
+
 def test_what_is_no_better_than_a_known_plan_is_settled():
     """A plan that is known to bring at most 1.6x is not bettered by one that brings 1.5x."""
     noise = simulation.gaussian(random.Random(1), 0.005)

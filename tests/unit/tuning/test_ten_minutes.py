@@ -16,6 +16,7 @@ from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.reports.study.wording import not_helpful
+from gpuadvisor.tuners.loader_ceiling import CACHED
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import expectations
 from gpuadvisor.tuning.cold_start import CACHES
@@ -81,6 +82,25 @@ class Launching(Machine):
 
     def supply_ms(self, workers):
         return {1: 7.6, 2: 4.8, 4: 2.4, 8: 1.9}.get(workers, 1.6)
+
+
+class Unpacking(Machine):
+    """A graph network on an H200: its loader alone is 3x as fast with workers, but unpacking what
+    they send takes nearly as long, and runs differ by 18 %."""
+
+    start_s, life_s, workers = 12.0, 25.0, 0
+    between, uneven = 0.18, 0.0
+    computed_ms = 7.0
+    brings: ClassVar = {"fused_optimizer": 1.25, "bf16_autocast": 0.93}
+    facts = replace(FACTS, has_convolution=False, loaders=(LoaderFacts(128, 0, False, False, 1),))
+
+    def supply_ms(self, workers):
+        return 10.0 if workers < 4 else 20.0 / min(workers, 8)
+
+    def step_ms(self, settings):
+        computed, _ = super().step_ms({**settings, CACHED: True})
+        waits = 0.0 if CACHED in settings else 8.0 if settings.get("dataloader_workers") else 10.0
+        return computed + waits, waits
 
 
 class LongLives(LoaderBound):
@@ -225,6 +245,16 @@ def test_a_script_that_waits_for_its_loader_has_a_gain_proven_well_within_three_
     assert not ran & LoaderBound.brings.keys()  # nothing that computes faster could have helped
     assert "waits for its workers" in result.no_effect["tf32"]
     assert not [name for name in result.untried if name == "dataloader_workers"]
+
+
+@pytest.mark.parametrize("seed", ["a", "b", "c"])
+def test_a_proof_that_can_hardly_be_decided_leaves_its_time_to_what_else_there_is(tune, seed):
+    machine = Unpacking(seed)
+    result, _ = tune(machine, 395.0)
+    phases = [trial.phase for trial in result.trials]
+    assert phases[2 : 2 + 2 * LOOKS[0]] == ["proof"] * 2 * LOOKS[0]
+    assert phases[2 + 2 * LOOKS[0]] == "search" and machine.spent["screening"] > 0
+    assert result.verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_rehearsal_that_takes_half_of_the_time_has_it_where_the_proof_left_it(tune):
