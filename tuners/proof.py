@@ -93,8 +93,8 @@ class Proof:
     head: list[Trial] = field(default_factory=list)
     """Runs of the side that is to be better, in order."""
     disturbed: list[Trial] = field(default_factory=list)
-    """Runs of pairs that count for nothing, as something else used the machine, or as others took
-    turns and they did not; not among those above."""
+    """Runs of pairs that count for nothing, as something else used the machine, as others took
+    turns and they did not, or as it mattered that they were forked; not among those above."""
     ratios: list[float] = field(default_factory=list)
     """Base's cost over head's in each pair whose processes took turns; empty where they ran one
     after the other."""
@@ -116,6 +116,7 @@ def prove(
     least: float = 1.0,
     both: Callable[[Sequence[SideT]], Sequence[Trial] | None] = lambda pair: None,
     worthwhile: Callable[[Needed | None], bool] = lambda needed: True,
+    counts: Callable[[Sequence[Trial]], bool] = lambda pair: True,
 ) -> Proof:
     """Compare two sides in pairs of random order until that is decided or the budget ends.
 
@@ -130,7 +131,8 @@ def prove(
     before each; None where its runs are to follow one another. The two do not compare: where one
     follows upon the other, earlier pairs count for nothing, and what their looks could use up is
     gone. `worthwhile` gets what the proof would probably still take, at each look that has not
-    shown a gain, and ends it by returning False.
+    shown a gain, and ends it by returning False. `counts` is asked of each pair that was run: one
+    that does not count is run again in the same order, as is one of which only one run was forked.
     """
     known, settled = known or Known(), settled or (lambda found: is_settled(found, least))
     proving = _Proving(
@@ -146,6 +148,7 @@ def prove(
         least,
         both,
         worthwhile,
+        counts,
     )
     return proving.go(orders(seed))
 
@@ -294,6 +297,7 @@ class _Proving(Generic[SideT]):
     least: float
     both: Callable[[Sequence[SideT]], Sequence[Trial] | None]
     worthwhile: Callable[[Needed | None], bool]
+    counts: Callable[[Sequence[Trial]], bool]
 
     def __post_init__(self) -> None:
         self._proof = Proof()
@@ -323,8 +327,10 @@ class _Proving(Generic[SideT]):
             plain, tuned = pair if base_first else reversed(pair)
             failed = next((trial for trial in pair if self._cost(trial) is None), None)
             disturbed = together is None and not failed and any(t.disturbance for t in pair)
-            if disturbed and repeated < most and self._may_repeat():
-                repeated += 1
+            quieter = disturbed and repeated < most and self._may_repeat()
+            is_mixed = len({trial.is_forked for trial in pair}) > 1
+            if quieter or is_mixed or not self.counts(pair):
+                repeated += quieter
                 proof.disturbed += pair
                 order = _and_then(base_first, order)
                 continue

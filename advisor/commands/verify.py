@@ -39,13 +39,14 @@ or repository, its arguments, Python, the installed packages and the device are 
 unchanged script computes what it did then; else it is done anew, as with --rehearse. Changes of
 data are seen where they change the first losses or outputs, those of environment variables are not.
 
-Then the script runs with and without the plan, in fresh processes and in turns, as in the proof of
+Then the script runs with and without the plan, in processes that take turns, as in the proof of
 `gpuadvisor tune`: six starts in all where an earlier comparison still holds and the answer is
-plain. Where runs are known to differ more than that takes, both take turns, within each process or
-in two that live at the same time. The gain is there when its ratio is at least what the plan
-promised, less what two proofs of the same gain may differ by, and its whole interval lies above
-half of that gain. It is gone when its whole interval lies below. What was measured is kept:
-`gpuadvisor studies` lists it.
+plain. On a GPU those after the first two are forked from a process that has imported what the
+script imports, where that is seen to be no matter. Where runs are known to differ more than that
+takes, both take turns, within each process or in two that live at the same time. The gain is there
+when its ratio is at least what the plan promised, less what two proofs of the same gain may differ
+by, and its whole interval lies above half of that gain. It is gone when its whole interval lies
+below. What was measured is kept: `gpuadvisor studies` lists it.
 """
 
 

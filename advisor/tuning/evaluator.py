@@ -202,6 +202,13 @@ class ScriptEvaluator:
             runner.beside, runner.shared = (), ()
         return outcome
 
+    def begin_proof_with_last(self) -> Trial:
+        """Make the last run, one of the unchanged script, the first one of the proof that is about
+        to begin, and return it."""
+        self.trials[-1] = replace(self.trials[-1], phase="proof")
+        self._proof_began = len(self.trials) - 1
+        return self.trials[-1]
+
     def expect_spread(self, spread: float) -> None:
         """Learn how much runs of the same settings differ, for what the proof will take."""
         self.spread = spread

@@ -150,7 +150,7 @@ class Begun:
                 held.enter_context(device_locked(lock_name(device)))
             except (AdvisorError, Held):
                 return
-            notes = str(held.enter_context(run_folder()) / NOTES) if kind.forks else None
+            notes = str(held.enter_context(run_folder()) / NOTES)
             warnings = tuple(filter(None, [gpu_contention(device)]))
             request = _request(options, self.asked, device, notes, cancelled, kind.measures_as)
             first = FirstRun(request, warnings, kind.watches)
@@ -230,8 +230,6 @@ class Kind:
 
     measures_as: BudgetLimit | None = None
     """Budget whose runs measure for as long; None for the study's own."""
-    forks: bool = True
-    """Whether others may be forked, for which it notes what it imports."""
     watches: bool = True
     """Whether it looks at what it opens, which costs something in each step."""
 
@@ -267,7 +265,7 @@ def _request(
     options: TuneOptions,
     asked: Inspection,
     device: Device,
-    notes: str | None,
+    notes: str,
     cancelled: Callable[[], bool],
     measures_as: BudgetLimit | None,
 ) -> RunRequest:

@@ -3,16 +3,17 @@
 The first run of the unchanged script notes what it imports. A process that imports the same beside
 the second one is then forked for one more such run, which is compared with the fresh ones: only
 where nothing differs are further runs forked. Of each proof at least the first pair is of fresh
-processes.
+processes. Where an earlier study says what fresh runs compute, the first forked one of a proof is
+the one that is compared.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from gpuadvisor.collectors.script.request import RunOutcome
@@ -21,7 +22,7 @@ from gpuadvisor.collectors.script.runner import KEPT_BYTES, begin_template, star
 from gpuadvisor.collectors.script.templates import NoTemplateError, Template, noted
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import Forking, Objective, Trial
+from gpuadvisor.domain.study import Forking, Objective, Trial, TrialState
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, TOLERANCES
 from gpuadvisor.tuners.equivalence import difference as results_apart
 from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
@@ -54,12 +55,12 @@ class Forker:
         notes: Path | None = None,
         proofs_fork: bool = False,
     ) -> None:
-        """`notes` is where the first run notes what it imports, if it has begun already, and
-        `proofs_fork` says whether runs of a proof may be forked."""
+        """`notes` is where the first run notes what it imports, if it has begun already."""
         self._runner = runner
         self._objective = options.objective
         self._jobs = options.jobs
-        self._proofs_fork = proofs_fork
+        self.proofs_fork = proofs_fork
+        """Whether runs of a proof may be forked."""
         self._held = ExitStack()
         self._notes = notes or self._held.enter_context(run_folder()) / NOTES
         self._template: Template | None = None
@@ -68,6 +69,10 @@ class Forker:
         self._taken_s = 0.0
         """What the comparison took; what is imported beside a run takes nothing."""
         self._why = "that was not compared"
+        self._in_proof: _InProof | None = None
+        """What the first forked run of a proof is compared with; None where there is no such."""
+        self.refusal = ""
+        """Why a proof's runs are not forked any more, to be told in the report."""
         runner.notes = str(self._notes)
 
     def __enter__(self) -> Forker:
@@ -77,14 +82,25 @@ class Forker:
         self._end()
         self._held.close()
 
-    def begin_ahead(self, side: Side) -> None:
-        """Start the process while the unchanged script runs once more, which imports the same and
-        then does more before its first step."""
+    @property
+    def has_begun(self) -> bool:
+        """Whether a process imports of which nobody knows yet whether it will do."""
+        return self._begun is not None
+
+    def begin_ahead(self, side: Side, *others: Side) -> None:
+        """Start the process while the script runs once more, which imports the same and then does
+        more before its first step; unless runs of `others` could not be forked from it.
+
+        `side` is the unchanged script's.
+        """
         if self._jobs > 1:  # for each GPU another would be needed
             return
         with suppress(NoTemplateError):
             request = self._runner.request(side, "baseline")
             self._begun = begin_template(request, noted(self._notes))
+            if not all(self._runner.forks(each, self._begun) for each in others):
+                self._why = "what is set has to be there before anything is imported"
+                self._end()
 
     def begin(self, side: Side, baselines: Baselines, runs: float) -> str:
         """Fork runs from here on if the unchanged script does not depend on that.
@@ -95,23 +111,14 @@ class Forker:
         if self._jobs > 1:
             self._why = "trials run side by side"
             return ""
-        tell = self._runner.progress.on_message
-        request = self._runner.request(side, "baseline")
-        begun, self._begun = self._begun, None
-        try:
-            self._template = start_template(request, self._notes, begun)
-        except NoTemplateError as error:
-            self._why = str(error)
-            tell(f"each trial imports anew: {self._why}")
+        import_s = self._start(side)
+        if import_s is None:
             return ""
-        self._runner.notes = None
-        import_s = self._template.import_s
         if runs * import_s < baselines.again.wall_s - import_s:
             self._why = f"it would not pay: all is imported within {import_s:.1f} s"
             self._end()
             return ""
         fresh = [baselines.first, baselines.again]
-        self._runner.template, self._runner.start_saved_s = self._template, import_s
         forked: list[RunOutcome] = []
         for _ in range(ASKED):
             forked.append(self._runner.run(side, "baseline")[1])
@@ -121,15 +128,75 @@ class Forker:
             if not self._why or difference(fresh, (), forked, self._objective):
                 break
         self._taken_s = sum(run.wall_s for run in forked)
+        return self._concluded(fresh, forked[-1])
+
+    def begin_in_proof(
+        self,
+        side: Side,
+        head: Side,
+        earlier: Measurement,
+        others: Sequence[Sequence[Measurement]],
+        ended: Mapping[int, RunOutcome],
+    ) -> None:
+        """Fork the runs of one proof after its first pair, as long as nothing depends on it.
+
+        The process imports beside the next run. The unchanged script's run that is forked first is
+        compared with that of the first pair, and with an `earlier` one with the same seed; `others`
+        are those of `difference`, and `ended` says how runs of it ended that were made already, by
+        the numbers of their trials. `counts` has to be asked of each pair.
+        """
+        self.begin_ahead(side, head)
+        if self._begun is not None:
+            self._in_proof = _InProof(side, earlier, others, dict(ended))
+            self._runner.ended = self._in_proof.keep
+
+    def counts(self, pair: Sequence[Trial]) -> bool:
+        """Say whether a pair of that proof counts: not if it was the first to be forked, and did
+        something else than fresh ones did."""
+        within = self._in_proof
+        if within is None:
+            return True
+        plain, tuned = sorted(pair, key=lambda trial: len(trial.settings))
+        if self._begun is not None:
+            if not any(t.disturbance or t.state is not TrialState.COMPLETE for t in pair):
+                within.compare_with(plain, tuned)
+                self._start(within.side)
+            return True
+        if not plain.is_forked:
+            return True
+        self._in_proof = None
+        self._why = within.difference(plain, tuned, self._objective)
+        if self._why:
+            self._taken_s += sum(trial.wall_s for trial in pair)
+        self.refusal = self._concluded(within.fresh, within.ended[plain.number])
+        return not self._why
+
+    def _start(self, side: Side) -> float | None:
+        """Fork runs from here on; return the time in which their process has imported, in s, None
+        where there is none."""
+        request = self._runner.request(side, "baseline")
+        begun, self._begun = self._begun, None
+        try:
+            template = start_template(request, self._notes, begun)
+        except NoTemplateError as error:
+            self._why = str(error)
+            self._runner.progress.on_message(f"each trial imports anew: {self._why}")
+            return None
+        self._template = self._runner.template = template
+        self._runner.notes, self._runner.start_saved_s = None, template.import_s
+        return template.import_s
+
+    def _concluded(self, fresh: Sequence[RunOutcome], forked: RunOutcome) -> str:
+        """Go on to fork, and tell what that saves; or end that, and return what to tell."""
         if self._why:
             self._end()
             return f"each trial imports anew: in a process that had imported before, {self._why}"
-        starts_s = [run.measurement.startup_s for run in (*fresh, forked[-1]) if run.measurement]
+        starts_s = [run.measurement.startup_s for run in (*fresh, forked) if run.measurement]
         # Of the fresh starts the quickest: the first one may have read files from the disk.
         fresh_s, forked_s = min(starts_s[:-1]), starts_s[-1]
         self._runner.start_saved_s = fresh_s - forked_s
-        which = "but the first pair of each proof" if self._proofs_fork else "but those of proofs"
-        tell(
+        which = "but the first pair of each proof" if self.proofs_fork else "but those of proofs"
+        self._runner.progress.on_message(
             f"runs are forked from a process that has imported already, {which}: the first step "
             f"comes after {forked_s:.1f} s, not {fresh_s:.1f} s"
         )
@@ -147,16 +214,51 @@ class Forker:
         self._template = self._begun = None
 
 
+@dataclass
+class _InProof:
+    """What the first forked run of a proof's unchanged script is compared with."""
+
+    side: Side
+    earlier: Measurement
+    """A run of another time with the same seed."""
+    others: Sequence[Sequence[Measurement]]
+    """Runs of that time, each kind for itself."""
+    ended: dict[int, RunOutcome]
+    """How processes ended, by the numbers of their trials."""
+    fresh: list[RunOutcome] = field(default_factory=list)
+    """The unchanged script's run of the first pair, and that which stands for a second one."""
+
+    def keep(self, trial: Trial, outcome: RunOutcome) -> None:
+        self.ended[trial.number] = outcome
+
+    def compare_with(self, plain: Trial, tuned: Trial) -> None:
+        """Compare with a fresh pair: the plan may compute other numbers, but prints what the script
+        prints; what that computes, the earlier run says."""
+        second = replace(self.ended[tuned.number], measurement=self.earlier)
+        self.fresh = [self.ended[plain.number], second]
+
+    def difference(self, plain: Trial, tuned: Trial, objective: Objective) -> str:
+        """Return what the runs of the first forked pair did otherwise; empty for nothing."""
+        for trial in (plain, tuned):
+            if trial.state is not TrialState.COMPLETE:
+                return f"a run failed ({trial.reason or trial.state})"
+        first, forked = self.fresh[0].measurement, self.ended[plain.number]
+        assert first is not None  # the fresh pair was complete
+        return difference(self.fresh, [first], [forked], objective, self.others)
+
+
 def difference(
     fresh: Sequence[RunOutcome],
     baselines: Sequence[Measurement],
     forked: Sequence[RunOutcome],
     objective: Objective,
+    others: Sequence[Sequence[Measurement]] = (),
 ) -> str:
     """Return what the last forked run of the unchanged script did otherwise than the fresh ones.
 
     A clause; empty where nothing is. `fresh` are two runs with the same seed, `baselines` all of
-    which costs are known; without any, costs are not compared.
+    which costs are known; without any, costs are not compared. `others` are runs of another time,
+    which say how far those of one kind differ, each a kind of its own.
     """
     run = forked[-1]
     if not run.forked or run.measurement is None:
@@ -166,7 +268,7 @@ def difference(
         computed(known, run.measurement)
         or _seen(known, run.measurement)
         or _printed([_output(each) for each in fresh], _output(run), _apart(known))
-        or (_cost(baselines, forked, objective) if baselines else "")
+        or (_cost(baselines, forked, objective, others) if baselines else "")
     )
 
 
@@ -180,22 +282,28 @@ def _seen(fresh: Sequence[Measurement], run: Measurement) -> str:
     return ""
 
 
-def _cost(fresh: Sequence[Measurement], forked: Sequence[RunOutcome], objective: Objective) -> str:
+def _cost(
+    fresh: Sequence[Measurement],
+    forked: Sequence[RunOutcome],
+    objective: Objective,
+    others: Sequence[Sequence[Measurement]],
+) -> str:
     """Return how far the cost of the last forked run is from those of fresh ones.
 
-    Where several were forked, only if their cost surely is another one, as far as runs of either
-    kind differ.
+    Where more is known of how far runs of one kind differ, only if their cost surely is another.
     """
-    kinds = fresh, [run.measurement for run in forked if run.measurement is not None]
-    one, other = costs = [list(filter(None, map(objective.cost, kind))) for kind in kinds]
-    if not all(costs):
+    kinds = fresh, [run.measurement for run in forked if run.measurement is not None], *others
+    costs = [list(filter(None, map(objective.cost, kind))) for kind in kinds]
+    one, other, *_ = costs
+    if not (one and other):
         return "its cost was not known"
     apart = max(1 + LEAST_APART, max(one) / min(one))
     if min(one) / apart <= other[-1] <= max(one) * apart:
         return ""
-    if len(other) > 1:
-        spread, freedom = spread_of(*costs), sum(map(len, costs)) - len(costs)
-        (_, *first), (_, *second) = (mean_with_interval(each, spread, freedom) for each in costs)
+    if len(other) > 1 or others:
+        spread, freedom = spread_of(*costs), sum(len(each) - 1 for each in costs if each)
+        ends = (mean_with_interval(each, spread, freedom) for each in (one, other))
+        (_, *first), (_, *second) = ends
         if max(first[0], second[0]) <= min(first[1], second[1]):
             return ""
     return f"a step cost {other[-1] / math.sqrt(min(one) * max(one)):.2f} times as much"

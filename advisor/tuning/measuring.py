@@ -20,6 +20,7 @@ from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.first_run import FirstRun
+from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.leftovers import left_since, look
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.preparation import gpu_contention
@@ -86,6 +87,12 @@ class Measuring:
             cancelled=self.cancelled,
             progress=self.progress,
         )
+
+    @cached_property
+    def _forker(self) -> Forker:
+        """Decides whether runs are forked; proofs only on a GPU."""
+        notes = self.first.notes if self.first is not None else None
+        return Forker(self._evaluator.runner, self.options, notes, self.devices[0].is_gpu)
 
     def _enter(self, phase: str, detail: str = "") -> None:
         """Begin a phase, and tell of it unless the last one was told of in the same words."""

@@ -31,7 +31,6 @@ from gpuadvisor.tuning.budget import Reserve
 from gpuadvisor.tuning.cold_start import cold_start, compiles
 from gpuadvisor.tuning.expectations import Expectations, ProfileBaseline, with_measured
 from gpuadvisor.tuning.first_run import Begun, ready
-from gpuadvisor.tuning.forking import Forker
 from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.measuring import Measuring
@@ -139,8 +138,6 @@ class _Study(Measuring):
         if self.options.resume:
             self._resume()
         stored = self._storing(self.plan)
-        notes = self.first.notes if self.first is not None else None
-        self._forker = Forker(self._evaluator.runner, self.options, notes, self.devices[0].is_gpu)
         with self._forker, run_folder() as folder:
             try:
                 self._measure_baselines(folder)

@@ -157,6 +157,8 @@ class TrialRunner:
     cancelled: Callable[[], bool] = lambda: False
     record: Callable[[Trial], None] = lambda trial: None
     """Called with each trial, from the thread that ran it."""
+    ended: Callable[[Trial, RunOutcome], None] = lambda trial, outcome: None
+    """Called then with how the process of the trial ended."""
     progress: Progress = field(default_factory=Silent)
     delay_s: Callable[[], float] = lambda: 0.0
     """Returns how much later than usual the next run of a proof is measured."""
@@ -220,6 +222,7 @@ class TrialRunner:
         trial, outcome = self._validated(number, phase, side, outcome)
         trial = replace(trial, in_turns=in_turns)
         self.record(trial)
+        self.ended(trial, outcome)
         return trial, outcome
 
     def run_both(
@@ -365,17 +368,17 @@ class TrialRunner:
             return limits
         return replace(limits, total_s=limits.total_s + longer_s)
 
-    def forks(self, side: Side) -> bool:
-        """Say whether a run of a side is forked, if it is no proof: what it sets at its start must
-        be what the template began with."""
-        settings = side.settings
-        if self.template is None or not self.may_fork(settings):
+    def forks(self, side: Side, template: Template | None = None) -> bool:
+        """Say whether a run of a side is forked, if it is no proof, from its template or that which
+        is given: what it sets at its start must be what the template began with."""
+        settings, template = side.settings, template or self.template
+        if template is None or not self.may_fork(settings):
             return False
         command = replace(side.command, args=with_arguments(side.command.args, settings))
         environment = {**applied(settings, self.knobs)[1], **side.environment}
         specification = Specification(cores=side.cores)
         request = RunRequest(command, specification, side.device, Limits(), environment)
-        return is_forked(replace(request, template=self.template))
+        return is_forked(replace(request, template=template))
 
     def may_fork(self, settings: Settings) -> bool:
         """Say whether settings are the same in a process that has imported before."""

@@ -34,14 +34,19 @@ def cpu() -> Iterator[None]:
 @pytest.fixture
 def gpuadvisor(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The program in a process of its own, in a folder that has its home, too."""
+    return program_in(tmp_path)
+
+
+def program_in(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return what `gpuadvisor` is, in this folder."""
 
     def call(*args: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "GPUADVISOR_HOME": str(tmp_path / "home")}
+        environment = {**os.environ, "GPUADVISOR_HOME": str(folder / "home")}
         return subprocess.run(
             [sys.executable, "-m", "gpuadvisor", *args],
             capture_output=True,
             text=True,
-            cwd=tmp_path,
+            cwd=folder,
             env=environment,
             timeout=600,
         )

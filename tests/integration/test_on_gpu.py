@@ -16,6 +16,7 @@ from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule, Specification
 from gpuadvisor.domain.study import TrialState
+from tests.integration.conftest import program_in
 
 pytestmark = pytest.mark.gpu
 
@@ -195,11 +196,25 @@ def test_the_doctor_finds_nothing_that_blocks(gpuadvisor):
     assert done.returncode == 0, done.stdout
 
 
-def test_tensor_cores_are_found_proven_and_applied(gpuadvisor, tmp_path):
-    (tmp_path / "train.py").write_text(TRAIN)
-    done = gpuadvisor("tune", "train.py", "--only", "tf32", "--budget", "1 trials", "--json")
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A folder with a script and its plan, and the study that made that."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "train.py").write_text(TRAIN)
+    tune = "tune", "train.py", "--only", "tf32", "--budget", "1 trials", "--json"
+    done = program_in(folder)(*tune)
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    return folder, json.loads(done.stdout)
+
+
+def are_forked(study):
+    """Whether each run of its proofs was."""
+    proofs = [each for each in study["trials"] if each["phase"] == "proof"]
+    return [each["start_saved_s"] is not None for each in proofs]
+
+
+def test_tensor_cores_are_found_proven_and_applied(tuned):
+    folder, result = tuned
     assert result["verdict"] == "faster"
     assert result["speedup"]["ci99_low"] > 1.5  # the matrix products alone gain more than 3x
     assert result["best"]["knobs"] == {"tf32": True}
@@ -207,18 +222,30 @@ def test_tensor_cores_are_found_proven_and_applied(gpuadvisor, tmp_path):
     expected = next(each for each in result["expectations"] if each["rule"] == "tf32_off")
     assert expected["is_met"], expected
     assert result["baseline"]["energy_j_per_step"] > result["best"]["energy_j_per_step"]
-    saved_s = [each["start_saved_s"] for each in result["trials"] if each["phase"] == "proof"]
-    assert saved_s[:2] == [None, None] and None not in saved_s[2:], result["forking"]
+    forked = are_forked(result)
+    assert forked[:2] == [False, False] and all(forked[2:]), result["forking"]
     own = result["best"]["step_ms"]["p50"]
     applied = subprocess.run(
         f"timeout 25 {sys.executable} -m gpuadvisor run --plan {result['plan']} train.py; true",
         shell=True,
         capture_output=True,
         text=True,
-        cwd=tmp_path,
+        cwd=folder,
     )
     steps = [float(line.split()[1]) for line in applied.stdout.splitlines() if line[:3] == "own"]
     assert steps[-1] == pytest.approx(own, rel=0.1)
+
+
+def test_a_plan_is_verified_by_two_fresh_processes_and_forked_ones(tuned):
+    folder, result = tuned
+    done = program_in(folder)("verify", "--plan", result["plan"], "train.py", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["outcome"], found["rehearsed_by"]) == ("holds", result["study"])
+    study = found["study"]
+    forked = are_forked(study)
+    assert len(forked) == len(study["trials"]) >= 6
+    assert forked == [False] * 2 + [True] * (len(forked) - 2), study["forking"]
 
 
 def test_the_batch_grows_until_the_memory_is_full(gpuadvisor, tmp_path):

@@ -45,6 +45,8 @@ def _sections(found: Verification) -> Iterator[Section]:
     results = Paragraph(wording.equivalence_sentence(result.equivalence))
     yield Section("", [Paragraph(f"{headline}: {found.reason}.", style), results])
     yield Section("", [_promise(found)])
+    if (gain := result.speedup) is not None and not gain.in_turns:
+        yield Section("", [Paragraph(f"The pairs were{wording.processes(result)}.")])
     columns = [Column("", "label"), Column("Baseline", "baseline")]
     if result.best is not None:
         columns += [Column("Plan", "best", strong=True), Column("Change", "change")]

@@ -110,7 +110,9 @@ def processes(result: StudyResult) -> str:
     of them were forked from one that had imported already."""
     runs = [each for each in result.trials if each.phase == "proof"]
     sides = [each for each in runs if each.settings.items() <= result.settings.items()]
-    if not (forked := sum(each.is_forked for each in sides)):
+    # Where forks were found to matter, none of them counted.
+    refused = result.forking is not None and result.forking.why
+    if refused or not (forked := sum(each.is_forked for each in sides)):
         return " of fresh processes"
     fresh = len(sides) - forked
     return f" of processes, {fresh} fresh and {forked} forked from one that had imported already"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
+from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
@@ -126,6 +128,11 @@ class _Verifying(Measuring):
         not compute any more what it did there."""
         self._made: Trial | None = None
         """The unchanged script's run that the proof begins with, if it is made already."""
+        self._fork: Callable[[], None] = lambda: None
+        """Has runs of the proof forked, where an earlier study says what fresh ones do."""
+        device, side = self.devices[0], self._evaluator.side
+        self._sides = side({}, device), side(self.plan.settings, device)
+        """The unchanged script and the plan."""
         self._evaluator.distance = to_tell(self.plan.speedup) or self._evaluator.distance
 
     def run(self) -> Verification:
@@ -138,15 +145,16 @@ class _Verifying(Measuring):
             self._earlier, sentence = self.recorder.earlier_rehearsal(self.plan, self.path)
             self._note(sentence)
         stored = self._storing(Path(self.path))
-        try:
-            baseline = self._measure_baseline()
-            self._rehearsal = rehearsal = self._rehearse()
-            proof = self._prove() if rehearsal is None or rehearsal.agrees else Proof()
-            self._raise_if_unmeasured(proof)
-            result = proven(self._result(baseline), self.plan.settings, (), proof)
-            found = self._judged(result, proof, rehearsal)
-        except Interrupted as interruption:
-            found = self._interrupted(str(interruption))
+        with self._forker:
+            try:
+                baseline = self._measure_baseline()
+                self._rehearsal = rehearsal = self._rehearse()
+                proof = self._prove() if rehearsal is None or rehearsal.agrees else Proof()
+                self._raise_if_unmeasured(proof)
+                result = proven(self._result(baseline), self.plan.settings, (), proof)
+                found = self._judged(result, proof, rehearsal)
+            except Interrupted as interruption:
+                found = self._interrupted(str(interruption))
         return replace(found, result=stored(found.result))
 
     def _measure_baseline(self) -> Measurement:
@@ -155,15 +163,24 @@ class _Verifying(Measuring):
         first, began = None, self.first.began if self.first is not None else None
         if self._earlier is not None:
             first = measure_first(self._evaluator, self.options)
-            if self._is_as_before(self._evaluator.trials[-1], self._earlier):
+            if self._is_as_before(first, self._earlier):
                 return self._baseline
             self._earlier = None
-        baselines = measure_baselines(self._evaluator, self.options, first, began=began)
+        forks = self._forker.proofs_fork
+        baselines = measure_baselines(
+            self._evaluator,
+            self.options,
+            first,
+            began=began,
+            beside_second=lambda: self._forker.begin_ahead(*self._sides) if forks else None,
+        )
+        if self._forker.has_begun:
+            self._note(self._forker.begin(self._sides[0], baselines, 0))
         for sentence in baseline_warnings(baselines, self.devices):
             self._note(sentence)
         return baselines.runs[0]
 
-    def _is_as_before(self, first: Trial, earlier: Rehearsal) -> bool:
+    def _is_as_before(self, first: RunOutcome, earlier: Rehearsal) -> bool:
         """Say whether the unchanged script still computes what it did in an earlier study.
 
         If so, its runs there calibrate the comparison of results, and the proof knows them.
@@ -192,13 +209,20 @@ class _Verifying(Measuring):
             always,
             at_another_time=True,
         )
-        costs = (
-            [self.options.objective.cost(t.measurement) for t in side if t.measurement]
+        others = [
+            [trial.measurement for trial in side if trial.measurement]
             for side in (self._known.base, self._known.head)
-        )
-        self._evaluator.expect_spread(spread_of(*(list(filter(None, side)) for side in costs)))
+        ]
+        costs = (filter(None, map(self.options.objective.cost, side)) for side in others)
+        self._evaluator.expect_spread(spread_of(*costs))
+        ended = {}
         # In turns, runs are compared with each other only.
-        self._made = None if self._evaluator.turns(self.plan.settings) else first
+        if not self._evaluator.turns(self.plan.settings):
+            self._made = self._evaluator.begin_proof_with_last()
+            ended[self._made.number] = first
+        if self._forker.proofs_fork:
+            fork = self._forker.begin_in_proof
+            self._fork = partial(fork, *self._sides, runs[0], others, ended)
         return True
 
     def _rehearse(self) -> Rehearsal | None:
@@ -218,14 +242,22 @@ class _Verifying(Measuring):
 
     def _prove(self) -> Proof:
         """Compare the plan with the unchanged script until it is decided whether it holds."""
-        self._enter("proof", "fresh processes, the plan and the unchanged script in turn")
         evaluator, settings, promised = self._evaluator, self.plan.settings, self.plan.speedup
+        self._fork()
+        forks = self._forker.has_begun or evaluator.forks([{}, settings])
+        forked = ", after the first pair forked" * forks
+        self._enter("proof", f"fresh processes{forked}, the plan and the unchanged script in turn")
 
         def run(side: Settings) -> Trial:
             if not side and self._made is not None:
                 made, self._made = self._made, None
                 return made
             return evaluator.measure([side], "proof", turned=({}, settings))[0]
+
+        def counts(pair: Sequence[Trial]) -> bool:
+            alike = self._forker.counts(pair)
+            self._note("" if alike else self._forker.refusal)
+            return alike
 
         seed = f"{self.options.seed} {sorted(settings.items())}"
         if self._made is not None:  # the first run is the unchanged script's, and is made
@@ -240,6 +272,7 @@ class _Verifying(Measuring):
             self._known or known_runs(evaluator, settings),
             settled=lambda found: of_gain(promised, found)[0] is not Outcome.INCONCLUSIVE,
             both=lambda pair: evaluator.measure_both(pair, settings),
+            counts=counts,
         )
         if proof.ratios:
             self._note(TOOK_TURNS)
@@ -305,5 +338,6 @@ class _Verifying(Measuring):
         return replace(
             self.recorder.undecided(baseline, self._evaluator.trials),
             settings=self.plan.settings,
+            forking=self._forker.result(self._evaluator.trials),
             wall_s=self._wall_s,
         )

@@ -92,6 +92,6 @@ def begun(options: VerifyOptions, cancelled: Callable[[], bool]) -> Iterator[Beg
     plan = plan_for(options, load_knobs())
     # Where the plan's study is stored here, its rehearsal may hold, and then no run is watched.
     may_hold = not options.rehearse and plan.verdict is Verdict.FASTER and database().exists()
-    kind = Kind(FIRST_LOOK, forks=False, watches=not may_hold)
+    kind = Kind(FIRST_LOOK, watches=not may_hold)
     with begun_as(as_study(options, plan), cancelled, kind) as found:
         yield found

@@ -248,8 +248,8 @@ def script(tmp_path, monkeypatch):
     return simulated(tmp_path, monkeypatch)
 
 
-def simulated(folder, monkeypatch):
-    made = Script()
+def simulated(folder, monkeypatch, made=None, device=GPU):
+    made = made or Script()
     (folder / "train.py").write_text("")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("GPUADVISOR_HOME", str(folder / "store"))
@@ -260,7 +260,7 @@ def simulated(folder, monkeypatch):
     asked = SimpleNamespace(path="simulated", end=lambda: None)  # no run begins with it
     monkeypatch.setattr(first_run, "ask_python", lambda command: asked)
     monkeypatch.setattr(first_run, "target_python", lambda command, asked=None: made.python)
-    monkeypatch.setattr(first_run, "devices_for", lambda python, jobs: [GPU])
+    monkeypatch.setattr(first_run, "devices_for", lambda python, jobs: [device])
     write_plan(plan(), folder / "p.toml")
     return made
 
