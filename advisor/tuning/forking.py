@@ -45,7 +45,38 @@ differ by themselves, such as by sums in any order: as much as rounding makes in
 _NUMBER = re.compile(r"[\d.]+")
 
 
-class Forker:
+class TemplateKeeper:
+    """Keeps the process from which a runner's runs are forked."""
+
+    def __init__(self, runner: TrialRunner) -> None:
+        self._runner = runner
+        self._held = ExitStack()
+        self._template: Template | None = None
+        self._begun: Template | None = None
+        """One that imports, before it is known whether it will do."""
+
+    def close(self) -> None:
+        """End it; further runs are fresh, and note nothing of their imports."""
+        self._end()
+        self._runner.notes = None
+        self._held.close()
+
+    def _end(self) -> None:
+        self._runner.template = None
+        for template in filter(None, (self._template, self._begun)):
+            template.close()
+        self._template = self._begun = None
+
+    def _tell(self, of: str, fresh_s: float, forked_s: float) -> None:
+        """Tell what runs are forked of, and how long either kind takes to its first step, in s."""
+        self._runner.start_saved_s = fresh_s - forked_s
+        self._runner.progress.on_message(
+            f"runs are forked from a process that has imported {of}: the first step comes after "
+            f"{forked_s:.1f} s, not {fresh_s:.1f} s"
+        )
+
+
+class Forker(TemplateKeeper):
     """Decides whether a study's runs are forked, and keeps the process of which they are."""
 
     def __init__(
@@ -56,16 +87,12 @@ class Forker:
         proofs_fork: bool = False,
     ) -> None:
         """`notes` is where the first run notes what it imports, if it has begun already."""
-        self._runner = runner
+        super().__init__(runner)
         self._objective = options.objective
         self._jobs = options.jobs
         self.proofs_fork = proofs_fork
         """Whether runs of a proof may be forked."""
-        self._held = ExitStack()
         self._notes = notes or self._held.enter_context(run_folder()) / NOTES
-        self._template: Template | None = None
-        self._begun: Template | None = None
-        """One that imports, before it is known whether it pays."""
         self._taken_s = 0.0
         """What the comparison took; what is imported beside a run takes nothing."""
         self._why = "that was not compared"
@@ -79,8 +106,7 @@ class Forker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
-        self._held.close()
+        self.close()
 
     @property
     def has_begun(self) -> bool:
@@ -194,24 +220,14 @@ class Forker:
         starts_s = [run.measurement.startup_s for run in (*fresh, forked) if run.measurement]
         # Of the fresh starts the quickest: the first one may have read files from the disk.
         fresh_s, forked_s = min(starts_s[:-1]), starts_s[-1]
-        self._runner.start_saved_s = fresh_s - forked_s
-        which = "but the first pair of each proof" if self.proofs_fork else "but those of proofs"
-        self._runner.progress.on_message(
-            f"runs are forked from a process that has imported already, {which}: the first step "
-            f"comes after {forked_s:.1f} s, not {fresh_s:.1f} s"
-        )
+        which = "the first pair of each proof" if self.proofs_fork else "those of proofs"
+        self._tell(f"already, but {which}", fresh_s, forked_s)
         return ""
 
     def result(self, trials: Sequence[Trial]) -> Forking:
         """Return what that was worth."""
         saved = [trial.start_saved_s for trial in trials if trial.start_saved_s is not None]
         return Forking(len(saved), sum(saved) - self._taken_s, self._why)
-
-    def _end(self) -> None:
-        self._runner.template = None
-        for template in filter(None, (self._template, self._begun)):
-            template.close()
-        self._template = self._begun = None
 
 
 @dataclass

@@ -9,7 +9,7 @@ ones, and where anything differs all are fresh.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -17,11 +17,11 @@ from pathlib import Path
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.runner import begin_template, start_common_template
-from gpuadvisor.collectors.script.templates import NoTemplateError, Template, in_common, noted
+from gpuadvisor.collectors.script.templates import NoTemplateError, in_common, noted
 from gpuadvisor.domain.measurement import Measurement, Trace
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.gate.comparing import SHORT
-from gpuadvisor.tuning.forking import computed, difference
+from gpuadvisor.tuning.forking import TemplateKeeper, computed, difference
 from gpuadvisor.tuning.trial_runner import Side, TrialRunner
 
 RETRIES = 1
@@ -33,16 +33,12 @@ class DependsError(Exception):
     """What a forked run did otherwise than fresh ones, as a clause."""
 
 
-class Forks:
+class Forks(TemplateKeeper):
     """Has a gate's runs forked from one process, and looks whether that is no matter."""
 
     def __init__(self, runner: TrialRunner) -> None:
-        self._runner = runner
-        self._held = ExitStack()
+        super().__init__(runner)
         self._folder = self._held.enter_context(run_folder())
-        self._template: Template | None = None
-        self._begun: Template | None = None
-        """One that imports what the base imports, before it is known whether the head does."""
         self._fresh: dict[str, list[RunOutcome]] = {}
         self._alike: set[str] = set()
         """Sides of which a forked run was compared already."""
@@ -139,7 +135,8 @@ class Forks:
             raise DependsError(why)
         self._alike.add(side)
         if side == "base":
-            self._tell(self._measured_fresh().startup_s, run.startup_s)
+            fresh_s = self._measured_fresh().startup_s
+            self._tell("what both versions import", fresh_s, run.startup_s)
         return True
 
     def _differs(self, side: str, outcome: RunOutcome) -> str | None:
@@ -182,13 +179,6 @@ class Forks:
         assert fresh is not None  # none without is kept
         return fresh
 
-    def _tell(self, fresh_s: float, forked_s: float) -> None:
-        self._runner.start_saved_s = fresh_s - forked_s
-        self._runner.progress.on_message(
-            "runs are forked from a process that has imported what both versions import: the first "
-            f"step comes after {forked_s:.1f} s, not {fresh_s:.1f} s"
-        )
-
     def _as_base(self, fresh: RunOutcome) -> list[Measurement]:
         """Return the head's only fresh run twice, with what the two fresh runs agree on."""
         assert fresh.measurement is not None  # none without is kept
@@ -199,14 +189,6 @@ class Forks:
             outputs=fresh.measurement.trace.outputs[: _agreed(*(t.outputs for t in traces))],
         )
         return 2 * [replace(fresh.measurement, trace=trace)]
-
-    def close(self) -> None:
-        """End the process; further runs are fresh."""
-        self._runner.template = self._runner.notes = None
-        self._held.close()
-        for template in filter(None, (self._template, self._begun)):
-            template.close()
-        self._template = self._begun = None
 
     def _notes(self, side: str) -> Path:
         return self._folder / f"{side}.json"
