@@ -32,6 +32,9 @@ ERRORS: Mapping[int, tuple[str, str]] = {
 }  # fmt: skip
 """Number of an error to its name in the CUDA runtime (`driver_types.h`; the driver's number is the
 same) and what it calls for, where that is known."""
+STICKY = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719})
+"""Errors of a kernel that runs, after which nothing that the process launched ends any more
+("leaves the process in an inconsistent state", `driver_types.h`); later calls return them."""
 _LAUNCHING = (CallKind.LAUNCH, CallKind.GRAPH_LAUNCH)
 MOST_TOLD = 3
 """Kinds of failed calls that a sentence names; those that came most often."""
@@ -52,6 +55,12 @@ def all_launches_failed(facts: Facts) -> bool:
     return 0 < launches <= failed and not facts.work.kernels
 
 
+def sticky_error(facts: Facts) -> int | None:
+    """Return the error that ended all that was launched before a call returned it, if any did."""
+    found = failed_calls(facts.profile.header.facts) or ()
+    return next((each.error for each in found if each.error in STICKY), None)
+
+
 def none_failed(facts: Facts) -> bool:
     """Say whether it is known that no call returned an error."""
     return failed_calls(facts.profile.header.facts) == ()
@@ -68,9 +77,11 @@ def failures(facts: Facts) -> str | None:
     if not failed:
         return f"Calls into CUDA returned errors: {_listed(found)}"
     who = "All" if failed >= launches else f"{failed:,} of"
-    calls = f"{who} {launches:,} calls" if launches != 1 else "The only call"
-    none = "so no kernel ran" if not facts.work.kernels else "so their kernels did not run"
-    return f"{calls} that launch kernels returned an error, {none}: {_listed(found)}"
+    calls = (
+        f"{who} {launches:,} calls that launch" if launches != 1 else "The only call that launches"
+    )
+    none = "so no kernel ran" if all_launches_failed(facts) else "so their kernels did not run"
+    return f"{calls} kernels returned an error, {none}: {_listed(found)}"
 
 
 def _listed(found: Sequence[FailedCalls]) -> str:

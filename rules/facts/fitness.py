@@ -27,7 +27,7 @@ from gpuadvisor.domain.profile import (
     Range,
 )
 from gpuadvisor.rules.facts.device_work import DeviceWork, Work, device_work
-from gpuadvisor.rules.facts.failures import failed_launches
+from gpuadvisor.rules.facts.failures import failed_launches, sticky_error
 from gpuadvisor.rules.facts.idle import AGAIN, alike_counts, split_gaps
 from gpuadvisor.rules.facts.idle_causes import Cause, Gaps
 from gpuadvisor.rules.facts.intervals import (
@@ -362,12 +362,17 @@ def lost_launches(facts: Facts) -> str | None:
     lost -= min(failed / launching, lost)  # which is told as such
     if lost <= 1 - FILLED:  # what is launched just before a recording ends is always among them
         return None
+    told = f"{_percent(lost)} of the launches"
+    without = f"{told} have no kernel in the recording"
+    error = sticky_error(facts)
+    if error is not None:
+        return f"{without}: the error {error} ends what was launched before it as well"
     if _only_last_lost(facts):
         return (
-            f"{_percent(lost)} of the launches, the last ones, have no kernel: the recording of the"
-            " GPU ended before their kernels"
+            f"{told}, the last ones, have no kernel: the recording of the GPU ended before their"
+            " kernels"
         )
-    return f"{_percent(lost)} of the launches have no kernel in the recording, which lost some"
+    return f"{without}, which lost some"
 
 
 def _only_last_lost(facts: Facts) -> bool:

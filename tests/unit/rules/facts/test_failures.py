@@ -10,6 +10,7 @@ from gpuadvisor.domain.profile import (
     failed_calls_told,
 )
 from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
+from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 
@@ -56,6 +57,22 @@ def test_some_of_the_launches():
     assert failures(facts).startswith(
         "1 of 3 calls that launch kernels returned an error, so their"
     )
+
+
+def test_a_recording_without_kernels_in_which_most_launches_succeeded_does_not_say_that_none_ran():
+    told = failures(facts_of((FailedCalls("cudaLaunchKernel", 1, 1),)))
+    assert "1 of 3 calls" in told and "so their kernels did not run" in told
+
+
+def test_one_launch_is_told_in_the_singular():
+    told = failures(facts_of((FailedCalls("cudaLaunchKernel", 222, 1),), launches=1))
+    assert told.startswith("The only call that launches kernels returned an error, so no kernel")
+
+
+@pytest.mark.parametrize(("error", "why"), [(700, "the error 700 ends"), (1, "the last ones")])
+def test_kernels_that_an_illegal_access_ended_are_not_lost_by_the_recording(error, why):
+    facts = facts_of((FailedCalls("cudaMemcpy", error, 1),), launches=9, kernels=6)
+    assert why in lost_launches(facts)
 
 
 def test_other_calls():
