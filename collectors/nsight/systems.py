@@ -151,6 +151,10 @@ NVPROF = frozenset({"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"})
 Systems has. Other tables have the same names and other columns in both."""
 
 
+SESSION = "TARGET_INFO_SESSION_START_TIME"
+"""A table that every export has, also one without events."""
+
+
 def read(path: Path, sink: Sink) -> Header:
     """Read an export into a sink; UsageError where it is none, or nothing of it can be used.
 
@@ -159,6 +163,11 @@ def read(path: Path, sink: Sink) -> Header:
     """
     with opened(path) as export:
         if not export.tables & {*METADATA, *TIMES}:
+            if SESSION in export.tables:
+                raise UsageError(
+                    f"{path} is an export of Nsight Systems without an event: nothing was recorded,"
+                    " or its report was not written to the end; record it again"
+                )
             raise UsageError(
                 f"{path} is a SQLite file, but not of Nsight Systems: give what "
                 "`nsys export --type sqlite` made"

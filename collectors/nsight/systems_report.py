@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,10 @@ TIMEOUT_S = 1800.0
 """A report of 1 GB takes some minutes."""
 ENDINGS = (".nsys-rep", ".qdrep")
 """The second is what versions before 2021.4 call it."""
+NEWER = re.compile(r"created in Nsight Systems version \(([0-9.]+)")
+"""What nsys says of a report that is newer than itself, and of which version that is."""
+DAMAGED = "Failed to read section table"
+"""What nsys says of a report that was cut off, or in which bytes were changed (2024.2)."""
 
 
 def recognises(name: str) -> bool:
@@ -59,7 +64,13 @@ def _export(nsys: str, path: Path, exported: Path, timeout_s: float) -> None:
         raise UsageError(f"{nsys} cannot be run: {error.strerror}") from error
     if ended.status != 0 or not exported.is_file():
         reason = programs.why(ended, timeout_s)
+        if DAMAGED in reason:
+            raise UsageError(
+                f"{path} is damaged or incomplete ({nsys}: {reason}): copy or record it again"
+            )
+        newer = NEWER.search(ended.said)
+        version = f"Nsight Systems {newer[1]}, which" if newer else "the version of it that"
         raise UsageError(
-            f"{nsys} cannot export {path} ({reason}): use the version of Nsight Systems that "
-            f"recorded it, by setting {VARIABLE} to its path"
+            f"{nsys} cannot export {path} ({reason}): use {version} recorded it, or a newer one, by"
+            f" setting {VARIABLE} to its path"
         )

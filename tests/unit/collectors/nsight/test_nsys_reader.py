@@ -417,6 +417,12 @@ def test_a_database_of_something_else_is_refused(tmp_path):
         systems.read(path, MemoryProfile())
 
 
+def test_an_export_without_an_event_is_told_as_one(tmp_path):
+    path = write(tmp_path / "empty.sqlite", {systems.SESSION: [{"utcEpochNs": 1}]})
+    with pytest.raises(UsageError, match="export of Nsight Systems without an event"):
+        systems.read(path, MemoryProfile())
+
+
 def test_a_database_of_nvprof_is_refused_and_not_read_without_its_kernels(tmp_path):
     copies = [{"start": 0, "end": 5, "bytes": 8, "deviceId": 0}]
     kernels = [{"start": 9, "end": 14, "deviceId": 0, "name": 1}]

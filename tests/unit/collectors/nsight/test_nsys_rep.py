@@ -82,6 +82,21 @@ def test_an_nsys_that_refuses_the_version_is_quoted(report, nsys, temporary_fold
     assert list(temporary_folder.iterdir()) == []
 
 
+def test_an_nsys_that_is_too_old_says_which_is_not(report, nsys):
+    nsys(
+        "echo 'Exportation error: Report was created in Nsight Systems version (2025.3.2.474-25),"
+        " newer than your current version (2024.2.3.38-24).'; echo 'Please update.'; exit 1"
+    )
+    with pytest.raises(UsageError, match=r"use Nsight Systems 2025\.3\.2\.474, which recorded it"):
+        read(report)
+
+
+def test_a_damaged_report_needs_no_other_nsys(report, nsys):
+    nsys("echo 'Exportation error: Failed to read section table.'; exit 1")
+    with pytest.raises(UsageError, match=r"is damaged or incomplete .*: copy or record it again"):
+        read(report)
+
+
 def test_an_nsys_that_succeeds_without_a_file_is_quoted(report, nsys):
     nsys("echo 'FATAL ERROR: nothing exported'")
     with pytest.raises(UsageError, match="nothing exported"):
