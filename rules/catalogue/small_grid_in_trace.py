@@ -7,7 +7,8 @@ from functools import partial
 
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.device import sm_count
+from gpuadvisor.errors import UsageError
+from gpuadvisor.rules.device import device, sm_count
 from gpuadvisor.rules.estimates import (
     LEAST_NS,
     LEAST_OF_ONE,
@@ -19,6 +20,7 @@ from gpuadvisor.rules.estimates import (
     short,
 )
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.gpu_specs import architecture
 from gpuadvisor.rules.facts.kernel_families import NORMALIZES_NCHW
 from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.migrations import waiting_in_kernels_ns
@@ -30,9 +32,11 @@ AT_ONCE = 1.2
 """Kernels that run at once on average, from which on others may fill the rest: then the blocks of
 the largest of them, as often as so many run, must not be enough either. [own]"""
 
-LANES = 128
-"""Threads whose instructions a multiprocessor carries out at once, at most: its float32 lanes (64
-or 128 from Volta to Blackwell, CUDA's programming guide, arithmetic instructions)."""
+RESIDENT = 2048
+"""Threads that a multiprocessor holds at most, of any GPU (CUDA's programming guide, technical
+specifications by compute capability): more than its lanes carry out at once, as while some wait
+others go on. One product in 64 blocks of 128 threads on 142 multiprocessors took 24.3 s and in
+8,192 blocks 1.22 s (`benchmarks/public_traces`, `n15_hpc1`), 95 % less."""
 WARP = 32
 ADVICE = (
     "Split its work into more blocks: smaller tiles, a split of the inner dimension, or a larger"
@@ -72,9 +76,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         size = f"{threads:,} thread{'' if threads == 1 else 's'}"
         filled = [at_once * launch.blocks / count for launch in each.launches]
         low = each.mean([max(1 - SATURATING * part, 0.0) for part in filled])
-        lanes = [part * min(launch.threads / LANES, 1.0)
-                 for part, launch in zip(filled, each.launches, strict=True)]  # fmt: skip
-        high = each.mean([max(1 - part, 0.0) for part in lanes])
+        places = [part * launch.threads / _resident(evidence, launch)
+                  for part, launch in zip(filled, each.launches, strict=True)]  # fmt: skip
+        high = each.mean([max(1 - part, 0.0) for part in places])
         rows = each.rows(facts.profile, uses.rows_of(each.name))
         waited = int(waiting_in_kernels_ns(facts.work, rows).sum()) / each.time_ns
         if waited > MOST:
@@ -90,10 +94,27 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             ),
             of_few_threads(blocks * threads) if few else _half_a_warp(threads) + ADVICE,
             row_saving(facts, [RowGain(rows, each.time_ns, 0.0 if few else own * low, own * high)]),
-            f"At most in proportion to the multiprocessors' lanes that have no thread; {PLAYED}.",
+            "At most in proportion to the places for threads, by warps and registers, that stay"
+            f" empty on the multiprocessors; {PLAYED}.",
             scope=Scope(ScopeKind.KERNEL, each.name),
             severity=Severity.WARNING if few else None,
         )
+
+
+def _resident(evidence: Evidence, launch: KernelTime) -> int:
+    """Return how many threads of such a launch a multiprocessor holds, whatever its blocks: as many
+    as it has registers and warps for; at most `RESIDENT` where the GPU is not known."""
+    limits = device(evidence)
+    if limits is None or limits.compute_capability is None:
+        return RESIDENT
+    try:
+        sm = architecture(limits.compute_capability, limits)
+    except UsageError:
+        return RESIDENT
+    warps = sm.max_warps
+    if launch.registers > 0:
+        warps = min(warps, sm.registers // (launch.registers * WARP))
+    return max(warps * WARP, launch.threads)
 
 
 def _half_a_warp(threads: int) -> str:
