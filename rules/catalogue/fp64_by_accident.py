@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import SLOW, per_clock
 from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR
+from gpuadvisor.rules.facts.kernel_families import ONE_VECTOR, takes_doubles
 from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
@@ -23,6 +24,9 @@ with TF32 (156 and 495; data sheets)."""
 OTHER_LOW, OTHER_HIGH = 0.45, 0.95
 """Share of the time of other kernels that FP32 saves: half the bytes, down to a twentieth where
 arithmetic was the limit. [own]"""
+ARRAYS_LOW = 0.0
+"""Share of the time of kernels that take arrays of doubles that FP32 saves at least: what they
+compute is not known, nor whether these arrays are most of what they move."""
 
 RULE = Rule(Category.PRECISION, needs=(LAUNCHES, DEVICE))
 
@@ -36,7 +40,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if not ratio or not (slow or facts.is_of_pytorch):
         return
     uses = facts.kernel_uses
-    found = tuple(each for each in uses.uses if each.precision == "fp64")
+    taking = tuple(each for each in uses.uses if slow and _arrays(each))
+    computing = tuple(each for each in uses.uses if each.precision == "fp64")
+    found = (*computing, *taking)
     share = uses.share(found)
     if share < NOTICEABLE:
         return
@@ -48,9 +54,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     figures = [percent("fp64_kernel_time", share, NOTICEABLE)]
     if slow:
         figures.append(Figure("fp32_rate_over_fp64_rate", ratio, "", SLOW))
+    goes = "is of kernels that work on or take" if taking else "goes into"
     products = "at the float32 rate" if slow else "at the rate of FP32 to that of TF32"
     yield RuleResult(
-        f"{share:.0%} of the GPU's kernel time goes into 64-bit floats ({named(found)}),"
+        f"{share:.0%} of the GPU's kernel time {goes} 64-bit floats ({named(found)}),"
         f" {which.format(ratio)}",
         tuple(figures),
         "Convert the input to float32, unless the results need doubles: a NumPy array without a"
@@ -58,10 +65,20 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         saving(facts, [_gain(each, slow) for each in found]),
         f"Products {products}, other kernels with half the bytes or a twentieth of the"
         f" arithmetic; {PLAYED}.",
+        program_advice="Compute in 32 bits, unless the results need doubles: parameters and"
+        " variables of `double`, and constants without an `f`, make 64-bit arithmetic.",
+        severity=None if uses.share(computing) >= NOTICEABLE else Severity.NOTICE,
     )
 
 
+def _arrays(use: KernelUse) -> bool:
+    """Say whether only what it takes tells that a kernel works on doubles."""
+    return use.precision is None and takes_doubles(use.name)
+
+
 def _gain(use: KernelUse, slow: bool) -> Gain:
+    if _arrays(use):
+        return Gain(use, ARRAYS_LOW, OTHER_HIGH)
     if use.kind.family in ("gemm", "convolution") and not ONE_VECTOR.search(use.name):
         return Gain(use, PRODUCT_LOW, PRODUCT_HIGH) if slow else Gain(use, FAST_LOW, FAST_HIGH)
     return Gain(use, OTHER_LOW, OTHER_HIGH)

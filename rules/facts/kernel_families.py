@@ -192,6 +192,8 @@ _PRECISIONS = (
 _AROUND = re.compile(r"\([^()]*\)::")
 """The parameters of the function in which a lambda stands, which need not be what the lambda
 computes with: `graupel(std::vector<double>&)::[lambda(unsigned long)]` may count whole numbers."""
+_ARRAY_OF_DOUBLES = re.compile(r"[(,] *(?:const )?double(?: const)? ?[*&]")
+_ARRAY_OF_SHORTER = re.compile(r"\b(?:float\d?|__half2?|__nv_bfloat16)(?: const)? ?[*&]")
 _LENGTH = re.compile(r"\d+")
 _NUMBERED = re.compile(r"[ST][0-9A-Z]*_|L[a-z]n?\d+E")
 """What was named before, by its number, and numbers among the arguments of a template."""
@@ -257,6 +259,13 @@ def kind_of(name: str) -> KernelKind:
     if family in (Family.GEMM, Family.CONVOLUTION):
         return KernelKind(family, _on_tensor_cores(name), precision)
     return KernelKind(family, None, precision)
+
+
+def takes_doubles(name: str) -> bool:
+    """Say whether a function of C++ takes arrays of 64-bit floats, and none of shorter floats:
+    `step(double *, int *, double)`. What it computes with them its name does not tell."""
+    own = _AROUND.sub("::", readable(name))
+    return bool(_ARRAY_OF_DOUBLES.search(own)) and not _ARRAY_OF_SHORTER.search(own)
 
 
 def _on_tensor_cores(name: str) -> bool | None:

@@ -19,6 +19,9 @@ FIRES = {
     "products with one vector": lambda: queued([K(GEMV, 500)] * 9, A10G),
     "products on an A10G": lambda: queued([K(DGEMM, 5000)] * 3, A10G),
     "sums on a T4": lambda: queued([K(ADD, 300)] * 9, T4),
+    "arrays of doubles on an A10G, in no program of PyTorch": lambda: queued(
+        [K("walk(int *, double *, const double *, double)", 300)] * 9, A10G, source="nsys"
+    ),
     "by the operator's types": lambda: queued(
         [K(EXP, 300, "aten::exp", "[[1000]]", '["double"]')] * 9, A10G
     ),
@@ -30,5 +33,13 @@ SILENT = {
     "an A100 too": lambda: queued([K("solve<double>", 300)] * 3, A100, source="nsys"),
     "a V100 too": lambda: queued([K(DGEMM, 300)] * 3, V100, source="nsys"),
     "a scalar now and then": lambda: queued([K(ADD, 2), K(FLOATS, 300)] * 9, A10G),
+    "arrays of doubles where they are fast": lambda: queued(
+        [K("walk(int *, double *, double)", 300)] * 9, A100, source="nsys"
+    ),
+    "arrays of floats beside, and a double that is no array": lambda: queued(
+        [K("sum(float *, double *, int)", 300), K("fill(int *, double)", 300)] * 9,
+        A10G,
+        source="nsys",
+    ),
     "floats": lambda: queued([K(FLOATS, 300)] * 9, A10G),
 }
