@@ -12,6 +12,7 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -219,10 +220,34 @@ def _by_number(entry: str) -> int:
 
 def cores(root: Path = ROOT) -> int:
     """Return the cores for this process: those it may run on, or the control group's share."""
+    limit = cpu_limit(root)
+    return usable_cores() if limit is None else max(1, int(min(usable_cores(), limit)))
+
+
+def usable_cores() -> int:
+    """Return the cores that this process may run on, whatever its share of their time."""
     affinity = getattr(os, "sched_getaffinity", None)
-    usable = len(affinity(0)) if affinity else os.cpu_count() or 1
-    quotas = [quota for group in _groups(root, "cpu") if (quota := _cpu_quota(group)) is not None]
-    return max(1, int(min([usable, *quotas])))
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def cpu_limit(root: Path = ROOT) -> float | None:
+    """Return the cores of whose time a control group leaves this process so much, as a container
+    with a CPU limit; None without."""
+    return min(filter(None, map(_cpu_quota, _groups(root, "cpu"))), default=None)
+
+
+def periods_of_quota(root: Path = ROOT) -> tuple[int, int] | None:
+    """Return the periods that a control group's limit of CPU time has counted since it is there,
+    0.1 s each if nobody chose another length, and those in which it was used up and all of the
+    group's processes stood still. None without a limit; of several, the one that was used up most.
+    """
+    found = []
+    for group in _groups(root, "cpu"):
+        if _cpu_quota(group) is not None:
+            counts = dict(line.split(maxsplit=1) for line in _lines(group / "cpu.stat"))
+            with suppress(KeyError, ValueError):
+                found.append((int(counts["nr_periods"]), int(counts["nr_throttled"])))
+    return max(found, key=lambda pair: pair[1], default=None)
 
 
 def memory_bytes(root: Path = ROOT) -> int | None:

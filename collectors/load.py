@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors.devices import handle
+from gpuadvisor.collectors.devices import cpu_limit, handle, periods_of_quota
 from gpuadvisor.collectors.energy import other_processes
 from gpuadvisor.collectors.nvml import library as nvml
 from gpuadvisor.domain import clock_reasons
@@ -24,6 +24,9 @@ and the script do not wait for one another."""
 STEAL = 0.02
 """Part of the cores' time that a hypervisor gave to other machines, above which a run is disturbed:
 runs on a quiet machine differ by less than 1 %."""
+USED_UP = 0.02
+"""Part of the periods of a container's CPU limit in which it has to be used up: its processes stand
+still for less than all of such a period, so below this for less than 2 % of the time."""
 SHORTEST_S = 0.5
 """Shortest stretch that says anything: the kernel counts in hundredths of a second a core."""
 HELD_DOWN = (
@@ -59,6 +62,8 @@ class LoadReading:
     """CPU time of gpuadvisor and of the run's processes."""
     clocks: tuple[str, ...] = ()
     """Reasons by which the GPU is held down just now."""
+    periods: tuple[int, int] | None = None
+    """Those of a container's CPU limit so far, and those in which it was used up."""
 
 
 class LoadMeter:
@@ -96,13 +101,22 @@ class LoadMeter:
             found.append(f"another process used the GPU ({', '.join(map(str, sorted(stayed)))})")
         return "; ".join(filter(None, found))
 
+    def limit(self) -> str:
+        """Return by what limit of its own the run was held back, as a clause; empty for none.
+
+        That is no disturbance: the next run has it, too.
+        """
+        if self._begin is None or self._end is None:
+            return ""
+        return describe_limit(self._begin, self._end)
+
     def _held_down(self) -> list[str]:
         both = (*self._begin.clocks, *self._end.clocks) if self._begin and self._end else ()
         return [f"the GPU was held down by {cause}" for cause in dict.fromkeys(both)]
 
     def _read(self) -> LoadReading:
         causes = _clock_causes(self._device)
-        return LoadReading(time.monotonic(), cpu_times(), _own_s(), causes)
+        return LoadReading(time.monotonic(), cpu_times(), _own_s(), causes, periods_of_quota())
 
 
 def describe_cpu(begin: LoadReading, end: LoadReading) -> str:
@@ -121,6 +135,22 @@ def describe_cpu(begin: LoadReading, end: LoadReading) -> str:
     if foreign > FOREIGN_CORES and busy > FULL * cores:
         return f"others used {foreign:.1f} of {cores} CPU cores, and none was idle"
     return ""
+
+
+def describe_limit(begin: LoadReading, end: LoadReading) -> str:
+    """Return how often a container's CPU limit was used up between two readings; empty if hardly
+    ever."""
+    if begin.periods is None or end.periods is None or end.at_s - begin.at_s < SHORTEST_S:
+        return ""
+    passed, used_up = (
+        after - before for before, after in zip(begin.periods, end.periods, strict=True)
+    )
+    if used_up <= USED_UP * passed:
+        return ""
+    return (
+        f"the container's CPU limit of {cpu_limit() or 0:g} cores was used up in {used_up} of "
+        f"{passed} periods, and for the rest of each all of its processes stood still"
+    )
 
 
 def cpu_times(stat: Path = Path("/proc/stat")) -> CpuTimes | None:

@@ -253,10 +253,16 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
     if apart > RESTLESS:
         has_loader = baseline.samples_source == "dataloader" or baseline.data_wait_share > 0
         itself = "its loader is uneven" if has_loader else "it is uneven itself"
-        seen = first.disturbance or baselines.again.disturbance
+        both = first, baselines.again
+        seen = next(filter(None, (run.disturbance or run.limit for run in both)), "")
         yield (
             f"runs of the unchanged script differ by {apart:.0%}, so only large gains can be "
             f"proven: {seen or f'{itself}, or others use this machine'}"
+        )
+    elif limit := first.limit or baselines.again.limit:
+        yield (
+            f"while the unchanged script was measured, {limit}: more CPU time may make it faster, "
+            "or fewer threads"
         )
     if device.is_gpu and baseline.facts.device != "cuda":
         yield (

@@ -190,6 +190,7 @@ class _Study(Measuring):
             began=self.first.began if self.first is not None else None,
             beside_second=lambda: self._forker.begin_ahead(side),
         )
+        self._is_limited = any(run.limit for run in (baselines.first, baselines.again))
         runs = self._budget.expected_runs(device.is_gpu)
         self._note(self._forker.begin(side, baselines, runs))
         self._budget.durations.proofs_fork = self._evaluator.forks([{}])
@@ -208,8 +209,12 @@ class _Study(Measuring):
         asked = [n for n, knob in self.knobs.items() if isinstance(knob, ArgumentKnob)]
         only = options.only.union(asked) if options.only else options.only
         disturbed = any(trial.disturbance for trial in self._evaluator.trials)
-        if disturbed and baseline.facts.device == "cpu" and baseline.starved_share < LOADER_DECIDES:
-            # Threads that share an operation wait for whichever of them has no core.
+        if (
+            (disturbed or self._is_limited)
+            and baseline.facts.device == "cpu"
+            and baseline.starved_share < LOADER_DECIDES
+        ):
+            # Threads that share an operation wait for whichever of them has no core, or no time.
             first = [*asked, "cpu_threads", *first]
         selection = Selection(options.level, options.objective, only, options.without)
         share = expected.gpu_share

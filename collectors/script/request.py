@@ -134,6 +134,8 @@ class RunOutcome:
     """Whether its process was forked from a template, and not started anew."""
     disturbance: str = ""
     """What else used the machine meanwhile, as a clause; empty where nothing was seen."""
+    limit: str = ""
+    """By what limit of its own it was held back meanwhile, as a clause; empty for none."""
     read: tuple[str, ...] = ()
     """Files that it opened for reading while it started, of those that were to be looked for."""
     written: Mapping[str, WrittenFile] | None = None

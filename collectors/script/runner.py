@@ -107,7 +107,9 @@ def run_script(
     """
     with run_folder() as folder:
         outcome = _outcome(request, folder, RunRecorder(read_energy_j, load))
-    return replace(outcome, disturbance=load.disturbance() if load is not None else "")
+    if load is None:
+        return outcome
+    return replace(outcome, disturbance=load.disturbance(), limit=load.limit())
 
 
 def run_life(request: RunRequest, shortening: Shortening) -> Life:

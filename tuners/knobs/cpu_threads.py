@@ -59,7 +59,8 @@ class CpuThreads(FlagKnob):
     def unavailable(self, device: Device, facts: ScriptFacts) -> str | None:
         if not not_on_gpu(device, facts):
             return "the script computes on the GPU"
-        if device.cores == 1:
+        # A container's limit of CPU time leaves torch's threads what they are.
+        if device.cores == 1 and threads_of(facts, device) == 1:
             return "this process may use one core only"
         # Beside a GPU only a module tells where a script computes.
         return no_root(device, facts) if device.is_gpu or not facts.optimizers else None

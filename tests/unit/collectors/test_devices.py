@@ -179,6 +179,39 @@ def test_control_groups_limit_cores_to_one(tmp_path, groups, files, memory):
     assert memory_bytes(tmp_path) == (memory or memory_bytes(tmp_path / "nowhere"))
 
 
+@pytest.mark.parametrize(
+    ("files", "periods"),
+    [
+        (
+            {"cpu.max": "400000 100000", "cpu.stat": "usage_usec 9\nnr_periods 70\nnr_throttled 5"},
+            (70, 5),
+        ),
+        (
+            {"cpu.max": "max 100000", "cpu.stat": "usage_usec 9\nnr_periods 70\nnr_throttled 5"},
+            None,
+        ),
+        ({"cpu.max": "400000 100000"}, None),
+        ({"cpu.max": "400000 100000", "cpu.stat": "nr_periods 70\nnr_throttled many"}, None),
+        (
+            {
+                "cpu.max": "400000 100000",
+                "cpu.stat": "nr_periods 70\nnr_throttled 5",
+                "a/cpu.max": "200000 100000",
+                "a/cpu.stat": "nr_periods 60\nnr_throttled 50",
+            },
+            (60, 50),
+        ),
+    ],
+    ids=["limited", "no-limit", "not-counted", "damaged", "two"],
+)
+def test_periods_in_which_a_limit_was_used_up(tmp_path, files, periods):
+    tree = {"proc/self/cgroup": "0::/a", **{f"sys/fs/cgroup/{k}": v for k, v in files.items()}}
+    for path, text in tree.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert devices.periods_of_quota(tmp_path) == periods
+
+
 def test_without_control_groups_the_affinity_counts(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text("0::/\n1:name=systemd:/\n2:cpu:/\n")

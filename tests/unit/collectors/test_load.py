@@ -8,10 +8,38 @@ import time
 import pytest
 
 from gpuadvisor.collectors import load
-from gpuadvisor.collectors.load import CpuTimes, LoadMeter, LoadReading, cpu_times, describe_cpu
+from gpuadvisor.collectors.load import (
+    CpuTimes,
+    LoadMeter,
+    LoadReading,
+    cpu_times,
+    describe_cpu,
+    describe_limit,
+)
 from gpuadvisor.domain.device import Device
 
 CPU = Device("cpu", 0, "a CPU")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "passed_s", "said"),
+    [
+        (
+            (100, 0),
+            (200, 62),
+            10.0,
+            "was used up in 62 of 100 periods, and for the rest of each all",
+        ),
+        ((100, 7), (200, 9), 10.0, ""),  # of which at most 2 % of the time
+        ((100, 7), (104, 9), 0.4, ""),  # too short
+        (None, (200, 62), 10.0, ""),
+        ((100, 0), None, 10.0, ""),
+    ],
+)
+def test_a_limit_that_was_used_up_is_told(before, after, passed_s, said):
+    begin = LoadReading(100.0, None, None, periods=before)
+    end = LoadReading(100.0 + passed_s, None, None, periods=after)
+    assert (said in describe_limit(begin, end)) if said else not describe_limit(begin, end)
 
 
 def told(busy_s, own_s, steal_s=0.0, cores=4, passed_s=10.0):

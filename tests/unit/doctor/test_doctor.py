@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -106,7 +107,7 @@ TABLE = [
         WARNING,
         "not supported",
     ),
-    (host.check_cpu, NO_GPU, OK, "A CPU, 8 cores, 16.0 GiB"),
+    (host.check_cpu, replace(NO_GPU, root=Path("/none")), OK, "A CPU, 8 cores, 16.0 GiB"),
     (host.check_cpu, MachineState(replace(CPU, cores=1)), WARNING, "1 core,"),
 ]
 
@@ -129,6 +130,25 @@ def test_a_check_says(check, facts, state, words):
 )
 def test_a_check_that_does_not_apply_says_nothing(check):
     assert list(check(MachineState(CPU))) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "seen", "fix"),
+    [(4.0, 64, "set OMP_NUM_THREADS=4"), (0.8, 2, "set OMP_NUM_THREADS=1"), (8.0, 8, "")],
+)
+def test_threads_are_not_to_be_more_than_a_containers_cpu_limit(limit, seen, fix):
+    found = [(each.state, each.fix) for each in host.judge_threads(limit, seen)]
+    assert found == ([(WARNING, fix)] if fix else [])
+
+
+def test_a_cpu_limit_is_read_where_nobody_set_the_threads(tmp_path):
+    for name, text in {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "50000 100000"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    limited = replace(ONE_GPU, root=tmp_path, environ={})
+    assert [each.name for each in host.check_cpu(limited)] == ["cpu limit", "cpu"]
+    told = replace(limited, environ={"OMP_NUM_THREADS": "1"})
+    assert [each.name for each in host.check_cpu(told)] == ["cpu"]
 
 
 def test_notes_about_the_gpus_are_shown_with_their_fix():

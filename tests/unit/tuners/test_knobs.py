@@ -213,7 +213,7 @@ def test_choices(name, device, script, choices):
         ("blocking_sync", gpu(), facts(loaders=()), "no batches"),
         ("batch_memory", gpu(), facts(loaders=()), "no batches"),
         ("cpu_threads", gpu(), facts(), "on the GPU"),
-        ("cpu_threads", cpu(1), facts(device="cpu"), "one core"),
+        ("cpu_threads", cpu(1), facts(device="cpu", cpu_threads=1), "one core"),
         ("cpu_threads", gpu(), facts(device="cpu", roots=()), "no torch module"),
         ("tf32", gpu((7, 5)), facts(), "8.0"),
         ("bf16_autocast", gpu((7, 5)), facts(), "8.0"),
@@ -277,6 +277,9 @@ def test_threads_leave_out_what_torch_takes_by_itself(tmp_path, monkeypatch):
     assert knob.choices(cpu(8), script) == [1, 2, 8]
     assert knob.choices(cpu(8), replace(script, cpu_threads=8)) == [1, 2, 4]
     assert knob.choices(cpu(8), replace(script, cpu_threads=1)) == [2, 4, 8]
+    # A container's CPU limit: torch sees all cores of the machine.
+    limited = replace(script, cpu_threads=64)
+    assert knob.unavailable(cpu(1), limited) is None and knob.choices(cpu(1), limited) == [1]
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,17 @@ def test_where_others_were_seen_it_is_they_that_runs_differ_by():
     assert sentence.endswith("can be proven: others used 1.7 of 2 CPU cores")
 
 
+@pytest.mark.parametrize(
+    ("again_ms", "said"),
+    [(10.1, "measured, its limit was used up: more CPU"), (14.0, "proven: its limit was used up")],
+)
+def test_a_limit_of_its_own_is_told(again_ms, said):
+    runs = taking(10.0), taking(again_ms)
+    first = replace(outcome(runs[0]), limit="its limit was used up")
+    (sentence,) = baseline_warnings(Baselines(first, outcome(runs[1]), runs), [GPU])
+    assert said in sentence
+
+
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_run_that_took_all_the_budget_is_told_with_a_budget_for_twice_as_much(steps):
     """As `--budget` is given: a study of the least size has room for runs of 480 s in it."""
