@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,18 @@ class DeviceWork:
         """Yield each device with its rows that took some time, if there are any."""
         lasting = np.flatnonzero(self.end_ns > self.begin_ns)
         return ((device, lasting[at]) for device, at in by_key(self.device[lasting]))
+
+    @cached_property
+    def most_computing(self) -> int | None:
+        """The device on which kernels that compute take most time, the first of those that tie:
+        what kernels are said to cost, and the run that is played again, are of it; None where none
+        computes."""
+        rows = np.flatnonzero(self.kind == Work.COMPUTE)
+        took = {
+            device: int(self.duration_ns[rows[at]].sum())
+            for device, at in by_key(self.device[rows])
+        }
+        return max(took, key=lambda device: took[device], default=None)
 
     def intervals(self, rows: IntArray | BoolArray) -> Intervals:
         """Return when at least one of these rows ran."""

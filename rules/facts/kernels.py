@@ -175,11 +175,10 @@ def kernel_uses(profile: Profile, work: DeviceWork, launching: Operators) -> Ker
     """Return what the kernel time of a profile is spent on."""
     computing = np.flatnonzero(work.kind == Work.COMPUTE)
     duration = work.duration_ns
-    of_device = {device: computing[at] for device, at in by_key(work.device[computing])}
-    if not of_device:
+    device = work.most_computing
+    if device is None:
         return KernelUses(None, ())
-    device = max(of_device, key=lambda each: int(duration[of_device[each]].sum()))
-    rows = of_device[device]
+    rows = computing[work.device[computing] == device]
     texts = profile.header.texts
     found = []
     for at, operator in _alike(profile, work, launching, rows):

@@ -193,12 +193,17 @@ def timeline(
     reach: int = REACH_NS,
     computing: Intervals | None = None,
 ) -> Timeline | None:
-    """Return the part of the device with most work; None where nothing tells what launched it.
+    """Return the part of the device whose kernels take most time, or, without any, of that with
+    most work; None where nothing tells what launched it.
 
     `reach` is how long the device needs to begin what was launched, in nanoseconds: the host that
     runs ahead hides it. `computing` is when operators certainly compute on the CPU, however
     shortly."""
-    rows = max((rows for _, rows in work.lasting_by_device()), key=len, default=None)
+    lasting = dict(work.lasting_by_device())
+    device = work.most_computing
+    if device is None:
+        device = max(lasting, key=lambda each: len(lasting[each]), default=None)
+    rows = None if device is None else lasting.get(device)
     if rows is None or not launched.known[rows].any():
         return None
     rows = rows[np.lexsort((work.end_ns[rows], work.begin_ns[rows]))]

@@ -168,3 +168,16 @@ def test_a_host_that_goes_on_when_the_device_is_done_waited_for_it(late, saved):
         at += runs + late
     played = Facts(made.profile()).faster_kernels
     assert played.saved_share([(range(6), 0.5)], 1.0) == pytest.approx(saved, abs=0.1)
+
+
+def test_of_several_devices_that_is_played_which_kernels_are_said_to_be_of():
+    made = Made()
+    for device, lasts in ((0, 5000), (1, 6000)):
+        for number in range(4):
+            call = (10 + 100 * number + 50 * device, 4)
+            runs = (1000 + lasts * number, lasts)
+            made.launched("solve", call, runs, stream=7, device=device)
+    facts = Facts(made.profile())
+    (use,) = facts.kernel_uses.uses
+    assert facts.kernel_uses.device == facts.timeline.device == 1
+    assert facts.faster_kernels.saved_share([(use.rows, 0.5)], 1.0) > 0.4
