@@ -206,6 +206,8 @@ TOLD_BY = {"stalls": "metrics", "samples": "metrics"}
 GROUP_RANKS = "ranks of process group "
 """What the facts of a profile that tell the ranks of a process group begin with; its name
 follows."""
+CUT_OFF = "cut off"
+"""Name of the fact that a part of the file is missing or cannot be read: which, in sentences."""
 FAILED_CALLS = "calls that returned an error"
 """The fact of a profile that tells which calls into CUDA failed, as `failed_calls_told` writes it;
 absent where nothing tells what calls returned."""

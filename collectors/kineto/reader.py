@@ -19,7 +19,14 @@ from gpuadvisor.collectors.kineto.batch import Output
 from gpuadvisor.collectors.kineto.blocks import Blocks, Content
 from gpuadvisor.collectors.kineto.categories import Tables
 from gpuadvisor.collectors.kineto.document import ENOUGH_BYTES, ContentWindow, TraceDocument
-from gpuadvisor.domain.profile import GROUP_RANKS, MAX_WARNINGS, DeviceLimits, Header, Sink
+from gpuadvisor.domain.profile import (
+    CUT_OFF,
+    GROUP_RANKS,
+    MAX_WARNINGS,
+    DeviceLimits,
+    Header,
+    Sink,
+)
 from gpuadvisor.errors import UsageError
 
 _NO_DEVICE = "the trace has nothing of a GPU: only the CPU was recorded"
@@ -111,7 +118,7 @@ def read_blocks(
         processes=tables.processes.names(),
         rank=metadata.numbers.get("rank"),
         world_size=metadata.numbers.get("world_size"),
-        facts=metadata.facts,
+        facts={**metadata.facts, **_cut_off(tables, blocks, document)},
         not_measured=not_measured(output, tables.has_python),
         warnings=_warnings(output, tables, metadata, blocks, document),
         texts=output.texts.all(),
@@ -127,6 +134,21 @@ def _begin_unix_ns(output: Output, metadata: TraceMetadata) -> int | None:
     return first if first > SINCE_1970_NS else None
 
 
+def _cut_off(tables: Tables, blocks: Content, document: TraceDocument) -> dict[str, str]:
+    """Return the fact that a part of the file is missing; none where it is whole."""
+    said = []
+    if blocks.damage:
+        said.append(f"{blocks.damage} What came before that was read.")
+    if document.broken_at is not None:
+        said.append(
+            f"The JSON ends early or breaks at byte {document.broken_at:,}: the "
+            f"{tables.events:,} events before that were read."
+        )
+    if tables.unreadable:
+        said.append(f"{_count(tables.unreadable, 'element')} of the trace could not be read.")
+    return {CUT_OFF: " ".join(said)} if said else {}
+
+
 def _warnings(
     output: Output,
     tables: Tables,
@@ -134,18 +156,9 @@ def _warnings(
     blocks: Content,
     document: TraceDocument,
 ) -> tuple[str, ...]:
-    found = []
-    if blocks.damage:
-        found.append(f"{blocks.damage} What came before that was read.")
-    if document.broken_at is not None:
-        found.append(
-            f"The JSON ends early or breaks at byte {document.broken_at:,}: the "
-            f"{tables.events:,} events before that were read."
-        )
+    found = list(_cut_off(tables, blocks, document).values())
     if not tables.events:
         found.append("The trace has no events.")
-    if tables.unreadable:
-        found.append(f"{_count(tables.unreadable, 'element')} of the trace could not be read.")
     if output.unfit:
         found.append(
             f"{_count(output.unfit, 'event')} with missing, negative or wrong values were left out."

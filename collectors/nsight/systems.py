@@ -15,6 +15,7 @@ from gpuadvisor.collectors.nsight.bounded import Warnings
 from gpuadvisor.collectors.nsight.sqlite_export import MAGIC, Export, opened
 from gpuadvisor.collectors.nsight.systems_reading import FARTHEST_NS, TIMES, ExportReader
 from gpuadvisor.domain.profile import (
+    CUT_OFF,
     FAILED_CALLS,
     SYSTEM_CALLS,
     FailedCalls,
@@ -178,8 +179,8 @@ def read(path: Path, sink: Sink) -> Header:
                 " with `nsys profile`, and give what `nsys export --type sqlite` makes of it"
             )
         warnings = Warnings()
-        if export.missing_bytes:
-            warnings.add(f"the file is {export.missing_bytes:,} bytes shorter than it says")
+        for sentence in _cut_off(export).values():
+            warnings.add(sentence)
         metadata, reading = ExportMetadata(export), ExportReader(export, sink, warnings)
         rows = dict.fromkeys((name for name, _ in _READERS), 0)
         for name, reader in _READERS:
@@ -210,11 +211,18 @@ def _header(
         duration_ns=reading.duration_ns,
         devices=reading.devices.limits(),
         processes=reading.processes.names(),
-        facts={**metadata.facts, **_failed(export, reading), **system},
+        facts={**metadata.facts, **_failed(export, reading), **system, **_cut_off(export)},
         not_measured=_not_measured(export, metadata, rows),
         warnings=reading.warnings.all(),
         texts=reading.names.all(),
     )
+
+
+def _cut_off(export: Export) -> dict[str, str]:
+    """Return the fact that a part of the file is missing; none where it is whole."""
+    if not export.missing_bytes:
+        return {}
+    return {CUT_OFF: f"The file is {export.missing_bytes:,} bytes shorter than it says"}
 
 
 def _failed(export: Export, reading: ExportReader) -> Mapping[str, str]:

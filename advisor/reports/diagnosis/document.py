@@ -60,14 +60,16 @@ class _Term:
 def diagnosis_markdown(report: DiagnosisReport) -> str:
     """Return the diagnosis as GitHub-flavoured Markdown, for an issue or a pull request."""
     name, _, ran = wording.subject(report).removeprefix(report.name).partition(": ")
-    conclusion = [Paragraph(f"{name}{ran}."), *map(Paragraph, wording.limits(report))]
+    limits = wording.limits(report)
+    conclusion = [Paragraph(f"{name}{ran}."), *map(Paragraph, limits)]
     conclusion += [Paragraph(wording.outcome(report), "strong")]
     conclusion += map(Paragraph, wording.account(report))
     sections = [Section("", [*conclusion, *what_to_fix(report)])]
     if report.profile is not None and report.profile.ranks is not None:
         sections.append(ranks_section(report.profile.ranks))
-    if report.notes:
-        sections.append(Section("Notes", [Bullets(report.notes)]))
+    notes = [each for each in report.notes if finding_wording.sentence(each) not in limits]
+    if notes:
+        sections.append(Section("Notes", [Bullets(notes)]))
     return markdown(Document((report.name,), sections))
 
 

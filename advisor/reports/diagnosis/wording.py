@@ -10,7 +10,7 @@ from gpuadvisor.domain.finding import (
     NotMeasured,
     ScopeKind,
 )
-from gpuadvisor.domain.profile import CallKind
+from gpuadvisor.domain.profile import CUT_OFF, CallKind
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis import account as account_wording
 from gpuadvisor.reports.diagnosis import counted as counted_wording
@@ -165,6 +165,8 @@ def _without_work(report: DiagnosisReport) -> str:
     if facts.time_breakdowns:
         return ""
     told = "No work of a GPU was recorded"
+    if CUT_OFF in facts.profile.header.facts:
+        return f"{told} in what could be read of the file"
     if launching := int(facts.host.of_kinds((CallKind.LAUNCH,)).sum()):
         made = figures.count(launching, "call")
         if all_launches_failed(facts):
@@ -197,9 +199,11 @@ def limits(report: DiagnosisReport) -> list[str]:
     if report.profile is None:
         return []
     facts = report.profile.facts
+    cut_off = facts.profile.header.facts.get(CUT_OFF)
     if not facts.time_breakdowns:
-        return [sentence(each) for each in (failures(facts), facts.fitness.note) if each]
-    told = (failures(facts), *facts.looked_at, lost_launches(facts), why_not_timed(facts))
+        without = (cut_off, failures(facts), facts.fitness.note)
+        return [sentence(each) for each in without if each]
+    told = (cut_off, failures(facts), *facts.looked_at, lost_launches(facts), why_not_timed(facts))
     return [sentence(each) for each in told if each]
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gpuadvisor.domain.finding import Diagnosis, Place, Scope, ScopeKind, Span
-from gpuadvisor.domain.profile import FAILED_CALLS, CallKind
+from gpuadvisor.domain.profile import CUT_OFF, FAILED_CALLS, CallKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.diagnosis import finding as finding_wording
 from gpuadvisor.reports.diagnosis import wording
@@ -226,6 +226,13 @@ def test_a_recording_without_the_gpus_part_says_what_was_launched():
         made.call("cudaLaunchKernel", (100 * at, 5), CallKind.LAUNCH)
     text = said(of(made.profile(), Diagnosis(()), rules=()))
     assert "recorded, though 3 calls launched some: they failed, or the recording lacks it." in text
+
+
+def test_what_a_file_lacks_is_told_on_the_page_and_is_not_what_the_program_lacks():
+    lacks = {CUT_OFF: "The file is 9 bytes shorter than it says"}
+    text = said(of(Made().profile(facts=lacks), Diagnosis(()), rules=()))
+    assert "The file is 9 bytes shorter than it says." in text
+    assert "No work of a GPU was recorded in what could be read of the file." in text
 
 
 def test_launches_that_failed_are_told_first_and_nothing_else_is_judged():

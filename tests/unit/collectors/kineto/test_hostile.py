@@ -17,6 +17,7 @@ import zstandard
 from gpuadvisor.collectors.kineto import blocks, document
 from gpuadvisor.collectors.kineto.reader import read, read_blocks
 from gpuadvisor.columns import MemoryProfile
+from gpuadvisor.domain.profile import CUT_OFF
 from gpuadvisor.errors import UsageError
 from tests.kineto_oracle import rows_of, rows_read
 
@@ -114,6 +115,7 @@ def test_what_was_left_out_is_counted_in_a_sentence(tmp_path: Path) -> None:
     bad = [kernel(ts=-1), kernel(args={"stream": "x"}), "{]}", kernel(ts="x")]
     profile = profile_of(written(tmp_path, events(GOOD, *bad[:2], bad[3])))
     warnings = " ".join(profile.header.warnings)
+    assert profile.header.facts[CUT_OFF] == "1 element of the trace could not be read."
     assert "2 events with missing, negative or wrong values were left out." in warnings
     assert "1 element of the trace could not be read." in warnings
 
@@ -156,6 +158,7 @@ def test_of_a_truncated_trace_the_whole_events_are_kept(tmp_path: Path, cut: int
     expected = rows_of(kept.decode()) if 0 < begin < content.rfind(b"\n  },") else {}
     assert rows_read(profile) == expected
     assert "ends early or breaks at byte" in profile.header.warnings[0]
+    assert profile.header.facts[CUT_OFF] == profile.header.warnings[0]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
