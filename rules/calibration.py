@@ -64,7 +64,7 @@ class Calibration:
         if not fits or saving is None or saving.of_ns is not None or run_ns <= 0:
             return result
         fit = fits.get(rule)
-        if fit is None:
+        if fit is None or not result.as_measured:
             why = "Not calibrated: too few cures of this were measured."
             return replace(result, method=f"{result.method} {why}".strip())
         found = fit.span(Span(*(100 * each / run_ns for each in (saving.low_ns, saving.high_ns))))

@@ -98,6 +98,9 @@ class RuleResult:
     the program is where they were launched (`facts.places`)."""
     calls: IntArray | None = field(default=None, compare=False)
     """Rows of the calls into CUDA that it is about."""
+    as_measured: bool = True
+    """Whether the saving is estimated as for the cures that were measured of this rule: else these
+    say nothing of its range."""
 
 
 def percent(metric: str, share: float, threshold: float | None = None, unit: str = "%") -> Figure:

@@ -131,6 +131,7 @@ def _of_program(evidence: Evidence, cause: Cause, idle: float, high: float) -> R
         Estimate(0.0, high * run, {f"idle/{cause.value}": idle}),
         "At most this idle time and that in which the host launches, both by playing the run again"
         " without them; at least nothing, as the CPU may wait then for what takes as long.",
+        as_measured=False,
         knobs=(),
         program_advice="" if is_known else _UNKNOWN.format(_RECORD.format(trace)),
     )
@@ -146,7 +147,8 @@ def _place(facts: Facts) -> str:
     if most is None or most.low < MOSTLY:
         return ""
     name = short_name(most.function)
-    return f", in {name} in {most.low:.0%} to {most.high:.0%} of its samples"
+    low, high = f"{100 * most.low:.0f}", f"{100 * most.high:.0f}"
+    return f", in {name} in {low if low == high else f'{low} to {high}'}% of its samples"
 
 
 def _seldom(facts: Facts, idle: float, cause: Cause = Cause.OTHER_HOST) -> str:

@@ -190,8 +190,9 @@ def _places(found: Sequence[SampledPlace]) -> str:
 
 
 def share_of_samples(place: SampledPlace) -> str:
-    """Return the interval of a share of samples: `51 to 61 %`."""
-    return f"{100 * place.low:.0f} to {100 * place.high:.0f} %"
+    """Return the interval of a share of samples: `51 to 61 %`, `99 %` where both ends read so."""
+    low, high = f"{100 * place.low:.0f}", f"{100 * place.high:.0f}"
+    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def place_of_cpu(place: SampledPlace) -> str:

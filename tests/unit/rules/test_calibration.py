@@ -60,6 +60,12 @@ def test_a_range_that_held_as_it_was_says_so():
     assert "lies in this range. Before that" in finding.method
 
 
+def test_cures_that_were_measured_of_another_estimate_say_nothing_of_this_range():
+    finding = only(findings(replace(said(), as_measured=False)))
+    assert finding.uncalibrated_pct is None
+    assert finding.method == "In words. Not calibrated: too few cures of this were measured."
+
+
 def test_the_sum_follows_the_fitted_range_and_severity_what_the_rule_says():
     fitted = replace(FITTED, fits={"slow": Fit(30.0, 31)})
     found = findings(said(), fitted=fitted)
