@@ -397,6 +397,7 @@ class _Gate:
     def _result(self, verdict: GateVerdict, reason: str, compared: Compared) -> GateResult:
         here = environment(self.head.python, self.device, self.head.command.script)
         idle = sorted(self._runs.untried({**self.base.settings, **self.head.settings}))
+        limited = filter(None, [self._runs.limited])
         nothing = [f"found nothing to change: {', '.join(idle)}"] if idle and compared.pairs else []
         return GateResult(
             verdict,
@@ -407,7 +408,7 @@ class _Gate:
             compared.pairs,
             tuple(self._runs.all),
             None,
-            (*self.notes, *nothing, *self._said, *self._saved(compared)),
+            (*self.notes, *nothing, *self._said, *limited, *self._saved(compared)),
             replace(here, git_commit=None, git_dirty=None),
             time.monotonic() - self._began_s,
             unmeasured=compared.unmeasured,

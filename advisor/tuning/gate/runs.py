@@ -67,6 +67,8 @@ class Runs:
     all: list[GateRun] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)
     """The end of what each side's last run printed."""
+    limited: str = ""
+    """By what limit of its own the first such run was held back, as a sentence; empty for none."""
     turning: Turning | None = None
     """What the processes of pairs turn after they were measured; None for nothing."""
     turned_nothing: str = ""
@@ -283,6 +285,8 @@ class Runs:
     ) -> GateRun:
         """Return a run that has ended, noted as one of the gate's."""
         self.outputs[side] = outcome.output
+        if outcome.limit and not self.limited:
+            self.limited = f"while the {side} was measured, {outcome.limit}"
         if trial.measurement is not None:  # a plan's results and headroom are for `verify`
             trial = replace(trial, state=TrialState.COMPLETE, reason="")
         # `Delay` and readers of the trials tell the sides apart by their settings.

@@ -71,7 +71,7 @@ class Machine:
     def __init__(self):
         self.requests = []
         self.profiled = []
-        self.disturbance = ""
+        self.disturbance = self.limit = ""
         self.spread = 0.001
         self.random = random.Random(1)
 
@@ -123,7 +123,8 @@ class Machine:
             counts={"graph_breaks": {"print": (int([*text.split(), "1"][2]),)}},
             compiles=1,
         )
-        return RunOutcome(TrialState.COMPLETE, "", measured, "", 8.0, disturbance=self.disturbance)
+        beside = {"disturbance": self.disturbance, "limit": self.limit}
+        return RunOutcome(TrialState.COMPLETE, "", measured, "", 8.0, **beside)
 
 
 @pytest.fixture
@@ -476,6 +477,14 @@ def test_a_machine_that_others_use(machine, gated, disturbance, status):
     assert found == status
     assert disturbance in " ".join((err if status else out).split())
     assert git("worktree", "list").count("\n") == 0
+
+
+def test_a_limit_of_cpu_time_that_was_used_up_is_told(machine, gated):
+    machine.limit = "the container's CPU limit of 2 cores was used up in 40 of 100 periods"
+    commit("100 1000")
+    status, out, _ = gated("--base", "HEAD")
+    assert status == 0
+    assert f"While the base was measured, {machine.limit}" in " ".join(out.split())
 
 
 def test_a_busy_gpu_is_refused_before_anything_runs(machine, gated, monkeypatch):
