@@ -14,11 +14,14 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from scipy.stats import binomtest
+
+OF_BASELINES = "of the runs that it was made from"
 
 
 def main() -> None:
@@ -44,6 +47,9 @@ def main() -> None:
                 how = "in one process, of the computing"
             is_met = predicted["low"] <= measured["value"] <= predicted["high"]
             inside[how].append(is_met)
+            if (share := saved_of_baselines(study, each)) is not None:
+                how = f"{how}; {share:.1f} % of the runs that it was made from"
+                inside[OF_BASELINES].append(predicted["low"] <= share <= predicted["high"])
             widths.append(predicted["high"] - predicted["low"])
             print(row(study, each, measured, f"{how}{'' if is_met else ', **outside**'}"))
     for how, met in inside.items():
@@ -54,6 +60,20 @@ def main() -> None:
     print(f"\nmedian width {median(widths):.0f} points" if widths else "")
     for why, count in reasons.most_common():
         print(f"  {count} not measured: {why}")
+
+
+def saved_of_baselines(study: dict[str, Any], each: dict[str, Any]) -> float | None:
+    """Return the percentage that a proven setting saved of what the unchanged script took before
+    anything was foretold; studies of before 2026-11-28 do not say it themselves."""
+    if each["measured_pct"] is None:
+        return None
+    if each.get("of_foretold_pct") is not None:
+        return float(each["of_foretold_pct"])
+    runs = [trial for trial in study["trials"] if trial["step_ms"]]
+    before = [trial["step_ms"] for trial in takewhile(lambda t: t["phase"] == "baseline", runs)]
+    of = "proof", each["measured_with"]
+    after = [trial["step_ms"] for trial in runs if (trial["phase"], trial["knobs"]) == of]
+    return 100 * (1 - fmean(after) / fmean(before)) if before and after else None
 
 
 def studies(places: list[Path]) -> Iterator[dict[str, Any]]:

@@ -223,6 +223,10 @@ class Expectation:
     screened_of_computing: bool = False
     """Whether those blocks had their batch already: a script that waits for its loader may save
     less than `screened_pct`, down to nothing."""
+    of_foretold_pct: float | None = None
+    """Percentage that `settings` saved in their proof of the unchanged script's time in the runs
+    that the estimate was made from; in the proof it may take another. None where that is not known.
+    """
 
     @property
     def is_met(self) -> bool | None:

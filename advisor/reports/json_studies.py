@@ -179,6 +179,7 @@ def _expectation(expectation: Expectation) -> Json:
         )
         if measured
         else None,
+        **fields(expectation, "of_foretold_pct"),
         "screened_pct": _screened_pct(expectation),
         **fields(expectation, "is_met knobs measured_with=settings"),
         **fields(expectation, "why_not_measured=why?"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
+from statistics import fmean
 
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
@@ -233,6 +235,8 @@ def with_measured(
         whole, settings = proof.speedup, proof.settings
         if whole is not None and settings and settings.keys() <= set(each.knobs):
             ends = (whole.ratio, whole.ci99_low, whole.ci99_high)
+            of_foretold_pct = _saved_of_baselines(result, settings)
+            each = replace(each, of_foretold_pct=of_foretold_pct)
             return _measured(each, [100 * (1 - 1 / end) for end in ends], settings)
     known = [
         one
@@ -275,6 +279,18 @@ def _screened(each: Expectation, result: StudyResult) -> Expectation:
         screened_of_computing=best.of_computing,
         settings={best.knob: best.value},
     )
+
+
+def _saved_of_baselines(result: StudyResult, settings: Settings) -> float | None:
+    """Return the percentage that settings save in their proof of what the unchanged script cost
+    before anything was foretold."""
+    first = takewhile(lambda trial: trial.phase == "baseline", result.trials)
+    proven = (t for t in result.trials if (t.phase, t.settings) == ("proof", settings))
+    before, after = (
+        [cost for t in trials if t.measurement and (cost := result.objective.cost(t.measurement))]
+        for trials in (first, proven)
+    )
+    return 100 * (1 - fmean(after) / fmean(before)) if before and after else None
 
 
 def _measured(each: Expectation, shares: Sequence[float], settings: Settings) -> Expectation:

@@ -416,7 +416,10 @@ def _measured(each: Expectation) -> str:
             return why
         of = " of the computing, for which a loader may be too slow," * each.screened_of_computing
         return f"{_saved(each, *each.screened_pct)}{of} in one running process, no proof; {why}"
-    return _saved(each, value, *(end or 0.0 for end in ends))
+    said = _saved(each, value, *(end or 0.0 for end in ends))
+    if each.of_foretold_pct is None or abs(each.of_foretold_pct - value) < 1:
+        return said
+    return f"{said}; of the runs that this was predicted from, {each.of_foretold_pct:.0f} %"
 
 
 def _saved(each: Expectation, value: float, *ends: float) -> str:

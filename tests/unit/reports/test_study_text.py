@@ -242,7 +242,8 @@ def test_predictions_stand_beside_what_was_measured():
     screened = replace(missing, screened_pct=(3.0, 2.4, 3.6), settings={"tf32": True})
     alone = replace(screened, screened_of_computing=True)
     wide = replace(expected, measured_low_pct=-21054.0, measured_high_pct=100.0)
-    every = (expected, slower, missing, screened, alone, once, wide)
+    other = replace(expected, of_foretold_pct=15.3)
+    every = (expected, slower, missing, screened, alone, once, wide, other)
     rows = wording.expectation_rows(study(expectations=every))
     assert [row[1:] for row in rows] == [
         ("8 to 17 %", "11 % (9 to 12 %) with num_workers=8"),
@@ -260,6 +261,10 @@ def test_predictions_stand_beside_what_was_measured():
         ),
         ("8 to 17 %", "not measured: single runs of the search are no proof"),
         ("8 to 17 %", "cannot be told with num_workers=8, as runs differ too much"),
+        (
+            "8 to 17 %",
+            "11 % (9 to 12 %) with num_workers=8; of the runs that this was predicted from, 15 %",
+        ),
     ]
 
 
