@@ -30,7 +30,7 @@ from gpuadvisor.tuners.proof import (
     prove,
 )
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
-from gpuadvisor.tuners.statistics import spread_of
+from gpuadvisor.tuners.statistics import LOOKS, spread_of
 from gpuadvisor.tuning.baselines import (
     baseline_warnings,
     baselines_of,
@@ -175,7 +175,7 @@ class _Verifying(Measuring):
             beside_second=lambda: self._forker.begin_ahead(*self._sides) if forks else None,
         )
         if self._forker.has_begun:
-            self._note(self._forker.begin(self._sides[0], baselines, 0))
+            self._note(self._forker.begin(self._sides[0], baselines, 2 * (LOOKS[0] - 1)))
         for sentence in baseline_warnings(baselines, self.devices):
             self._note(sentence)
         return baselines.runs[0]

@@ -53,6 +53,7 @@ class Importing(Script):
             outcome,
             forked=self.kinds[-1],
             output=self.prints(has_plan),
+            wall_s=start_s + 1.0,
             measurement=outcome.measurement and replace(outcome.measurement, startup_s=start_s),
         )
         return self.does(sum(self.kinds), has_plan, outcome) if outcome.forked else outcome
