@@ -111,7 +111,7 @@ def _fixed(evidence: Evidence) -> dict[str, float]:
     if count and "kernels.grid_x" not in facts.profile.header.not_measured:
         blocks = np.ones(len(rows))
         for each in facts.profile.columns("kernels", GRID).values():
-            blocks *= np.maximum(each[rows], 1)
+            blocks *= np.where(each[rows] > 0, each[rows], np.inf)  # not told: no few are known
         fixed = np.maximum(fixed, took * (1 - np.minimum(blocks / (FULL * count), 1.0)))
     used, place = np.unique(facts.work.name[rows], return_inverse=True)
     times_ns = np.bincount(place, fixed, len(used))

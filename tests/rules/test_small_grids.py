@@ -2,14 +2,14 @@
 
 import pytest
 
-from gpuadvisor.domain.profile import DeviceLimits
+from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from tests.profiles import Made
-from tests.rules.building import H100
+from tests.rules.building import H100, timeline
 from tests.rules.counted import HEALTHY, QUIET
 from tests.rules.queued import K, grid, queued
 
@@ -94,3 +94,18 @@ def test_small_grids_are_told_where_nothing_tells_how_busy_units_are():
     assert "2 launches with 67% of the captured kernel time have 1 to 42 blocks" in few.summary
     assert "for at least 78 multiprocessors" in few.summary
     assert not found((200, 128, 0.02), metrics={}, device=unknown)
+
+
+@pytest.mark.parametrize(("blocks", "least", "most"), [(UNKNOWN, 5, 40), (1, 80, 100)])
+def test_blocks_that_are_not_told_are_not_one(blocks, least, most):
+    """Of kernels of 60 us that are launched every 85 us no more than 5 us need not grow with their
+    work, as far as is known; with one block all of them may."""
+    made = Made()
+    for number in range(300):
+        at = 85.0 * number
+        made.operator("aten::mine", (at, 85))
+        shape = {"grid_x": blocks, "grid_y": blocks, "grid_z": blocks}
+        made.launched("mine", (at + 80, 5), (at + 87, 60), **shape)
+    rules = [rule for rule in load_rules() if rule.name == "launch_bound"]
+    (each,) = diagnose(timeline(made), rules).findings
+    assert least < each.improvement_pct.high <= most
