@@ -188,6 +188,20 @@ def _of_units(kernel: UnitLevels) -> Iterator[str]:
     part = f" ({kernel.part})" if kernel.part else ""
     beside = f", beside {others}" if others else ""
     yield f"{role} is {busiest}, at {peak} of its peak{part}{beside}."
+    yield from _of_shared_atomics(kernel.metrics)
+
+
+def _of_shared_atomics(metrics: KernelMetrics) -> Iterator[str]:
+    """Yield that atomics on shared memory take most cycles of the L1 cache's data stage: those that
+    are no bank conflicts are no finding, as which of them could be spared is not counted."""
+    taken, _ = metrics.shared_atomics or (0.0, 0.0)
+    if not metrics.wavefronts or taken < MOST * metrics.wavefronts:
+        return
+    share = figures.percent(min(taken / metrics.wavefronts, 1.0))
+    yield (
+        f"Atomics on shared memory take {share} of the cycles in which the L1 cache's data stage"
+        " works: combine values in registers of a warp before, if they go to few addresses."
+    )
 
 
 def _of_warps(kernel: UnitLevels) -> Iterator[str]:

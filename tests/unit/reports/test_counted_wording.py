@@ -171,3 +171,17 @@ def test_a_report_without_the_units_is_not_headed_by_what_rules_lack():
     profile = report(coalesced.known_facts.profile)
     found = diagnosis_report(profile, diagnose(coalesced, load_rules()), rules=load_rules())
     assert "No gain can be told without how busy the units are" in outcome(found)
+
+
+@pytest.mark.parametrize(("taken", "is_told"), [(7e8, True), (4e8, False), (None, False)])
+def test_that_atomics_on_shared_memory_take_most_of_the_l1_cache_is_told(taken, is_told):
+    """A sum by one compare-and-swap loop a block: no bank conflicts, and 87 % less with a tree
+    (`c15_red2` of the public traces)."""
+    counters = {
+        f"l1tex__throughput{ELAPSED}": 85.0,
+        "l1tex__data_pipe_lsu_wavefronts.sum": 1e9,
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum": taken,
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum": 1e5,
+    }
+    (said,) = said_of(kernel(counters))
+    assert ("Atomics on shared memory take 70.0 % of the cycles" in said) is is_told
