@@ -29,7 +29,7 @@ A10G: 54 %) and large ones. [own]"""
 
 ADVICE = (
     "Compute a tile of several results a thread, so that a value is loaded once for many uses:"
-    " tiles in shared memory, then in registers; or call a library's matrix product."
+    " tiles in shared memory, then in registers; if it is a product of matrices, call a library's."
 )
 
 RULE = Rule(
@@ -52,7 +52,8 @@ def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     if not LEAST_ARITHMETIC <= done < REACHED[0]:
         return None
-    low, high = (1 - max(done / reached, loads.dram, loads.fixed) for reached in REACHED)
+    kept = max(loads.dram, loads.fixed, kernel.xu_pipe or 0.0)
+    low, high = (1 - max(done / reached, kept) for reached in REACHED)
     shares = Shares(max(low, 0.0), max(high, 0.0))
     return result_of(
         kernel,
@@ -65,7 +66,7 @@ def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         ADVICE,
         shares,
         "The time of the same arithmetic at 50 to 90 % of the peak, as good matrix products reach"
-        " it.",
+        " it, and no less than the special-function unit takes.",
         unless_library(kernel, shares),
     )
 

@@ -6,8 +6,9 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.catalogue.small_grid import check
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.registry import load_rules
+from tests.rules.cases.cache_bound import product
 from tests.rules.cases.divergence import active
-from tests.rules.counted import QUIET, kernel
+from tests.rules.counted import ELAPSED, QUIET, kernel
 
 UNCOUNTED_BYTES = {"dram__bytes_read.sum": None, "dram__bytes_write.sum": None}
 """However short a launch is: the memory's level tells what it does."""
@@ -25,3 +26,11 @@ def test_divergence_beside_memory_that_is_busier_is_a_notice_that_promises_nothi
     assert found.severity is Severity.NOTICE and found.improvement_pct.low == 0.0
     (found,) = diagnose(active(8.0, 90.0), rules).findings
     assert found.severity is Severity.CRITICAL and found.improvement_pct.low > 20
+
+
+def test_loads_that_are_spared_leave_the_special_functions_their_time():
+    rules = [rule for rule in load_rules() if rule.name == "cache_bound"]
+    (found,) = diagnose(product(), rules).findings
+    special = {f"sm__inst_executed_pipe_xu{ELAPSED}": 40.0}
+    (bound,) = diagnose(product(98.0, 0.08, special), rules).findings
+    assert found.improvement_pct.high > 70 and bound.improvement_pct.high <= 61
