@@ -10,7 +10,7 @@ from gpuadvisor.domain.finding import (
     NotMeasured,
     ScopeKind,
 )
-from gpuadvisor.domain.profile import CUT_OFF, CallKind
+from gpuadvisor.domain.profile import CUT_OFF, CallKind, failed_calls
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis import account as account_wording
 from gpuadvisor.reports.diagnosis import counted as counted_wording
@@ -171,9 +171,10 @@ def _without_work(report: DiagnosisReport) -> str:
         made = figures.count(launching, "call")
         if all_launches_failed(facts):
             return told
-        if none_failed(facts):
+        if failed_calls(facts.profile.header.facts) is not None:
+            some = "no call" if none_failed(facts) else "not all of them"
             return (
-                f"{told}, though {made} launched some and no call returned an error: the recording"
+                f"{told}, though {made} launched some and {some} returned an error: the recording"
                 " lacks it"
             )
         return f"{told}, though {made} launched some: they failed, or the recording lacks it"

@@ -7,7 +7,13 @@ import pytest
 from rich.console import Console
 
 from gpuadvisor.domain.finding import Diagnosis, Place, Scope, ScopeKind, Span
-from gpuadvisor.domain.profile import CUT_OFF, FAILED_CALLS, CallKind
+from gpuadvisor.domain.profile import (
+    CUT_OFF,
+    FAILED_CALLS,
+    CallKind,
+    FailedCalls,
+    failed_calls_told,
+)
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.reports.diagnosis import finding as finding_wording
 from gpuadvisor.reports.diagnosis import wording
@@ -226,6 +232,15 @@ def test_a_recording_without_the_gpus_part_says_what_was_launched():
         made.call("cudaLaunchKernel", (100 * at, 5), CallKind.LAUNCH)
     text = said(of(made.profile(), Diagnosis(()), rules=()))
     assert "recorded, though 3 calls launched some: they failed, or the recording lacks it." in text
+
+
+def test_launches_of_which_some_failed_are_what_a_recording_without_work_lacks():
+    made = Made()
+    for at in range(3):
+        made.call("cudaLaunchKernel", (100 * at, 5), CallKind.LAUNCH)
+    failed = {FAILED_CALLS: failed_calls_told((FailedCalls("cudaLaunchKernel", 1, 1),))}
+    text = said(of(made.profile(facts=failed), Diagnosis(()), rules=()))
+    assert "though 3 calls launched some and not all of them returned an error: the recor" in text
 
 
 def test_what_a_file_lacks_is_told_on_the_page_and_is_not_what_the_program_lacks():
