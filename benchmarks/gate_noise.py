@@ -29,7 +29,8 @@ from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import InTurns, Trial, TrialState
 from gpuadvisor.tuners.gate.comparing import KNOWN
 from gpuadvisor.tuners.gate.decision import LOOKS
-from gpuadvisor.tuners.proof import MAX_REPEATED, Delay
+from gpuadvisor.tuners.proof import MAX_REPEATED
+from gpuadvisor.tuners.turn_order import Delay
 from gpuadvisor.tuners.turns import is_precise
 from gpuadvisor.tuning.gate.lengths import Lengths
 from gpuadvisor.tuning.gate.options import GateOptions

@@ -24,7 +24,8 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.domain.verification import Outcome
-from gpuadvisor.tuners.proof import Known, is_faster, orders, prove, prove_point
+from gpuadvisor.tuners.proof import Known, is_faster, prove, prove_point
+from gpuadvisor.tuners.turn_order import orders
 from gpuadvisor.tuning.forking import difference
 from gpuadvisor.tuning.plans.judgement import of_gain
 from tests import simulation

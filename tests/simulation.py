@@ -20,9 +20,10 @@ from gpuadvisor.domain.study import InTurns, Objective, Trial, TrialState
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import knob_parameter
-from gpuadvisor.tuners.proof import Delay, Proof, prove_point
+from gpuadvisor.tuners.proof import Proof, prove_point
 from gpuadvisor.tuners.search import Best, OrderedSearch
 from gpuadvisor.tuners.space import Space
+from gpuadvisor.tuners.turn_order import Delay
 
 RECORDING = Path(__file__).parent / "data" / "aa_runs.json"
 WINDOWS = 8

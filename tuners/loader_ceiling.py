@@ -13,12 +13,12 @@ from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.tuners.knobs._script import WORKERS
-from gpuadvisor.tuners.proof import orders
 from gpuadvisor.tuners.screening.blocks import LONGEST_S, Blocks, Steps, whole_s
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Comparison
 from gpuadvisor.tuners.search import MIN_GAIN
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import Pair, paired_ratio
+from gpuadvisor.tuners.turn_order import orders
 
 CACHED = "cached_batch"
 """Name by which the waiting for batches is turned off. It is no knob: nothing is tried with it."""

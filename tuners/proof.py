@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -16,16 +15,16 @@ from gpuadvisor.tuners.statistics import (
     LOOK_ERRORS,
     LOOKS,
     Pair,
-    Spread,
     error_of_last_look,
     error_of_look,
+    least_shown,
     pairs_needed,
-    pooled,
     proven_ratio,
     ratio_in_turns,
     relative,
     spread_of,
 )
+from gpuadvisor.tuners.turn_order import orders
 
 NARROW = 0.02
 """Half width of the interval, relative to the ratio, at which a gain is known well enough."""
@@ -41,15 +40,6 @@ MAX_FAILURES = 2
 MAX_REPEATED = 4
 """Pairs with a disturbed run that are run again. Where there are more, others use this machine all
 the time, and that is what there is to measure."""
-
-LONGEST_DELAY_S = 10.0
-"""Most by which a run's measurement is delayed. In simulated studies beside jobs of periods from
-4 s to 5 min, whose runs' starts took different time on both sides, up to 5 in 100 claimed a gain
-without, and 0.7 with 6 s at a period of 15 s (`benchmarks/false_claims.py`). With 8 s 11 of 1,500
-did at a period of 20 s, with 10 s 4."""
-RESTLESS = 0.01
-"""Relative spread of runs of one side from which measurements are delayed: on a quiet GPU they
-differ by less, and nothing needs to be waited for."""
 
 SideT = TypeVar("SideT")
 
@@ -75,6 +65,24 @@ class Needed:
 
     pairs: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """How a proof stands that has shown no gain so far."""
+
+    found: Speedup
+    spread: float
+    """Relative standard deviation of runs of one side."""
+    pair_s: float
+    """What a pair takes."""
+
+    def may_show_within(self, seconds: float) -> bool:
+        """Say whether a gain like this is shown at least half of the time by the pairs that so
+        many seconds have room for; also where they have room for none."""
+        more = int(seconds / self.pair_s) if self.pair_s else 0
+        pairs = self.found.pairs + more
+        return not more or self.found.ratio >= least_shown(pairs, self.spread)
 
 
 @dataclass
@@ -115,7 +123,7 @@ def prove(
     shown: Callable[[Speedup], bool] = lambda found: True,
     least: float = 1.0,
     both: Callable[[Sequence[SideT]], Sequence[Trial] | None] = lambda pair: None,
-    worthwhile: Callable[[Needed | None], bool] = lambda needed: True,
+    worthwhile: Callable[[Prospect], bool] = lambda prospect: True,
     counts: Callable[[Sequence[Trial]], bool] = lambda pair: True,
 ) -> Proof:
     """Compare two sides in pairs of random order until that is decided or the budget ends.
@@ -130,8 +138,8 @@ def prove(
     and ends it by returning False. `both` runs a pair at the same time, in turns, and is asked
     before each; None where its runs are to follow one another. The two do not compare: where one
     follows upon the other, earlier pairs count for nothing, and what their looks could use up is
-    gone. `worthwhile` gets what the proof would probably still take, at each look that has not
-    shown a gain, and ends it by returning False. `counts` is asked of each pair that was run: one
+    gone. `worthwhile` is asked at each look that has not shown a gain, and ends it by returning
+    False. `counts` is asked of each pair that was run: one
     that does not count is run again in the same order, as is one of which only one run was forked.
     """
     known, settled = known or Known(), settled or (lambda found: is_settled(found, least))
@@ -164,7 +172,7 @@ def prove_point(
     both: Callable[[Sequence[Point]], Sequence[Trial] | None] = lambda pair: None,
     settled: Callable[[Speedup], bool] | None = None,
     base: Point | None = None,
-    worthwhile: Callable[[Needed | None], bool] = lambda needed: True,
+    worthwhile: Callable[[Prospect], bool] = lambda prospect: True,
 ) -> Proof:
     """Compare a point of a space with a base, the empty one if not given; other arguments are those
     of `prove`."""
@@ -223,64 +231,6 @@ def fair_runs(trials: Sequence[Trial]) -> tuple[list[Trial], bool]:
     return fair, always
 
 
-def orders(seed: str) -> Iterator[bool]:
-    """Yield for each pair in turn whether the base comes first, by chance.
-
-    In a fixed order a second job that comes and goes in step with it passes for a gain: with ABBA
-    one of a period of four runs did in 21 to 26 of 100 simulated studies. Only equal orders until
-    the first look are drawn again: what they found could be the order's.
-    """
-    generator = random.Random(f"order of pairs: {seed}")
-    first = [True] * LOOKS[0]
-    while len(set(first)) == 1:
-        first = [generator.random() < 0.5 for _ in first]
-    yield from first
-    while True:
-        yield generator.random() < 0.5
-
-
-class Delay:
-    """Draws how much later than usual a run of a proof is to be measured.
-
-    A job that comes and goes slows down the start of a run while it works. So runs come to be
-    measured in step with it, and in another step where the other side takes longer to start: that
-    is a difference of the sides which no order of runs removes. A delay by chance does.
-    """
-
-    def __init__(self, seed: str) -> None:
-        self._generator = random.Random(f"delays: {seed}")
-        self._seen = 0
-        self._shortest_s = LONGEST_DELAY_S
-        self._sides: dict[tuple[int, frozenset[tuple[str, object]]], Spread] = {}
-
-    def next_s(self, trials: Sequence[Trial]) -> float:
-        """Return the next delay, from all runs of the study so far; 0 on a quiet machine.
-
-        The first run of a proof has none: it would move all that follow by as much, and what
-        another job does when they begin is by chance already.
-        """
-        if trials and trials[-1].phase != "proof":
-            return 0.0
-        longest_s = self._longest_s(trials)
-        return self._generator.uniform(0, longest_s) if longest_s else 0.0
-
-    def mean_s(self, trials: Sequence[Trial]) -> float:
-        """Return how long the next delays will be on average, from all runs so far."""
-        return self._longest_s(trials) / 2
-
-    def _longest_s(self, trials: Sequence[Trial]) -> float:
-        """Return how long the next delay may be; 0 on a quiet machine."""
-        for trial in trials[self._seen :]:
-            if trial.measurement is not None and trial.phase in ("baseline", "proof"):
-                side = trial.gpu, frozenset(trial.settings.items())
-                self._sides.setdefault(side, Spread()).add(trial.measurement.mean_step_ms)
-                self._shortest_s = min(self._shortest_s, trial.wall_s)
-        self._seen = len(trials)
-        if pooled(self._sides.values()) < RESTLESS:
-            return 0.0
-        return self._shortest_s
-
-
 @dataclass
 class _Proving(Generic[SideT]):
     """A proof in progress."""
@@ -296,7 +246,7 @@ class _Proving(Generic[SideT]):
     shown: Callable[[Speedup], bool]
     least: float
     both: Callable[[Sequence[SideT]], Sequence[Trial] | None]
-    worthwhile: Callable[[Needed | None], bool]
+    worthwhile: Callable[[Prospect], bool]
     counts: Callable[[Sequence[Trial]], bool]
 
     def __post_init__(self) -> None:
@@ -354,7 +304,7 @@ class _Proving(Generic[SideT]):
                     is_shown = True
                     if not self.shown(found):
                         break
-                if not is_shown and not self.worthwhile(self._needed(found)):
+                if not is_shown and not self.worthwhile(self._prospect(found)):
                     break
                 continue
             failures += 1
@@ -433,15 +383,22 @@ class _Proving(Generic[SideT]):
             return None
         ratio = math.log(speedup.ratio)
         distance = max(ratio, math.log(SMALLEST_GAIN) - ratio)
+        return still_needed(self._proof, speedup, distance, self._spread(speedup))
+
+    def _prospect(self, found: Speedup) -> Prospect:
+        return Prospect(found, self._spread(found), pair_s(self._proof))
+
+    def _spread(self, speedup: Speedup) -> float:
+        """Return how far runs of one side differ, as a relative standard deviation, as far as that
+        matters for what a speed-up was told by."""
         base, head, pairs = self._known_base, self._known_head, self._pairs
         if self._proof.ratios:
             base, head = [], []
         elif speedup.in_turns:
             base, head, pairs = [], [], relative(self._pairs, self._in_turns)
-        spread = spread_of(
+        return spread_of(
             [*base, *(pair.base for pair in pairs)], [*head, *(pair.head for pair in pairs)]
         )
-        return still_needed(self._proof, speedup, distance, spread)
 
     def _cost(self, trial: Trial) -> float | None:
         """Return what a run cost, None where it failed. Not its `gain`: its reference may move."""
@@ -460,8 +417,12 @@ def still_needed(proof: Proof, speedup: Speedup, distance: float, spread: float)
     if pairs is None:
         return None
     more = pairs - speedup.pairs
-    pair_s = sum(median(trial.wall_s for trial in side) for side in (proof.base, proof.head))
-    return Needed(more, more * pair_s)
+    return Needed(more, more * pair_s(proof))
+
+
+def pair_s(proof: Proof) -> float:
+    """Return how long a pair of a proof takes, in seconds."""
+    return sum(median(trial.wall_s for trial in side) for side in (proof.base, proof.head))
 
 
 def is_settled(speedup: Speedup, least: float = 1.0) -> bool:

@@ -18,7 +18,8 @@ from gpuadvisor.tuners.gate.decision import (
     compare,
 )
 from gpuadvisor.tuners.gate.obstacle import scattered
-from gpuadvisor.tuners.proof import MAX_REPEATED, orders
+from gpuadvisor.tuners.proof import MAX_REPEATED
+from gpuadvisor.tuners.turn_order import orders
 from gpuadvisor.tuning.gate.runs import OF_GPU
 
 

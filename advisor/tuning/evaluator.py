@@ -18,8 +18,8 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import InTurns, Objective, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.proof import Delay
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed, spread_of
+from gpuadvisor.tuners.turn_order import Delay
 from gpuadvisor.tuners.turns import ratio_of_blocks
 from gpuadvisor.tuning.budget import USUAL_GAIN, Budget
 from gpuadvisor.tuning.in_turns import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_value
 from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
-from gpuadvisor.tuners.proof import Needed, Proof, is_faster, prove_point
+from gpuadvisor.tuners.proof import Proof, Prospect, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 from gpuadvisor.tuning.budget import Budget, Reserve
@@ -138,14 +138,12 @@ class Prover:
             )
         return proof
 
-    def _is_worthwhile(self, needed: Needed | None) -> bool:
-        """Say whether to go on with a proof that has shown nothing yet: where it would hardly be
-        decided in the time that is left, other settings are worth more of that."""
+    def _is_worthwhile(self, prospect: Prospect) -> bool:
+        """Say whether to go on with a proof that has shown nothing yet: where it would hardly show
+        anything in the time that is left, other settings are worth more of that."""
         left_s, untried = self.budget.left_s, self.untried()
         is_last = self.budget.reserve is Reserve.NOTHING or (untried is not None and not untried)
-        if left_s is None or is_last:
-            return True
-        return needed is not None and needed.seconds <= left_s
+        return left_s is None or is_last or prospect.may_show_within(left_s)
 
     def early_s(self, gain: float) -> float:
         """Return for how many seconds the first look at what a screening found may be put off, if

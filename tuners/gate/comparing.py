@@ -19,7 +19,8 @@ from gpuadvisor.tuners.gate.metric import (
 )
 from gpuadvisor.tuners.gate.metrics import are_counts, check_names, chosen
 from gpuadvisor.tuners.gate.obstacle import obstacle
-from gpuadvisor.tuners.proof import MAX_REPEATED, orders
+from gpuadvisor.tuners.proof import MAX_REPEATED
+from gpuadvisor.tuners.turn_order import orders
 
 KNOWN = 2
 """Runs of the base before the pairs, which say how much its runs differ: with them three pairs can

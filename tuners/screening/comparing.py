@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuadvisor.domain.screening import Screened, ScreenedAs
-from gpuadvisor.tuners.proof import orders
 from gpuadvisor.tuners.screening.blocks import Blocks, Key, Steps, keys_of
 from gpuadvisor.tuners.screening.factorial import Factorial
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Comparison, Knowledge, text_of
 from gpuadvisor.tuners.search import RETRY_GROWTH
 from gpuadvisor.tuners.space import Point, Space
 from gpuadvisor.tuners.statistics import Pair
+from gpuadvisor.tuners.turn_order import orders
 
 MOST_PAIRS = 16
 """Pairs after which what is not decided is left to fresh processes."""

@@ -25,7 +25,7 @@ from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.errors import RefusedError
 from gpuadvisor.tuners.gate.comparing import SHORT
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.proof import Delay
+from gpuadvisor.tuners.turn_order import Delay
 from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import Forks
 from gpuadvisor.tuning.gate.lengths import BEFORE, FIRST, Lengths

@@ -21,16 +21,10 @@ from gpuadvisor.domain.study import (
 from gpuadvisor.domain.verification import Outcome, Verification
 from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.proof import (
-    Known,
-    Proof,
-    fair_runs,
-    known_runs,
-    orders,
-    prove,
-)
+from gpuadvisor.tuners.proof import Known, Proof, fair_runs, known_runs, prove
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, spread_of
+from gpuadvisor.tuners.turn_order import orders
 from gpuadvisor.tuning.baselines import (
     baseline_warnings,
     baselines_of,

@@ -6,7 +6,7 @@ from itertools import cycle
 
 import pytest
 
-from gpuadvisor.tuners import proof
+from gpuadvisor.tuners import proof, turn_order
 from tests import simulation
 from tests.benchmark_files import loaded
 from tests.simulation import recorded_runs
@@ -78,7 +78,7 @@ def test_random_order_keeps_a_job_in_step_with_the_pairs_from_a_claim(rates, mon
 @pytest.mark.slow
 def test_without_delays_a_longer_start_beside_a_short_period_passes_for_a_gain(rates, monkeypatch):
     beside = partial(rates.neighbour, period_s=6)
-    monkeypatch.setattr(proof.Delay, "next_s", lambda self, trials: 0.0)
+    monkeypatch.setattr(turn_order.Delay, "next_s", lambda self, trials: 0.0)
     assert rates.proofs(beside, 0.0, 150).faster >= 2
 
 

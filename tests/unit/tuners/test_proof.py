@@ -9,17 +9,16 @@ import pytest
 
 from gpuadvisor.domain.study import InTurns, Objective, Speedup, Trial, TrialState
 from gpuadvisor.tuners.proof import (
-    LONGEST_DELAY_S,
     MAX_REPEATED,
-    Delay,
     Known,
+    Prospect,
     is_faster,
     is_no_gain,
-    orders,
     prove,
     prove_point,
 )
 from gpuadvisor.tuners.statistics import LOOKS
+from gpuadvisor.tuners.turn_order import LONGEST_DELAY_S, Delay, orders
 from tests import simulation
 from tests.simulation import SimulatedEvaluator, multiplied
 
@@ -91,19 +90,30 @@ def test_what_follows_a_gain_comes_when_it_is_first_shown(goes_on):
     assert found.pairs == (11 if goes_on else at[0] // 2)
 
 
-def test_what_can_hardly_be_decided_any_more_is_asked_at_each_look_without_a_gain():
+def test_whether_it_is_worthwhile_is_asked_at_each_look_without_a_gain():
     evaluator = SimulatedEvaluator(
         multiplied({"knob": 1.03}), noise=simulation.gaussian(random.Random(1), 0.05), baselines=3
     )
     asked = []
 
-    def worthwhile(needed):
-        asked.append(needed)
+    def worthwhile(prospect):
+        asked.append(prospect)
         return len(asked) < 2
 
     found = prove_point(evaluator, TUNED, Objective.THROUGHPUT, worthwhile=worthwhile).speedup
     assert found.pairs == LOOKS[1] and not is_faster(found)
-    assert all(needed.pairs > 10 for needed in asked)
+    assert [each.found.pairs for each in asked] == list(LOOKS[:2])
+    assert all(0.02 < each.spread < 0.1 for each in asked)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "seconds", "may"),
+    [(1.3, 45.0, True), (1.05, 45.0, False), (1.05, 19.0, True), (1.05, 9000.0, True)],
+    ids=["large", "small", "no-room-for-a-pair", "much-time"],
+)
+def test_what_a_proof_may_still_show(ratio, seconds, may):
+    found = Speedup(ratio, 0.9, 1.9, LOOKS[0])
+    assert Prospect(found, spread=0.06, pair_s=20.0).may_show_within(seconds) is may
 
 
 def test_what_is_no_better_than_a_known_plan_is_settled():
