@@ -208,6 +208,8 @@ GROUP_RANKS = "ranks of process group "
 follows."""
 CUT_OFF = "cut off"
 """Name of the fact that a part of the file is missing or cannot be read: which, in sentences."""
+LOST = "lost while it was recorded"
+"""Name of the fact that the recorder says that it lost events: what it says, in sentences."""
 FAILED_CALLS = "calls that returned an error"
 """The fact of a profile that tells which calls into CUDA failed, as `failed_calls_told` writes it;
 absent where nothing tells what calls returned."""

@@ -7,6 +7,7 @@ of one device; `systems_devices` says how they are told apart here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gpuadvisor.collectors.nsight.systems_reading import FARTHEST_NS, TIMES, Exp
 from gpuadvisor.domain.profile import (
     CUT_OFF,
     FAILED_CALLS,
+    LOST,
     SYSTEM_CALLS,
     FailedCalls,
     Header,
@@ -43,6 +45,8 @@ _ERROR, _WARNING = 3, 2
 _LOST = "Not all CUDA events"
 _NOT_STARTED = "CUDA profiling might"
 """How warnings of Nsight Systems begin that tell why something of CUDA is missing."""
+_LACKS = (_LOST, _NOT_STARTED, "Some events (", "Could not parse")
+"""How what it reports begins, of any severity, where events are missing for it."""
 _MOST_ERRORS = 5
 _LONGEST_ERROR = 300  # characters
 _NEVER = "Nsight Systems does not record this"
@@ -130,7 +134,11 @@ def recording_errors(export: Export, lacks_cuda: bool) -> list[str]:
         and (level == _ERROR or (level == _WARNING and text.startswith(told)))
     )
     texts = dict.fromkeys(" ".join(text.split())[:_LONGEST_ERROR] for text in said)
-    return [f"Nsight Systems reported: {text}" for text in list(texts)[:_MOST_ERRORS]]
+    return list(texts)[:_MOST_ERRORS]
+
+
+def _reported(text: str) -> str:
+    return f"Nsight Systems reported: {text}"
 
 
 def _whole(text: Any) -> int:
@@ -194,9 +202,12 @@ def read(path: Path, sink: Sink) -> Header:
         if not reading.rows and warnings.all():
             raise UsageError(f"nothing of {path} can be read: {warnings.all()[0]}")
         lacks_cuda = not any(rows[table] for table in _CUDA)
-        for error in recording_errors(export, lacks_cuda):
-            warnings.add(error)
-        return _header(export, reading, metadata, rows)
+        errors = recording_errors(export, lacks_cuda)
+        for error in errors:
+            warnings.add(_reported(error))
+        lost = " ".join(_reported(error) for error in errors if error.startswith(_LACKS))
+        header = _header(export, reading, metadata, rows)
+        return replace(header, facts={**header.facts, LOST: lost}) if lost else header
 
 
 def _header(

@@ -10,7 +10,7 @@ from gpuadvisor.domain.finding import (
     NotMeasured,
     ScopeKind,
 )
-from gpuadvisor.domain.profile import CUT_OFF, CallKind, failed_calls
+from gpuadvisor.domain.profile import CUT_OFF, LOST, CallKind, failed_calls
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis import account as account_wording
 from gpuadvisor.reports.diagnosis import counted as counted_wording
@@ -200,11 +200,11 @@ def limits(report: DiagnosisReport) -> list[str]:
     if report.profile is None:
         return []
     facts = report.profile.facts
-    cut_off = facts.profile.header.facts.get(CUT_OFF)
+    lacks = [facts.profile.header.facts.get(each) for each in (CUT_OFF, LOST)]
     if not facts.time_breakdowns:
-        without = (cut_off, failures(facts), facts.fitness.note)
+        without = (*lacks, failures(facts), facts.fitness.note)
         return [sentence(each) for each in without if each]
-    told = (cut_off, failures(facts), *facts.looked_at, lost_launches(facts), why_not_timed(facts))
+    told = (*lacks, failures(facts), *facts.looked_at, lost_launches(facts), why_not_timed(facts))
     return [sentence(each) for each in told if each]
 
 

@@ -10,6 +10,7 @@ from gpuadvisor.domain.finding import Diagnosis, Place, Scope, ScopeKind, Span
 from gpuadvisor.domain.profile import (
     CUT_OFF,
     FAILED_CALLS,
+    LOST,
     CallKind,
     FailedCalls,
     failed_calls_told,
@@ -244,9 +245,9 @@ def test_launches_of_which_some_failed_are_what_a_recording_without_work_lacks()
 
 
 def test_what_a_file_lacks_is_told_on_the_page_and_is_not_what_the_program_lacks():
-    lacks = {CUT_OFF: "The file is 9 bytes shorter than it says"}
+    lacks = {CUT_OFF: "The file is 9 bytes shorter than it says", LOST: "Some events were lost."}
     text = said(of(Made().profile(facts=lacks), Diagnosis(()), rules=()))
-    assert "The file is 9 bytes shorter than it says." in text
+    assert "The file is 9 bytes shorter than it says.\nSome events were lost." in text
     assert "No work of a GPU was recorded in what could be read of the file." in text
 
 

@@ -13,6 +13,7 @@ from gpuadvisor.collectors.nsight import systems
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.profile import (
     FAILED_CALLS,
+    LOST,
     SYSTEM_CALLS,
     UNKNOWN,
     CallKind,
@@ -296,7 +297,8 @@ def test_of_warnings_those_are_told_that_say_why_something_of_cuda_is_missing(sm
     )
     lost = [{"severity": 2, "text": "Not all CUDA events might have been collected."}]
     path = write(tmp_path / "lost.sqlite", tables(DIAGNOSTIC_EVENT=lost))
-    assert "Not all CUDA events" in profile_of(path).header.warnings[0]
+    header = profile_of(path).header
+    assert "Not all CUDA events" in header.warnings[0] and header.facts[LOST] == header.warnings[0]
 
 
 class TestVersions:
