@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
+
 from gpuadvisor.domain.finding import Category, Figure, Scope, ScopeKind
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.errors import UsageError
@@ -26,7 +28,7 @@ from gpuadvisor.rules.facts.kernels import KernelTime
 from gpuadvisor.rules.facts.migrations import waiting_in_kernels_ns
 from gpuadvisor.rules.kernels import of_few_threads
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
-from gpuadvisor.rules.rule import MOST, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, NOTICEABLE, Rule, RuleResult, percent
 
 AT_ONCE = 1.2
 """Kernels that run at once on average, from which on others may fill the rest: then the blocks of
@@ -55,6 +57,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if not count or not total:
         return
     at_once = uses.time_ns / max(facts.work.intervals(uses.rows).total_ns, 1)
+    alone = at_once < 1 + NOTICEABLE
     at_once = at_once if at_once > AT_ONCE else 1.0
     if at_once > 1 and at_once * max(each.blocks for whole in found for each in whole.launches) >= (
         count
@@ -92,7 +95,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
                 Figure("blocks", blocks, "", count),
                 percent("kernel_time", share, LEAST_OF_ONE),
             ),
-            of_few_threads(blocks * threads) if few else _half_a_warp(threads) + ADVICE,
+            (of_few_threads(blocks * threads) if few else _half_a_warp(threads) + ADVICE)
+            + (_kept_apart(len(np.unique(facts.work.stream[rows]))) if alone else ""),
             row_saving(facts, [RowGain(rows, each.time_ns, 0.0 if few else own * low, own * high)]),
             "At most in proportion to the places for threads, by warps and registers, that stay"
             f" empty on the multiprocessors; {PLAYED}.",
@@ -115,6 +119,18 @@ def _resident(evidence: Evidence, launch: KernelTime) -> int:
     if launch.registers > 0:
         warps = min(warps, sm.registers // (launch.registers * WARP))
     return max(warps * WARP, launch.threads)
+
+
+def _kept_apart(streams: int) -> str:
+    """Return why launches that are on several streams ran one after the other, as the end of an
+    advice; empty where they are on one."""
+    if streams < 2:
+        return ""
+    return (
+        f" Its launches are on {streams} streams, and none ran beside another: they wait for each"
+        " other, or for work in the legacy default stream between them, which streams made with"
+        " cudaStreamNonBlocking, or --default-stream per-thread, do not."
+    )
 
 
 def _half_a_warp(threads: int) -> str:

@@ -81,6 +81,19 @@ def test_more_blocks_may_gain_as_much_as_there_are_places_for_threads(
     assert each.advice.startswith("Give each block more threads first: 16") is (threads == 16)
 
 
+@pytest.mark.parametrize(("every", "is_told"), [(400, True), (200, False)])
+def test_launches_on_several_streams_that_never_run_at_once_are_told(every, is_told):
+    """Eight streams that the legacy default stream keeps apart: 82 % less with streams of their
+    own (`n15_str1` and `n15_str2` of the public traces)."""
+    made = Made()
+    for number in range(16):
+        runs = (1000 + every * number, 390)
+        made.launched("mine", (5 * number, 4), runs, stream=7 + number % 8, **grid(2, 64))
+    rules = [rule for rule in load_rules() if rule.name == IN_TRACE]
+    (each,) = diagnose(timeline(made), rules).findings
+    assert ("on 8 streams, and none ran beside another" in each.advice) is is_told
+
+
 def test_a_kernel_whose_registers_fill_a_multiprocessor_gains_no_more_than_blocks_are_missing():
     evidence = queued([K("add", 5_000, more=grid(66, 256, 255))] * 9)
     (each,) = diagnose(evidence, [rule for rule in load_rules() if rule.name == IN_TRACE]).findings
