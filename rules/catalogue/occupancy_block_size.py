@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.kernel_loads import Loads, saved
+from gpuadvisor.rules.facts.kernel_loads import SPREAD, Loads, Shares, saved
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import knows, of_each, result_of, short
 from gpuadvisor.rules.occupancy import HIDES, LEAST_UNUSED, ON_WARPS, limited
@@ -47,6 +47,11 @@ def _broken_warps(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     after = replace(loads, compute=loads.compute * used, l1=loads.l1 * used)
     shares = saved(loads, after).times(LEAST_REACHED, loads.busiest)
+    beyond = max(loads.dram, loads.l2)
+    if beyond < max(loads.l1, loads.compute):
+        # Fewer warps wait, too: what keeps them waiting shrinks as what they do.
+        high = max(1 - max(used, (1 - SPREAD) * beyond, loads.fixed), 0.0)
+        shares = Shares(min(shares.low, high), high)
     return result_of(
         kernel,
         f"Blocks of {kernel.threads} threads fill {used:.0%} of the warps of {short(kernel)}",

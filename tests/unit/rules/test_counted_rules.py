@@ -34,3 +34,12 @@ def test_loads_that_are_spared_leave_the_special_functions_their_time():
     special = {f"sm__inst_executed_pipe_xu{ELAPSED}": 40.0}
     (bound,) = diagnose(product(98.0, 0.08, special), rules).findings
     assert found.improvement_pct.high > 70 and bound.improvement_pct.high <= 61
+
+
+@pytest.mark.parametrize(("block", "high"), [(16, 50.0), (81, 15.6)])
+def test_whole_warps_save_at_most_the_lanes_that_broken_ones_leave_empty(block, high):
+    """Also of a kernel whose units are half busy, as its warps wait: fewer of them wait then."""
+    rules = [rule for rule in load_rules() if rule.name == "occupancy_block_size"]
+    busy = {f"sm__throughput{ELAPSED}": 54.0, f"l1tex__throughput{ELAPSED}": 58.0}
+    (found,) = diagnose(kernel(QUIET, busy, block=block), rules).findings
+    assert found.improvement_pct.high == pytest.approx(high, abs=1)
