@@ -46,6 +46,7 @@ script whose start takes 10 s is told of within 15."""
 ENOUGH_STEPS = 5
 NEARLY_ALL = 0.95
 """Part of the time above which what is left without waiting is too short to give a bound."""
+RESTING = "if all else takes as long as now"
 
 
 class ConsoleProgress:
@@ -297,7 +298,8 @@ class FirstLook:
 def loader_bound(measurement: Measurement) -> str | None:
     """Return what a run says of its DataLoader's worth; None where it has none.
 
-    A loader that is never waited for leaves all else as it is: that is the most that it can bring.
+    More workers may slow down all else, and waiting for none may make it faster: of a GAN on an
+    H200 a step took 45 ms, 29 % of it waiting, and 15 with a batch that was there.
     """
     if not measurement.facts.loaders:
         return None
@@ -311,10 +313,11 @@ def loader_bound(measurement: Measurement) -> str | None:
     most = math.ceil(100 / (1 - share)) / 100
     idle = measurement.starved_share
     if idle == share:
-        return f"{waits}: without it a step would be at most {figures.ratio(most)} as fast"
+        return f"{waits}: without it a step would be {figures.ratio(most)} as fast, {RESTING}"
     return (
         f"{waits}, while the GPU has nothing to do in {figures.percent(idle)}: without it a step"
-        f" would be about {figures.ratio(1 / (1 - idle))} as fast, {figures.ratio(most)} at most"
+        f" would be about {figures.ratio(1 / (1 - idle))} as fast, {figures.ratio(most)} at most, "
+        f"{RESTING}"
     )
 
 

@@ -259,9 +259,9 @@ def loading(wait, workers=4):
     ("wait", "words"),
     [
         (0.15, "15.0 % of that is waiting for the DataLoader (4 workers): without it a step would "
-         "be at most 1.18x as fast"),
+         "be 1.18x as fast, if all else takes as long as now"),
         (0.0, "none of that is waiting for the DataLoader (4 workers)"),
-        (0.5, "at most 2.00x as fast"),
+        (0.5, "a step would be 2.00x as fast, if all"),
         (0.99, "loading decides its speed"),
         (1.2, "loading decides its speed"),
     ],
@@ -275,7 +275,8 @@ def test_what_the_gpu_does_meanwhile_is_told_apart():
     run = replace(run, facts=replace(run.facts, idle_while_waiting=0.4))
     assert loader_bound(run) == (
         "50.0 % of that is waiting for the DataLoader (4 workers), while the GPU has nothing to do"
-        " in 20.0 %: without it a step would be about 1.25x as fast, 2.00x at most"
+        " in 20.0 %: without it a step would be about 1.25x as fast, 2.00x at most, if all else"
+        " takes as long as now"
     )
 
 
