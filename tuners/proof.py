@@ -421,8 +421,10 @@ def still_needed(proof: Proof, speedup: Speedup, distance: float, spread: float)
 
 
 def pair_s(proof: Proof) -> float:
-    """Return how long a pair of a proof takes, in seconds."""
-    return sum(median(trial.wall_s for trial in side) for side in (proof.base, proof.head))
+    """Return how long a pair of a proof takes, in seconds: both of its runs live at the same time
+    where they take turns."""
+    both_s = [median(trial.wall_s for trial in side) for side in (proof.base, proof.head)]
+    return max(both_s) if proof.ratios else sum(both_s)
 
 
 def is_settled(speedup: Speedup, least: float = 1.0) -> bool:

@@ -11,9 +11,11 @@ from gpuadvisor.domain.study import InTurns, Objective, Speedup, Trial, TrialSta
 from gpuadvisor.tuners.proof import (
     MAX_REPEATED,
     Known,
+    Proof,
     Prospect,
     is_faster,
     is_no_gain,
+    pair_s,
     prove,
     prove_point,
 )
@@ -114,6 +116,13 @@ def test_whether_it_is_worthwhile_is_asked_at_each_look_without_a_gain():
 def test_what_a_proof_may_still_show(ratio, seconds, may):
     found = Speedup(ratio, 0.9, 1.9, LOOKS[0])
     assert Prospect(found, spread=0.06, pair_s=20.0).may_show_within(seconds) is may
+
+
+def test_a_pair_whose_runs_live_at_the_same_time_takes_as_long_as_the_longer_one():
+    sides = ([replace(baseline(10.0), wall_s=wall_s)] for wall_s in (20.0, 24.0))
+    proof = Proof(base=next(sides), head=next(sides))
+    assert pair_s(proof) == 44.0
+    assert pair_s(replace(proof, ratios=[1.1])) == 24.0
 
 
 def test_what_is_no_better_than_a_known_plan_is_settled():
