@@ -31,7 +31,7 @@ import numpy as np
 
 from gpuadvisor.domain.kernel_records import WITHIN, Record
 from gpuadvisor.storage.kernel_caches import read
-from gpuadvisor.tuners.search_score import KnownSpace, median_or_none
+from gpuadvisor.tuners.kernels.search_score import KnownSpace, median_or_none
 from gpuadvisor.tuning.kernels.replaying import replay
 
 OURS = ("model", "random")

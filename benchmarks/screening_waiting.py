@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.tuners.loader_ceiling import CACHED
+from gpuadvisor.tuners.loader.ceiling import CACHED
 from tests.live_simulation import LiveScript, screened
 from tests.simulation import Switch, multiplied, space_of
 

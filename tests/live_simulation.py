@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.screening import Block, BlockTime, ScreeningResult
-from gpuadvisor.tuners.loader_ceiling import CACHED
+from gpuadvisor.tuners.loader.ceiling import CACHED
 from gpuadvisor.tuners.screening.course import screen
 from gpuadvisor.tuners.space import Space
 from tests import simulation

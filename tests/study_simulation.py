@@ -32,7 +32,7 @@ from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import StudyResult, TrialState
 from gpuadvisor.storage.database import Store
-from gpuadvisor.tuners.loader_ceiling import CACHED
+from gpuadvisor.tuners.loader.ceiling import CACHED
 from gpuadvisor.tuning import (
     budget,
     cold_start,

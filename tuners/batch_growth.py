@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Settings, Value
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, Screening, ScreeningResult
-from gpuadvisor.tuners.loader_ceiling import CACHED, MOST_PAIRS
+from gpuadvisor.tuners.loader.ceiling import CACHED, MOST_PAIRS
 from gpuadvisor.tuners.screening.blocks import Blocks, Steps, whole_s
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Comparison
 from gpuadvisor.tuners.search import PROGRESSIVE_GAIN

@@ -163,7 +163,7 @@ class Replayed:
     searches: tuple[tuple[float, ...], ...]
     """The time of each evaluation in milliseconds, in order; infinite for a failure."""
     score: float
-    """Performance score: see `gpuadvisor.tuners.search_score`."""
+    """Performance score: see `gpuadvisor.tuners.kernels.search_score`."""
     evaluations: tuple[float | None, ...]
     """Median evaluations until the best was within each of `WITHIN`; None where half never were."""
     reached: tuple[float, ...]

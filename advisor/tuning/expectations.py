@@ -21,8 +21,8 @@ from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.tuners.knob_space import LOADER_DECIDES
 from gpuadvisor.tuners.knobs._script import WORKERS
+from gpuadvisor.tuners.loader.supply_timing import batches_a_step
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
-from gpuadvisor.tuners.supply_timing import batches_a_step
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.trial_runner import Recording
 

@@ -18,7 +18,7 @@ from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.ablation import Ablation
 from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.knobs._script import WORKERS
-from gpuadvisor.tuners.loader_limit import LAST, computing_worth
+from gpuadvisor.tuners.loader.limit import LAST, computing_worth
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space

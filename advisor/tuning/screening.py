@@ -21,7 +21,7 @@ from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners import batch_growth
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.loader_ceiling import (
+from gpuadvisor.tuners.loader.ceiling import (
     CACHED,
     first_ceiling_s,
     in_words,
@@ -29,12 +29,12 @@ from gpuadvisor.tuners.loader_ceiling import (
     waits,
     worthless,
 )
-from gpuadvisor.tuners.loader_limit import LoaderLimit, limit_of_computing
+from gpuadvisor.tuners.loader.limit import LoaderLimit, limit_of_computing
+from gpuadvisor.tuners.loader.supply_timing import batches_a_step, rechosen
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS
 from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.screening.knowledge import text_of
 from gpuadvisor.tuners.space import Parameter, Space
-from gpuadvisor.tuners.supply_timing import batches_a_step, rechosen
 from gpuadvisor.tuning.arguments import applied
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.budget_limit import schedule_for

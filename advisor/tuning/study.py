@@ -20,7 +20,7 @@ from gpuadvisor.tuners.knob_space import (
     Selection,
     select_knobs,
 )
-from gpuadvisor.tuners.loader_limit import computing_last
+from gpuadvisor.tuners.loader.limit import computing_last
 from gpuadvisor.tuners.proof import is_faster, is_no_gain
 from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.space import Space
@@ -171,8 +171,7 @@ class _Study(Measuring):
 
     def _measure_baselines(self, folder: Path) -> None:
         self._enter_baseline()
-        device = self.devices[0]
-        side = self._evaluator.side({}, device)
+        device, side = self.devices[0], self._evaluator.side({}, self.devices[0])
         self._expected = Expectations(
             self.options.command,
             device,
@@ -191,8 +190,7 @@ class _Study(Measuring):
             beside_second=lambda: self._forker.begin_ahead(side),
         )
         self._is_limited = any(run.limit for run in (baselines.first, baselines.again))
-        runs = self._budget.expected_runs(device.is_gpu)
-        self._note(self._forker.begin(side, baselines, runs))
+        self._note(self._forker.begin(side, baselines, self._budget.expected_runs(device.is_gpu)))
         self._budget.durations.proofs_fork = self._evaluator.forks([{}])
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)

@@ -21,8 +21,8 @@ from gpuadvisor.domain.study import Trial
 from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.tuners.knob_space import LOADER_DECIDES
 from gpuadvisor.tuners.knobs._script import WORKERS
+from gpuadvisor.tuners.loader.supply_timing import batches_a_step, time_supply
 from gpuadvisor.tuners.space import Space
-from gpuadvisor.tuners.supply_timing import batches_a_step, time_supply
 from gpuadvisor.tuning.budget import Budget
 from gpuadvisor.tuning.value_finding import InOneScript
 

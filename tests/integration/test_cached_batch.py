@@ -12,7 +12,7 @@ from gpuadvisor.collectors.script.live import run_live
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.screening import Block
-from gpuadvisor.tuners.loader_ceiling import CACHED
+from gpuadvisor.tuners.loader.ceiling import CACHED
 from gpuadvisor.tuners.screening.course import screen
 from gpuadvisor.tuners.space import Space
 from tests.integration.runs import request

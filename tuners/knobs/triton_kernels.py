@@ -60,7 +60,7 @@ class TritonKernels(Knob):
         return None
 
     def find(self, script: Witness) -> Found:
-        from gpuadvisor.tuners.launch_search import LaunchTuning
+        from gpuadvisor.tuners.kernels.launch_search import LaunchTuning
 
         return LaunchTuning(script).run()
 

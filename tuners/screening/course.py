@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.screening import Ratio, Screened, Screening, ScreeningResult
-from gpuadvisor.tuners.loader_ceiling import MUCH, first_ceiling, last_ceiling
+from gpuadvisor.tuners.loader.ceiling import MUCH, first_ceiling, last_ceiling
 from gpuadvisor.tuners.screening.blocks import (
     LIKE_OTHERS,
     LONGEST_S,

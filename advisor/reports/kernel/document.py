@@ -11,7 +11,7 @@ from gpuadvisor.domain.kernel_records import WITHIN, KernelResult, Replay, Repla
 from gpuadvisor.domain.kernel_rules import shown
 from gpuadvisor.domain.study import Speedup, TrialState, Verdict
 from gpuadvisor.reports import figures
-from gpuadvisor.tuners.point_search import BRUTE_FORCE
+from gpuadvisor.tuners.kernels.point_search import BRUTE_FORCE
 
 SCHEMA_VERSION = 1
 _FAILURES = {

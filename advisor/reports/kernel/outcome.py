@@ -12,7 +12,7 @@ from gpuadvisor.reports.json_fields import fields
 from gpuadvisor.reports.kernel import document as kernels_document
 from gpuadvisor.rules.facts.ceilings import OF_DTYPE, Ceilings, Peak
 from gpuadvisor.rules.facts.roofline import MEMORY, Bound, Position, position
-from gpuadvisor.tuners.parameter_importance import Importance, importances, unexplained
+from gpuadvisor.tuners.kernels.parameter_importance import Importance, importances, unexplained
 
 _ON_TENSOR_CORES = {"fp32": "tf32", "fp64": "fp64_tensor"}
 """Ceiling of what is faster than its precision's own can be: it computes on tensor cores."""

@@ -33,7 +33,7 @@ from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.render_text import print_sections, table_lines
 from gpuadvisor.reports.study import plots as study_plots
-from gpuadvisor.tuners.parameter_importance import Importance, unexplained
+from gpuadvisor.tuners.kernels.parameter_importance import Importance, unexplained
 
 if TYPE_CHECKING:
     from rich.console import Console

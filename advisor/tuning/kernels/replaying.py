@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from gpuadvisor.domain.kernel_records import WITHIN, Evaluation, Record, Replay, Replayed
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuners.point_search import PointSearch
-from gpuadvisor.tuners.points import Points
-from gpuadvisor.tuners.search_score import KnownSpace, median_or_none
+from gpuadvisor.tuners.kernels.point_search import PointSearch
+from gpuadvisor.tuners.kernels.points import Points
+from gpuadvisor.tuners.kernels.search_score import KnownSpace, median_or_none
 from gpuadvisor.tuners.space import Parameter, Point
 from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.kernels.evaluator import InTurn, PointEvaluator

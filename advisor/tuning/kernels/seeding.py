@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from gpuadvisor.domain.kernel_records import KernelDiagnosis
-from gpuadvisor.tuners.points import Points
+from gpuadvisor.tuners.kernels.points import Points
 from gpuadvisor.tuners.space import Point
 
 SEEDED = 4

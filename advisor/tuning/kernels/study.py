@@ -20,8 +20,8 @@ from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Trial, TrialState, Verdict
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.storage import kernel_caches, kernel_studies
-from gpuadvisor.tuners.point_search import PointSearch
-from gpuadvisor.tuners.points import Points
+from gpuadvisor.tuners.kernels.point_search import PointSearch
+from gpuadvisor.tuners.kernels.points import Points
 from gpuadvisor.tuners.space import Parameter, Point
 from gpuadvisor.tuning.kernels import seeding
 from gpuadvisor.tuning.kernels.evaluator import PointEvaluator, trial_of

@@ -12,7 +12,7 @@ from gpuadvisor.profiling.importing import import_trace
 from gpuadvisor.profiling.kernels import diagnosis_of, function_name
 from gpuadvisor.profiling.reading import trace_files
 from gpuadvisor.storage.profiles.library import open_profiles
-from gpuadvisor.tuners.points import Points
+from gpuadvisor.tuners.kernels.points import Points
 from gpuadvisor.tuners.space import Parameter
 from gpuadvisor.tuning.kernels.seeding import SEEDED, said, seeds
 

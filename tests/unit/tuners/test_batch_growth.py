@@ -8,7 +8,7 @@ import pytest
 
 from gpuadvisor.domain.screening import ScreenedAs, ScreeningResult
 from gpuadvisor.tuners.batch_growth import with_growth
-from gpuadvisor.tuners.loader_ceiling import CACHED
+from gpuadvisor.tuners.loader.ceiling import CACHED
 from tests import simulation
 from tests.live_simulation import LiveScript
 

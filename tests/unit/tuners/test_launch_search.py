@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from gpuadvisor.domain.inquiry import Ended
-from gpuadvisor.tuners import launch_points, launch_search
+from gpuadvisor.tuners.kernels import launch_points, launch_search
+from gpuadvisor.tuners.kernels.launch_points import values_of
+from gpuadvisor.tuners.kernels.launch_search import LaunchTuning
 from gpuadvisor.tuners.knobs._triton.precise import IMPRECISE, ROUNDED
 from gpuadvisor.tuners.knobs._triton.search import MOST_LAUNCHES
-from gpuadvisor.tuners.launch_points import values_of
-from gpuadvisor.tuners.launch_search import LaunchTuning
 
 STEP_MS = 10.0
 

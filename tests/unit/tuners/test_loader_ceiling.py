@@ -11,7 +11,7 @@ import pytest
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.screening import Ratio
-from gpuadvisor.tuners.loader_ceiling import CACHED, is_too_little, may_wait, worthless
+from gpuadvisor.tuners.loader.ceiling import CACHED, is_too_little, may_wait, worthless
 from gpuadvisor.tuners.space import Parameter, Space
 from tests import simulation
 from tests.benchmark_files import loaded

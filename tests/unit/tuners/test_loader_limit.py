@@ -16,7 +16,7 @@ from gpuadvisor.domain.loader_supply import LoaderSupply, Supplied
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.loader_limit import (
+from gpuadvisor.tuners.loader.limit import (
     LAST,
     computing_last,
     computing_worth,

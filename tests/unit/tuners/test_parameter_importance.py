@@ -4,7 +4,7 @@ import pytest
 
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuners.parameter_importance import importances, unexplained
+from gpuadvisor.tuners.kernels.parameter_importance import importances, unexplained
 
 XS, YS = (1, 2, 4, 8), (0, 1)
 

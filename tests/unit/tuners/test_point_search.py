@@ -8,9 +8,9 @@ import pytest
 
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuners.point_search import BRUTE_FORCE, PointSearch
-from gpuadvisor.tuners.points import Points
-from gpuadvisor.tuners.search_score import KnownSpace
+from gpuadvisor.tuners.kernels.point_search import BRUTE_FORCE, PointSearch
+from gpuadvisor.tuners.kernels.points import Points
+from gpuadvisor.tuners.kernels.search_score import KnownSpace
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.budget_limit import BudgetLimit
 from gpuadvisor.tuning.kernels.evaluator import InTurn, PointEvaluator

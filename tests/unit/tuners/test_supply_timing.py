@@ -11,7 +11,7 @@ import pytest
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.screening import BlockTime
-from gpuadvisor.tuners.supply_timing import BLOCKS, Promised, in_order, time_supply
+from gpuadvisor.tuners.loader.supply_timing import BLOCKS, Promised, in_order, time_supply
 from tests import simulation
 from tests.simulation import measurement
 

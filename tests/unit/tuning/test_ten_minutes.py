@@ -16,7 +16,7 @@ from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.reports.study.wording import not_helpful
-from gpuadvisor.tuners.loader_ceiling import CACHED
+from gpuadvisor.tuners.loader.ceiling import CACHED
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import expectations
 from gpuadvisor.tuning.cold_start import CACHES

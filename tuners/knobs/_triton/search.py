@@ -2,7 +2,7 @@
 
 A launch is tried on copies of its real arguments, the script's own configuration beside the others,
 while the script stands still in it; then it goes on as it would have. Which values are tried,
-gpuadvisor says (`gpuadvisor.tuners.launch_search`).
+gpuadvisor says (`gpuadvisor.tuners.kernels.launch_search`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_VALUES = 3
 with each launch, such as a seed."""
 MOST_LAUNCHES = 50
 """Different launches that are told of, those that take the most time: no more can take 2 % of a
-step each (`gpuadvisor.tuners.launch_points.LEAST_SHARE`)."""
+step each (`gpuadvisor.tuners.kernels.launch_points.LEAST_SHARE`)."""
 MOST_WAITS = 64
 """Steps in which a launch has to come again."""
 LEAST_PAIRS, MOST_STEPS = 12, 64
@@ -50,7 +50,7 @@ LEAST_PAIRS, MOST_STEPS = 12, 64
 MOST_LOOKUP_US, MOST_LOOKUP_SHARE = 2.0, 0.005
 """Time, and part of a step, beyond which looking up a launch takes too long: Triton's own launch
 takes 10 to 20 us on the CPU, and 1 % is the least gain that is kept
-(`gpuadvisor.tuners.launch_search.WORTH_IN_PLACE`)."""
+(`gpuadvisor.tuners.kernels.launch_search.WORTH_IN_PLACE`)."""
 WORDS = 300
 """Characters of a reason, at most."""
 LONGEST_TEXT = 1200

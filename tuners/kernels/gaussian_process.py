@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
-from gpuadvisor.tuners.points import Floats
+from gpuadvisor.tuners.kernels.points import Floats
 
 _ROOT5 = math.sqrt(5)
 _JITTER = 1e-6

@@ -14,9 +14,9 @@ from gpuadvisor.domain.inquiry import Answer, Ended, Witness
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import Trial, TrialState
+from gpuadvisor.tuners.kernels.point_search import PROGRESS, PointSearch
+from gpuadvisor.tuners.kernels.points import Points
 from gpuadvisor.tuners.knobs._triton.precise import IMPRECISE
-from gpuadvisor.tuners.point_search import PROGRESS, PointSearch
-from gpuadvisor.tuners.points import Points
 from gpuadvisor.tuners.space import Parameter, Point, Space
 
 WORTH = 0.03

@@ -15,8 +15,7 @@ from gpuadvisor.domain.inquiry import Answer, Ended, Found, Witness
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.knobs import Value
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuners.knobs._triton.launches import GRID, NUMBERS
-from gpuadvisor.tuners.launch_points import (
+from gpuadvisor.tuners.kernels.launch_points import (
     FINALISTS,
     LEAST_SHARE,
     POINT_S,
@@ -27,6 +26,7 @@ from gpuadvisor.tuners.launch_points import (
     is_imprecise,
     measured,
 )
+from gpuadvisor.tuners.knobs._triton.launches import GRID, NUMBERS
 
 WORTH_IN_PLACE = 0.01
 """Gain that has to be left in the script's own steps, where caches are as they are."""

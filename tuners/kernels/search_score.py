@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuadvisor.tuners.points import Floats
+from gpuadvisor.tuners.kernels.points import Floats
 
 START, CUT_OFF = 0.01, 0.95
 """Shares of the way from the median to the optimum: curves are compared from where a random search

@@ -16,9 +16,9 @@ from gpuadvisor.domain.loader_supply import LoaderSupply, Supplied
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs._script import WORKERS
+from gpuadvisor.tuners.loader.supply_timing import batches_a_step
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
-from gpuadvisor.tuners.supply_timing import batches_a_step
 
 LITTLE, WIDE = 1.2, 1.4
 """Ratio below which what computing can still bring is left for last, and that which it may be at

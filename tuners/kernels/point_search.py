@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from gpuadvisor.domain.study import Trial, TrialState
-from gpuadvisor.tuners.gaussian_process import GaussianProcess
-from gpuadvisor.tuners.points import Floats, Points
+from gpuadvisor.tuners.kernels.gaussian_process import GaussianProcess
+from gpuadvisor.tuners.kernels.points import Floats, Points
 from gpuadvisor.tuners.space import QueuedEvaluator
 
 BRUTE_FORCE = 300

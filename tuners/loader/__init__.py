@@ -1,0 +1,1 @@
+"""What a script's loader supplies alone, and what that leaves for all else to bring."""
