@@ -87,7 +87,7 @@ def tune_kernel(
     cannot be taken over.
     """
     from gpuadvisor.profiling.kernels import diagnosis_of
-    from gpuadvisor.tuning.budget_limit import BudgetLimit
+    from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
     from gpuadvisor.tuning.kernels.options import KernelOptions
 
     _refuse(others, lang, objective, strategy, strategy_options)

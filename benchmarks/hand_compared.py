@@ -40,7 +40,7 @@ from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Speedup, TrialState
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.tuners.statistics import paired_ratio
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 
 ROUNDS = 4
 """Runs of each side, as the table wants them."""

@@ -42,7 +42,7 @@ from gpu_sessions import cores_of, visible_gpus
 from hand_runs import written
 
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 
 HERE = Path(__file__).parent
 REST = "rest"

@@ -32,12 +32,12 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.interruption import stoppable
 from gpuadvisor.storage.codec import dumps, loads
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.baselines import measured_baseline, needs_other_seed
-from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
-from gpuadvisor.tuning.forking import difference
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.preparation import check_script, devices_for, reserved, target_python
-from gpuadvisor.tuning.trial_runner import Side, TrialRunner
-from gpuadvisor.tuning.validator import TrialValidator
+from gpuadvisor.tuning.trials.baselines import measured_baseline, needs_other_seed
+from gpuadvisor.tuning.trials.forking import difference
+from gpuadvisor.tuning.trials.trial_runner import Side, TrialRunner
+from gpuadvisor.tuning.trials.validator import TrialValidator
 
 BASELINE = "baseline"
 """Stage of the unchanged script's first runs on a machine."""

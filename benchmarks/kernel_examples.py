@@ -38,7 +38,7 @@ from gpuadvisor.domain.kernels import Kernel, declared
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.interruption import stoppable
 from gpuadvisor.storage.kernel_caches import read
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.kernels.options import KernelOptions, Progress
 from gpuadvisor.tuning.kernels.replaying import replay
 from gpuadvisor.tuning.kernels.study import tune_kernels

@@ -33,7 +33,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import LoaderFacts
 from gpuadvisor.storage.database import Store
-from gpuadvisor.tuning import trial_runner
+from gpuadvisor.tuning.trials import trial_runner
 from tests.study_simulation import CACHED, FACTS, Machine, studies
 
 

@@ -70,7 +70,7 @@ def rehearsed(case: Case, folder: Path) -> Rehearsal:
     from gpuadvisor.tuners.equivalence import TOLERANCES
     from gpuadvisor.tuners.knobs import load_knobs
     from gpuadvisor.tuning.rehearsal import Rehearser
-    from gpuadvisor.tuning.trial_runner import Side
+    from gpuadvisor.tuning.trials.trial_runner import Side
 
     device = next(iter(inventory().gpus), None) or cpu_device()
     side = Side(command(case, folder), device)

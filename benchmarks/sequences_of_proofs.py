@@ -32,8 +32,8 @@ from gpuadvisor.domain.study import StudyResult
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.proof import is_faster
-from gpuadvisor.tuning import trial_runner
 from gpuadvisor.tuning.proving import Prover
+from gpuadvisor.tuning.trials import trial_runner
 from tests import simulation
 from tests.study_simulation import Machine, studies
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from fetch_public import SOURCE, Script, fetch, make, scripts
 
-from gpuadvisor.tuning.budget import OVERDRAFT
+from gpuadvisor.tuning.budgeting.budget import OVERDRAFT
 
 SCRIPTS = Path(__file__).with_name("triton_scripts.toml")
 LEAST_S = 90.0

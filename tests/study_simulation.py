@@ -33,21 +33,13 @@ from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import StudyResult, TrialState
 from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.loader.ceiling import CACHED
-from gpuadvisor.tuning import (
-    budget,
-    cold_start,
-    first_run,
-    forking,
-    measuring,
-    rehearsal,
-    screening,
-    study,
-    supply_timer,
-    trial_runner,
-)
-from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
+from gpuadvisor.tuning import measuring, rehearsal, study
+from gpuadvisor.tuning.budgeting import budget
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit, schedule_for
+from gpuadvisor.tuning.live import screening, supply_timer
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.trials import cold_start, first_run, forking, trial_runner
+from gpuadvisor.tuning.trials.trial_runner import Silent
 from tests.live_simulation import LiveScript
 from tests.simulation import measurement
 

@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_script(options.command)  # a wrong name is told before what takes a second to import
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.tuning.first_run import begun
+    from gpuadvisor.tuning.trials.first_run import begun
 
     with stoppable() as stop, begun(options, stop.requested) as first:
         from gpuadvisor.commands._output import messages, output
@@ -160,7 +160,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
     from gpuadvisor.domain.knobs import Level
     from gpuadvisor.domain.study import Objective
     from gpuadvisor.tuning.arguments import parse_arguments
-    from gpuadvisor.tuning.budget_limit import BudgetLimit
+    from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
     from gpuadvisor.tuning.options import TuneOptions
 
     check_positive(args, "--jobs", "--timeout", "--tolerance", "--samples-per-step")

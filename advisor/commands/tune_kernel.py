@@ -144,7 +144,7 @@ def _tune(args: argparse.Namespace) -> int:
     from gpuadvisor.reports.kernel import document as kernels_document
     from gpuadvisor.reports.kernel import outcome as kernel_outcome
     from gpuadvisor.storage.kernel_caches import write_t4
-    from gpuadvisor.tuning.budget_limit import BudgetLimit
+    from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
     from gpuadvisor.tuning.kernels.options import OBJECTIVES, Goal, KernelOptions
     from gpuadvisor.tuning.kernels.study import tune_kernels
 
@@ -198,7 +198,7 @@ def _replay(args: argparse.Namespace) -> int:
     from gpuadvisor.reports import strict_json
     from gpuadvisor.reports.kernel import document as kernels_document
     from gpuadvisor.storage.kernel_caches import read, write_t4
-    from gpuadvisor.tuning.budget_limit import BudgetLimit
+    from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
     from gpuadvisor.tuning.kernels.replaying import replay
 
     limit = BudgetLimit.parse(args.budget or f"{SEARCH_TRIALS} trials")

@@ -125,7 +125,7 @@ def _fail(found: Verification) -> None:
 
 def _options(args: argparse.Namespace) -> VerifyOptions:
     from gpuadvisor.errors import UsageError
-    from gpuadvisor.tuning.budget_limit import BudgetLimit
+    from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
     from gpuadvisor.tuning.plans.verify_options import VerifyOptions
 
     check_positive(args, "--timeout", "--tolerance", "--samples-per-step")

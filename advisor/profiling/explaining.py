@@ -39,7 +39,7 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.arguments import applied, with_arguments
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials.trial_runner import Side
 
 RECORDED_MS = 1000.0
 """Time of the steps that are recorded, as they take without a profiler. A script of nothing but

@@ -23,8 +23,8 @@ from gpuadvisor.tuners.knob_space import LOADER_DECIDES
 from gpuadvisor.tuners.knobs._script import WORKERS
 from gpuadvisor.tuners.loader.supply_timing import batches_a_step
 from gpuadvisor.tuners.screening.knowledge import TOO_LITTLE
-from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.trial_runner import Recording
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.trials.trial_runner import Recording
 
 ProfileBaseline = Callable[[Command, Measurement, Device, tuple[int, ...], Path | None], Diagnosis]
 """Diagnoses the unchanged script on a GPU and these CPU cores, none for all, from a trace of its

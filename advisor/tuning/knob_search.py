@@ -22,13 +22,13 @@ from gpuadvisor.tuners.loader.limit import LAST, computing_worth
 from gpuadvisor.tuners.neighbourhood import Neighbourhood
 from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space
-from gpuadvisor.tuning.budget import Budget, Reserve
-from gpuadvisor.tuning.evaluator import ScriptEvaluator
-from gpuadvisor.tuning.recorder import StudyRecorder
-from gpuadvisor.tuning.screening import Screening
-from gpuadvisor.tuning.supply_timer import LEAST_WAITING, not_promising, shown_by
-from gpuadvisor.tuning.trial_runner import Progress
-from gpuadvisor.tuning.verdicts import not_tried
+from gpuadvisor.tuning.budgeting.budget import Budget, Reserve
+from gpuadvisor.tuning.live.screening import Screening
+from gpuadvisor.tuning.live.supply_timer import LEAST_WAITING, not_promising, shown_by
+from gpuadvisor.tuning.outcome.recorder import StudyRecorder
+from gpuadvisor.tuning.outcome.verdicts import not_tried
+from gpuadvisor.tuning.trials.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.trials.trial_runner import Progress
 
 TIMED_RUNS = 3
 """Runs that it takes to time a loader alone, which lasts one or two, and to try what it shows."""

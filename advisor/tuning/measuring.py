@@ -16,17 +16,17 @@ from gpuadvisor.errors import Interrupted
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import tolerance_of
-from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
-from gpuadvisor.tuning.evaluator import ScriptEvaluator
-from gpuadvisor.tuning.first_run import FirstRun
-from gpuadvisor.tuning.forking import Forker
-from gpuadvisor.tuning.leftovers import left_since, look
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.outcome.recorder import StudyRecorder
 from gpuadvisor.tuning.preparation import gpu_contention
-from gpuadvisor.tuning.recorder import StudyRecorder
 from gpuadvisor.tuning.rehearsal import Rehearser
-from gpuadvisor.tuning.trial_runner import BASELINE, Progress
+from gpuadvisor.tuning.trials.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.trials.first_run import FirstRun
+from gpuadvisor.tuning.trials.forking import Forker
+from gpuadvisor.tuning.trials.leftovers import left_since, look
+from gpuadvisor.tuning.trials.trial_runner import BASELINE, Progress
 
 
 @dataclass

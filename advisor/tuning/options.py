@@ -13,7 +13,7 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.arguments import ArgumentKnob
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 
 DEFAULT_BUDGET = "10m"
 

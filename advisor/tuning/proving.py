@@ -11,13 +11,13 @@ from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
 from gpuadvisor.tuners.proof import Proof, Prospect, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
-from gpuadvisor.tuning.budget import Budget, Reserve
-from gpuadvisor.tuning.evaluator import ScriptEvaluator
-from gpuadvisor.tuning.in_turns import TOOK_TURNS
+from gpuadvisor.tuning.budgeting.budget import Budget, Reserve
 from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.outcome.results import on_top, proven, typical
 from gpuadvisor.tuning.rehearsal import Rehearsed, Rehearser, harmless_part
-from gpuadvisor.tuning.results import on_top, proven, typical
-from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.trials.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.trials.in_turns import TOOK_TURNS
+from gpuadvisor.tuning.trials.trial_runner import Progress
 
 SURE = 4.0
 """Times what a first look would have to tell apart that a gain must be to be rehearsed before its

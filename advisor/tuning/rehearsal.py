@@ -27,8 +27,8 @@ from gpuadvisor.tuners.rehearsal.comparison import compare
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, enough_batches
 from gpuadvisor.tuners.rehearsal.lives import Lives, draws_samples_at_random, ending
 from gpuadvisor.tuning.arguments import applied, with_arguments
-from gpuadvisor.tuning.budget import USUAL_REHEARSAL_S
-from gpuadvisor.tuning.trial_runner import Progress, Side, Silent
+from gpuadvisor.tuning.budgeting.budget import USUAL_REHEARSAL_S
+from gpuadvisor.tuning.trials.trial_runner import Progress, Side, Silent
 
 LIVES = 3
 """Lives of a rehearsal: two of the unchanged script, one under the plan."""

@@ -26,29 +26,18 @@ from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
-from gpuadvisor.tuning.baselines import baseline_warnings, measure_baselines
-from gpuadvisor.tuning.budget import Reserve
-from gpuadvisor.tuning.cold_start import cold_start, compiles
+from gpuadvisor.tuning.budgeting.budget import Reserve
 from gpuadvisor.tuning.expectations import Expectations, ProfileBaseline, with_measured
-from gpuadvisor.tuning.first_run import Begun, ready
-from gpuadvisor.tuning.hindsight import in_hindsight
 from gpuadvisor.tuning.knob_search import KnobSearch
+from gpuadvisor.tuning.live.screening import Screener, Screening
+from gpuadvisor.tuning.live.supply_timer import SupplyTimer
+from gpuadvisor.tuning.live.value_finding import InOneScript, ValueFinder
 from gpuadvisor.tuning.measuring import Measuring
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
-from gpuadvisor.tuning.preparation import (
-    check_scratch,
-    check_script,
-    plan_path,
-    reserved,
-)
-from gpuadvisor.tuning.proving import Prover, format_settings
-from gpuadvisor.tuning.recorder import recorded
-from gpuadvisor.tuning.results import deserves_plan, planned
-from gpuadvisor.tuning.screening import Screener, Screening
-from gpuadvisor.tuning.supply_timer import SupplyTimer
-from gpuadvisor.tuning.trial_runner import Progress
-from gpuadvisor.tuning.value_finding import InOneScript, ValueFinder
-from gpuadvisor.tuning.verdicts import (
+from gpuadvisor.tuning.outcome.hindsight import in_hindsight
+from gpuadvisor.tuning.outcome.recorder import recorded
+from gpuadvisor.tuning.outcome.results import deserves_plan, planned
+from gpuadvisor.tuning.outcome.verdicts import (
     beside_others,
     budgets_for,
     candidate,
@@ -58,6 +47,17 @@ from gpuadvisor.tuning.verdicts import (
     untried_knobs,
     verdict_of,
 )
+from gpuadvisor.tuning.preparation import (
+    check_scratch,
+    check_script,
+    plan_path,
+    reserved,
+)
+from gpuadvisor.tuning.proving import Prover, format_settings
+from gpuadvisor.tuning.trials.baselines import baseline_warnings, measure_baselines
+from gpuadvisor.tuning.trials.cold_start import cold_start, compiles
+from gpuadvisor.tuning.trials.first_run import Begun, ready
+from gpuadvisor.tuning.trials.trial_runner import Progress
 
 InOneScriptT = TypeVar("InOneScriptT", bound=InOneScript)
 

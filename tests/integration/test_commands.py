@@ -18,8 +18,9 @@ from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.study import Objective, Plan, Speedup, Verdict
 from gpuadvisor.storage import locks
 from gpuadvisor.storage.database import open_store
-from gpuadvisor.tuning import first_run, preparation
+from gpuadvisor.tuning import preparation
 from gpuadvisor.tuning.plans.file import write_plan
+from gpuadvisor.tuning.trials import first_run
 from tests.integration import program
 
 ECHO = "import sys, os; print(sys.argv[1:]); sys.exit(int(os.environ.get('STATUS', 0)))"

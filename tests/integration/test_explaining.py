@@ -10,7 +10,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.gate import GateResult, GateSide, GateVerdict
 from gpuadvisor.profiling.explaining import explain
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials.trial_runner import Side
 
 SCRIPT = """
 import itertools, os, time, torch

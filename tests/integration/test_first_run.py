@@ -22,12 +22,12 @@ from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import StoreError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.storage.sqlite_file import check_usable
-from gpuadvisor.tuning import first_run
-from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
-from gpuadvisor.tuning.first_run import begun
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
-from gpuadvisor.tuning.trial_runner import Side, runner_for
+from gpuadvisor.tuning.trials import first_run
+from gpuadvisor.tuning.trials.first_run import begun
+from gpuadvisor.tuning.trials.trial_runner import Side, runner_for
 from tests.integration import program
 
 PATIENCE_S = 300.0

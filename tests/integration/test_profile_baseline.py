@@ -14,9 +14,9 @@ from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.profiling.diagnosing import profile_baseline
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
-from gpuadvisor.tuning.trial_runner import Recording, Side, TrialRunner
-from gpuadvisor.tuning.validator import TrialValidator
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit, schedule_for
+from gpuadvisor.tuning.trials.trial_runner import Recording, Side, TrialRunner
+from gpuadvisor.tuning.trials.validator import TrialValidator
 from tests.integration import program
 from tests.simulation import measurement
 

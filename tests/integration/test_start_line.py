@@ -14,10 +14,10 @@ from gpuadvisor.collectors.script.runner import run_script
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.collectors.script.start_line import StartLine
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuning import in_turns
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import Runs
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials import in_turns
+from gpuadvisor.tuning.trials.trial_runner import Side
 from tests.integration import runs
 
 SCHEDULE = Schedule(warmup_s=0.05, measure_s=0.1, window_s=0.02)

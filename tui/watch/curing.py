@@ -23,7 +23,7 @@ from gpuadvisor.tui.watch.state import WatchState
 
 if TYPE_CHECKING:
     from gpuadvisor.profiling.profiler import ProfileResult
-    from gpuadvisor.tuning.of_process import Proposal, Started
+    from gpuadvisor.tuning.live.of_process import Proposal, Started
 
 ENDING_S = 0.2
 """How long the page that ends waits for a profile to be given up: it looks 20 times a second."""
@@ -186,7 +186,7 @@ class Curing(Page):
     def _propose(self, process: GpuProcess) -> Callable[[], None]:
         """Look at the process; called in a thread, as a folder may be a network's."""
         from gpuadvisor.collectors.script.scratch import unavailable
-        from gpuadvisor.tuning.of_process import proposal
+        from gpuadvisor.tuning.live.of_process import proposal
 
         wanted = proposal(process.pid)
         why_no_scratch = unavailable()
@@ -221,7 +221,7 @@ class Curing(Page):
         self.app.push_screen(Question(title, what), answered)
 
     def _start(self, process: GpuProcess, wanted: Proposal, *, scratch: bool) -> Callable[[], None]:
-        from gpuadvisor.tuning.of_process import start
+        from gpuadvisor.tuning.live.of_process import start
 
         problem = acting.why_not(process)
         if problem is not None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuadvisor.tuning.gate.configuration import Configuration
     from gpuadvisor.tuning.gate.options import GateOptions
     from gpuadvisor.tuning.gate.runs import GateProgress
-    from gpuadvisor.tuning.trial_runner import Side
+    from gpuadvisor.tuning.trials.trial_runner import Side
 
 SCRIPT = "the Python script, or a configured benchmark's name (default: all of these)"
 WORST = (4, 3, 7, 6)

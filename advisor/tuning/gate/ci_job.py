@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from gpuadvisor.collectors.worktrees import Repository
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuning.of_process import MATTERING
+from gpuadvisor.tuning.live.of_process import MATTERING
 from gpuadvisor.version import __version__
 
 GITLAB = Path(".gitlab-ci.yml")

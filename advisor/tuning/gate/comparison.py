@@ -38,14 +38,14 @@ from gpuadvisor.tuning.gate.sides import (
     ready,
     settings_of,
 )
-from gpuadvisor.tuning.in_turns import ApartError
 from gpuadvisor.tuning.preparation import (
     devices_for,
     refuse_contention,
     reserved,
     target_python,
 )
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials.in_turns import ApartError
+from gpuadvisor.tuning.trials.trial_runner import Side
 
 SIDES = ("base", "head")
 Explain = Callable[[Side, Side, GateOptions, GateResult], Explanation]

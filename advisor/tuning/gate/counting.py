@@ -15,7 +15,7 @@ from gpuadvisor.domain.measurement import Counts, Measurement
 from gpuadvisor.errors import AdvisorError
 from gpuadvisor.tuners.gate.comparing import COUNTED
 from gpuadvisor.tuners.gate.metric import PROFILER, Metric, Traced
-from gpuadvisor.tuning.trial_runner import Recording
+from gpuadvisor.tuning.trials.trial_runner import Recording
 
 TRACE = "counted.json"
 """Name of the trace in the folder of a run."""

@@ -21,8 +21,8 @@ from gpuadvisor.collectors.script.templates import NoTemplateError, in_common, n
 from gpuadvisor.domain.measurement import Measurement, Trace
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.tuners.gate.comparing import SHORT
-from gpuadvisor.tuning.forking import TemplateKeeper, computed, difference
-from gpuadvisor.tuning.trial_runner import Side, TrialRunner
+from gpuadvisor.tuning.trials.forking import TemplateKeeper, computed, difference
+from gpuadvisor.tuning.trials.trial_runner import Side, TrialRunner
 
 RETRIES = 1
 """Forked runs of the base whose cost may differ from a fresh one's: a machine that does something

@@ -22,7 +22,7 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.gate.lengths import SHORT_S
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import OF_GPU, Runs
-from gpuadvisor.tuning.in_turns import READS_AHEAD, TOOK_TURNS, have_workers, lacks_room
+from gpuadvisor.tuning.trials.in_turns import READS_AHEAD, TOOK_TURNS, have_workers, lacks_room
 from gpuadvisor.tuning.turning import turning_of, unable_to_turn
 
 STARTUP, ENERGY = "startup", "energy"

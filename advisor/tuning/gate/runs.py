@@ -30,10 +30,10 @@ from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import Forks
 from gpuadvisor.tuning.gate.lengths import BEFORE, FIRST, Lengths
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.in_turns import Room, run_in_turns
-from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner
+from gpuadvisor.tuning.trials.in_turns import Room, run_in_turns
+from gpuadvisor.tuning.trials.trial_runner import Side, Silent, TrialRunner
+from gpuadvisor.tuning.trials.validator import TrialValidator
 from gpuadvisor.tuning.turning import Turning
-from gpuadvisor.tuning.validator import TrialValidator
 
 OF_GPU = "GPU"
 """Word by which `collectors.load` tells what disturbed the GPU, not the CPU."""

@@ -34,7 +34,7 @@ from gpuadvisor.tuning.preparation import (
     reserved,
     target_python,
 )
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials.trial_runner import Side
 
 OTHER_CLOCKS = 1.05
 """Ratio of SM clocks beyond that of any recorded day from which clocks were set differently:

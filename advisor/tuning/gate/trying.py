@@ -16,7 +16,7 @@ from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
 from gpuadvisor.tuning.gate.sides import both_places, ready
 from gpuadvisor.tuning.preparation import devices_for, refuse_contention, reserved, target_python
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials.trial_runner import Side
 
 BEFORE = 2 + KNOWN
 """Runs of a gate before its pairs: one of each version, and those that say how much runs differ."""

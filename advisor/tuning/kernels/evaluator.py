@@ -10,7 +10,7 @@ from typing import Protocol
 from gpuadvisor.domain.kernel_records import Evaluation
 from gpuadvisor.domain.study import Trial
 from gpuadvisor.tuners.space import Point
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 
 Measure = Callable[[Point, float | None], Evaluation]
 """Evaluates a point; of one whose time exceeds the number times the default's it need not know by

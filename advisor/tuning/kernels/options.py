@@ -16,7 +16,7 @@ from gpuadvisor.domain.profile import DeviceLimits
 from gpuadvisor.domain.study import Objective
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.facts.ceilings import DRAM, OF_DTYPE, theoretical
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 
 
 @dataclass(frozen=True)

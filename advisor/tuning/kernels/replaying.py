@@ -13,7 +13,7 @@ from gpuadvisor.tuners.kernels.point_search import PointSearch
 from gpuadvisor.tuners.kernels.points import Points
 from gpuadvisor.tuners.kernels.search_score import KnownSpace, median_or_none
 from gpuadvisor.tuners.space import Parameter, Point
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.kernels.evaluator import InTurn, PointEvaluator
 
 

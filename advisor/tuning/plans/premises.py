@@ -23,8 +23,8 @@ from gpuadvisor.domain.study import Plan, Premises, Rehearsal
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.rehearsal.comparison import missing
-from gpuadvisor.tuning.leftovers import ENVIRONMENT_FILES, NOT_LOOKED_INTO
 from gpuadvisor.tuning.plans.file import FIRST_LINE
+from gpuadvisor.tuning.trials.leftovers import ENVIRONMENT_FILES, NOT_LOOKED_INTO
 
 CODE = frozenset((".py", ".pyx", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"))
 """Ends of the names of source files: Python's, and those of extensions that torch compiles."""

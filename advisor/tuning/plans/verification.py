@@ -25,17 +25,9 @@ from gpuadvisor.tuners.proof import Known, Proof, fair_runs, known_runs, prove
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, spread_of
 from gpuadvisor.tuners.turn_order import orders
-from gpuadvisor.tuning.baselines import (
-    baseline_warnings,
-    baselines_of,
-    measure_baselines,
-    measure_first,
-    needs_other_seed,
-)
-from gpuadvisor.tuning.first_run import Begun, ready
-from gpuadvisor.tuning.forking import computed
-from gpuadvisor.tuning.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.measuring import Measuring
+from gpuadvisor.tuning.outcome.recorder import recorded
+from gpuadvisor.tuning.outcome.results import proven
 from gpuadvisor.tuning.plans.application import plan_warnings
 from gpuadvisor.tuning.plans.judgement import (
     BROKEN,
@@ -55,9 +47,17 @@ from gpuadvisor.tuning.plans.verify_options import (
     plan_for,
 )
 from gpuadvisor.tuning.preparation import reserved
-from gpuadvisor.tuning.recorder import recorded
-from gpuadvisor.tuning.results import proven
-from gpuadvisor.tuning.trial_runner import Progress
+from gpuadvisor.tuning.trials.baselines import (
+    baseline_warnings,
+    baselines_of,
+    measure_baselines,
+    measure_first,
+    needs_other_seed,
+)
+from gpuadvisor.tuning.trials.first_run import Begun, ready
+from gpuadvisor.tuning.trials.forking import computed
+from gpuadvisor.tuning.trials.in_turns import TOOK_TURNS
+from gpuadvisor.tuning.trials.trial_runner import Progress
 
 LOSSES_ONLY = "results were compared by the losses or outputs of the measured steps only"
 

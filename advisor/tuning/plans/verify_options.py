@@ -13,12 +13,12 @@ from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.home import database
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.budget_limit import BudgetLimit
-from gpuadvisor.tuning.first_run import Begun, Kind, begun_as
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import DEFAULT_BUDGET, TuneOptions
 from gpuadvisor.tuning.plans.application import check_settings
 from gpuadvisor.tuning.plans.file import read_plan
 from gpuadvisor.tuning.preparation import check_scratch, check_script
+from gpuadvisor.tuning.trials.first_run import Begun, Kind, begun_as
 
 FIRST_LOOK = BudgetLimit(seconds=60)
 """Budget whose runs measure for as long as those of a verification: its first look is to come

@@ -48,10 +48,10 @@ from types import SimpleNamespace
 from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.errors import RefusedError
-from gpuadvisor.tuning import trial_runner
+from gpuadvisor.tuning.trials import trial_runner
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import Runs
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials.trial_runner import Side
 
 def crashes(request, *meters):
     scene(MODELS="h100,h100", XIDS=XIDS)

@@ -14,9 +14,10 @@ import yaml
 from gpuadvisor import cli
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Device
-from gpuadvisor.tuning import preparation, trial_runner
+from gpuadvisor.tuning import preparation
 from gpuadvisor.tuning.gate import trying
 from gpuadvisor.tuning.gate.configuration import find_configuration
+from gpuadvisor.tuning.trials import trial_runner
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git
 
 WORKFLOW = Path(".github/workflows/gpuadvisor-gate.yml")

@@ -20,7 +20,7 @@ from gpuadvisor.reports.gate.explanation import cause_sentence, lead
 from gpuadvisor.rules.facts.functions import function_times
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials.trial_runner import Side
 from tests.profiles import Made
 from tests.simulation import measurement
 

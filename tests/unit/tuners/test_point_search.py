@@ -12,7 +12,7 @@ from gpuadvisor.tuners.kernels.point_search import BRUTE_FORCE, PointSearch
 from gpuadvisor.tuners.kernels.points import Points
 from gpuadvisor.tuners.kernels.search_score import KnownSpace
 from gpuadvisor.tuners.space import Parameter, Space
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.kernels.evaluator import InTurn, PointEvaluator
 
 X, Y = Parameter("x", tuple(range(16, 1025, 16)), 16), Parameter("y", (1, 2, 4, 8, 16), 1)

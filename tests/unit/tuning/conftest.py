@@ -6,7 +6,8 @@ import pytest
 
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.storage.database import Store
-from gpuadvisor.tuning import screening, supply_timer, trial_runner
+from gpuadvisor.tuning.live import screening, supply_timer
+from gpuadvisor.tuning.trials import trial_runner
 
 
 @pytest.fixture(scope="session", autouse=True)

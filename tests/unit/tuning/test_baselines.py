@@ -12,16 +12,16 @@ from gpuadvisor.domain.knobs import ScriptFacts
 from gpuadvisor.domain.measurement import Measurement, StepWindow
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import ScriptError, UsageError
-from gpuadvisor.tuning import baselines
-from gpuadvisor.tuning.baselines import (
+from gpuadvisor.tuning.budgeting.budget import LEAST_RUNS
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
+from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trials import baselines
+from gpuadvisor.tuning.trials.baselines import (
     Baselines,
     baseline_warnings,
     measure_first,
     measured_baseline,
 )
-from gpuadvisor.tuning.budget import LEAST_RUNS
-from gpuadvisor.tuning.budget_limit import BudgetLimit
-from gpuadvisor.tuning.options import TuneOptions
 
 GPU = Device("cuda", 0, "NVIDIA H100 80GB HBM3", cores=8)
 

@@ -9,7 +9,7 @@ from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import UsageError
 from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning.budget import (
+from gpuadvisor.tuning.budgeting.budget import (
     ABLATION_SHARE,
     JITTER,
     PROOF_SHARE,
@@ -19,9 +19,9 @@ from gpuadvisor.tuning.budget import (
     Budget,
     Reserve,
 )
-from gpuadvisor.tuning.budget_limit import BudgetLimit
-from gpuadvisor.tuning.durations import LIFE_ERROR, LIFE_TRIALS
-from gpuadvisor.tuning.trial_runner import limits_for
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.durations import LIFE_ERROR, LIFE_TRIALS
+from gpuadvisor.tuning.trials.trial_runner import limits_for
 from tests.simulation import Switch, measurement
 
 SLOW = Switch("compile")
@@ -46,7 +46,7 @@ def trial(wall_s, phase="search", **settings):
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("gpuadvisor.tuning.budget.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gpuadvisor.tuning.budgeting.budget.time.monotonic", lambda: now[0])
     return now
 
 

@@ -2,7 +2,7 @@
 
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning.durations import Durations
+from gpuadvisor.tuning.budgeting.durations import Durations
 
 
 def test_what_was_compiled_takes_no_longer_beside_what_does_not_change_it():

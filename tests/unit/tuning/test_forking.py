@@ -12,12 +12,12 @@ from gpuadvisor.domain.knobs import Level, ScriptFacts
 from gpuadvisor.domain.measurement import OutputSample, Trace
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning import forking, trial_runner
-from gpuadvisor.tuning.baselines import Baselines
-from gpuadvisor.tuning.forking import Forker, difference
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Side, TrialRunner
-from gpuadvisor.tuning.validator import TrialValidator
+from gpuadvisor.tuning.trials import forking, trial_runner
+from gpuadvisor.tuning.trials.baselines import Baselines
+from gpuadvisor.tuning.trials.forking import Forker, difference
+from gpuadvisor.tuning.trials.trial_runner import Side, TrialRunner
+from gpuadvisor.tuning.trials.validator import TrialValidator
 from tests import simulation
 
 FACTS = ScriptFacts(training=True, data_wait_share=0.1)

@@ -25,9 +25,10 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.profiling import recording
 from gpuadvisor.tuners.gate.metric import PROFILER
-from gpuadvisor.tuning import in_turns, preparation, trial_runner
+from gpuadvisor.tuning import preparation
 from gpuadvisor.tuning.gate import comparison, setting_up
 from gpuadvisor.tuning.gate.lengths import COUNTS
+from gpuadvisor.tuning.trials import in_turns, trial_runner
 from tests.json_page import documented, leaves
 from tests.simulation import measurement
 

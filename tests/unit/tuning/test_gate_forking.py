@@ -12,8 +12,9 @@ from gpuadvisor.collectors.script import start_line
 from gpuadvisor.collectors.script.templates import NoTemplateError, in_common
 from gpuadvisor.domain.measurement import StepWindow, Trace
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuning import in_turns, preparation, trial_runner
+from gpuadvisor.tuning import preparation
 from gpuadvisor.tuning.gate import comparison, forking, setting_up
+from gpuadvisor.tuning.trials import in_turns, trial_runner
 from tests.simulation import measurement
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git, write
 

@@ -10,8 +10,9 @@ from gpuadvisor import cli
 from gpuadvisor.collectors.interpreter import TargetPython
 from gpuadvisor.domain.device import Environment
 from gpuadvisor.storage.gate import add_to_baselines, read_baselines
-from gpuadvisor.tuning import preparation, trial_runner
+from gpuadvisor.tuning import preparation
 from gpuadvisor.tuning.gate import comparison, stored
+from gpuadvisor.tuning.trials import trial_runner
 from tests.json_page import documented, leaves
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git, write
 

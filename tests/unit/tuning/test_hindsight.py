@@ -8,7 +8,7 @@ import pytest
 from gpuadvisor.domain.knobs import Contribution
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.domain.study import Speedup, Trial, TrialState
-from gpuadvisor.tuning.hindsight import in_hindsight
+from gpuadvisor.tuning.outcome.hindsight import in_hindsight
 from tests import studies
 from tests.benchmark_files import loaded
 

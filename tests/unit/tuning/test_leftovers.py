@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.collectors.script.request import Command
-from gpuadvisor.tuning import leftovers
-from gpuadvisor.tuning.leftovers import left_since, look, written_since
+from gpuadvisor.tuning.trials import leftovers
+from gpuadvisor.tuning.trials.leftovers import left_since, look, written_since
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_nothing_is_left_by_tools_environments_and_gpuadvisor(command):
 def test_the_file_that_the_output_goes_to_is_not_left_by_runs(command):
     text = (
         "from gpuadvisor.collectors.script.request import Command\n"
-        "from gpuadvisor.tuning.leftovers import left_since, look\n"
+        "from gpuadvisor.tuning.trials.leftovers import left_since, look\n"
         "import sys\n"
         "command = Command('python', 'train.py')\n"
         "before = look(command)\n"

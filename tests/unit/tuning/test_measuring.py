@@ -9,7 +9,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.tuning.measuring import Measuring
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.trials.trial_runner import Silent
 
 
 class Listening(Silent):

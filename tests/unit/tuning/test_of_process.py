@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuadvisor.errors import UsageError
-from gpuadvisor.tuning.of_process import Process, of, proposal
+from gpuadvisor.tuning.live.of_process import Process, of, proposal
 
 PYTHON = os.path.realpath(sys.executable)
 

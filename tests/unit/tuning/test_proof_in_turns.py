@@ -9,8 +9,8 @@ import pytest
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.study import Speedup, TrialState
 from gpuadvisor.storage.database import open_store
-from gpuadvisor.tuning import evaluator, first_run, trial_runner
 from gpuadvisor.tuning.plans.file import write_plan
+from gpuadvisor.tuning.trials import evaluator, first_run, trial_runner
 from tests.unit.tuning.plans import test_verification
 from tests.unit.tuning.plans.test_verification import Path, plan
 from tests.unit.tuning.test_gate_in_turns import Player

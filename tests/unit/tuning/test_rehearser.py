@@ -18,7 +18,7 @@ from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning import rehearsal
 from gpuadvisor.tuning.rehearsal import Rehearser
-from gpuadvisor.tuning.trial_runner import Side
+from gpuadvisor.tuning.trials.trial_runner import Side
 
 COMPILED = {"compile": "default"}
 NHWC = {"channels_last": True}

@@ -5,7 +5,7 @@ import pytest
 from gpuadvisor.domain.knobs import Contribution, Origin
 from gpuadvisor.domain.study import Expectation, Objective, Speedup, Trial, TrialState
 from gpuadvisor.tuning.expectations import combined, foretold
-from gpuadvisor.tuning.results import on_top, typical
+from gpuadvisor.tuning.outcome.results import on_top, typical
 from tests.simulation import measurement
 from tests.studies import study
 

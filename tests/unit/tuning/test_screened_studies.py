@@ -17,10 +17,12 @@ from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.space import Parameter, Space
-from gpuadvisor.tuning import forking, screening, study, trial_runner
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning import study
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.expectations import with_measured
-from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.live import screening
+from gpuadvisor.tuning.trials import forking, trial_runner
+from gpuadvisor.tuning.trials.trial_runner import Silent
 from tests import simulation
 from tests.live_simulation import LiveScript
 from tests.unit.tuning.test_study import script, tune

@@ -15,8 +15,8 @@ from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.reports.study.wording import advice
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import value_finding
-from gpuadvisor.tuning.budget import OVERDRAFT
+from gpuadvisor.tuning.budgeting.budget import OVERDRAFT
+from gpuadvisor.tuning.live import value_finding
 from gpuadvisor.tuning.turning import LEAST_PAIRS
 from tests.study_simulation import FACTS, Machine, studies
 from tests.unit.tuners.test_launch_search import Launch, SimulatedScript

@@ -26,13 +26,14 @@ from gpuadvisor.reports.study import wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import evaluator, first_run, rehearsal, study, trial_runner
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning import rehearsal, study
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.outcome.results import deserves_plan
 from gpuadvisor.tuning.plans import verification
 from gpuadvisor.tuning.plans.file import read_plan
-from gpuadvisor.tuning.results import deserves_plan
-from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.trials import evaluator, first_run, trial_runner
+from gpuadvisor.tuning.trials.trial_runner import Silent
 from tests.simulation import measurement
 
 FACTS = ScriptFacts(device="cuda", roots=("Net",), has_convolution=True, optimizers=("SGD",))

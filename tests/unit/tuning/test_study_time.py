@@ -22,12 +22,14 @@ from gpuadvisor.errors import Interrupted, UsageError
 from gpuadvisor.reports.study import wording
 from gpuadvisor.reports.study.wording import settings_tried
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning import budget, first_run, measuring, proving, rehearsal, study, trial_runner
-from gpuadvisor.tuning.budget import OVERDRAFT
-from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
-from gpuadvisor.tuning.durations import LIFE_TRIALS
+from gpuadvisor.tuning import measuring, proving, rehearsal, study
+from gpuadvisor.tuning.budgeting import budget
+from gpuadvisor.tuning.budgeting.budget import OVERDRAFT
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit, schedule_for
+from gpuadvisor.tuning.budgeting.durations import LIFE_TRIALS
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.trials import first_run, trial_runner
+from gpuadvisor.tuning.trials.trial_runner import Silent
 from tests.simulation import measurement
 
 FACTS = ScriptFacts(

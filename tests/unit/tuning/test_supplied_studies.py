@@ -16,9 +16,10 @@ from gpuadvisor.errors import Interrupted, ScriptError
 from gpuadvisor.reports.study.document import study_markdown
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning import screening, supply_timer, trial_runner
-from gpuadvisor.tuning.budget_limit import BudgetLimit
-from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
+from gpuadvisor.tuning.live import screening, supply_timer
+from gpuadvisor.tuning.trials import trial_runner
+from gpuadvisor.tuning.trials.trial_runner import Silent
 from tests.live_simulation import LiveScript
 from tests.simulation import measurement
 from tests.unit.tuning.test_screened_studies import searched

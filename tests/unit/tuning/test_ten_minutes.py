@@ -19,7 +19,7 @@ from gpuadvisor.reports.study.wording import not_helpful
 from gpuadvisor.tuners.loader.ceiling import CACHED
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning import expectations
-from gpuadvisor.tuning.cold_start import CACHES
+from gpuadvisor.tuning.trials.cold_start import CACHES
 from tests.study_simulation import FACTS, Machine, studies
 from tests.unit.tuning.test_study import finding
 

@@ -14,9 +14,9 @@ from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.proof import is_faster, prove
-from gpuadvisor.tuning import trial_runner
-from gpuadvisor.tuning.trial_runner import Side, Silent, TrialRunner, limits_for
-from gpuadvisor.tuning.validator import TrialValidator
+from gpuadvisor.tuning.trials import trial_runner
+from gpuadvisor.tuning.trials.trial_runner import Side, Silent, TrialRunner, limits_for
+from gpuadvisor.tuning.trials.validator import TrialValidator
 from tests import simulation
 
 GPU = Device("cuda", 0, "H100", memory_bytes=80 << 30, compute_capability=(9, 0), cores=16)

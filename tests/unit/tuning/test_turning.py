@@ -17,10 +17,10 @@ from gpuadvisor.reports.json_studies import study_json
 from gpuadvisor.reports.study import wording
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuning import trial_runner
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.plans.file import read_plan
-from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.trials import trial_runner
+from gpuadvisor.tuning.trials.trial_runner import Silent
 from gpuadvisor.tuning.turning import LEAST_PAIRS, MOST_PAIRS, turning_of, unable_to_turn
 from tests import simulation
 from tests.unit.tuning.test_study import script, study, tune

@@ -12,7 +12,7 @@ from gpuadvisor.domain.study import Objective, TrialState
 from gpuadvisor.tuners.equivalence import PARTING
 from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuning.arguments import ArgumentKnob
-from gpuadvisor.tuning.validator import PRUNE_BELOW, TrialValidator
+from gpuadvisor.tuning.trials.validator import PRUNE_BELOW, TrialValidator
 from tests.simulation import measurement
 
 GIB = 1 << 30

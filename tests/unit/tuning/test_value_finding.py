@@ -13,10 +13,10 @@ from gpuadvisor.domain.inquiry import Found
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.knob_space import KnobSpace
 from gpuadvisor.tuners.space import Parameter, Space
-from gpuadvisor.tuning.budget import FINDING_SHARE, USUAL_FINDING_S, Budget
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.budget import FINDING_SHARE, USUAL_FINDING_S, Budget
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
+from gpuadvisor.tuning.live.value_finding import ValueFinder
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.value_finding import ValueFinder
 from tests.simulation import Switch, measurement
 
 

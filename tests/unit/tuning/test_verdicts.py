@@ -18,12 +18,12 @@ from gpuadvisor.tuners.proof import SMALLEST_GAIN, Proof
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS
-from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.budget_limit import BudgetLimit
-from gpuadvisor.tuning.durations import LIFE_TRIALS
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
+from gpuadvisor.tuning.budgeting.durations import LIFE_TRIALS
 from gpuadvisor.tuning.expectations import with_measured
-from gpuadvisor.tuning.results import proven
-from gpuadvisor.tuning.verdicts import (
+from gpuadvisor.tuning.outcome.results import proven
+from gpuadvisor.tuning.outcome.verdicts import (
     candidate,
     is_worth_a_proof,
     not_tried,

@@ -11,8 +11,8 @@ from gpuadvisor.collectors.script.runner import is_forked
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Trace
 from gpuadvisor.domain.study import TrialState
-from gpuadvisor.tuning import forking
 from gpuadvisor.tuning.plans.file import write_plan
+from gpuadvisor.tuning.trials import forking
 from tests.study_simulation import Imported
 from tests.unit.tuning.plans.test_verification import (
     Script,

@@ -36,13 +36,14 @@ from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.errors import UsageError
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuners.proof import prove_point
-from gpuadvisor.tuning import first_run, rehearsal, study, trial_runner
-from gpuadvisor.tuning.budget_limit import BudgetLimit
+from gpuadvisor.tuning import rehearsal, study
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans.file import write_plan
 from gpuadvisor.tuning.plans.judgement import judge, least_ratio
 from gpuadvisor.tuning.plans.verification import VerifyOptions, verify
-from gpuadvisor.tuning.trial_runner import Silent
+from gpuadvisor.tuning.trials import first_run, trial_runner
+from gpuadvisor.tuning.trials.trial_runner import Silent
 from tests.json_page import documented
 from tests.simulation import SimulatedEvaluator, gaussian, measurement, multiplied, quiet
 

@@ -32,9 +32,8 @@ from gpuadvisor.interruption import to_its_end
 from gpuadvisor.storage.home import database
 from gpuadvisor.storage.locks import Held, device_locked
 from gpuadvisor.storage.sqlite_file import check_usable
-from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.budget_limit import BudgetLimit, schedule_for
-from gpuadvisor.tuning.leftovers import look
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit, schedule_for
 from gpuadvisor.tuning.options import TuneOptions, knobs_for
 from gpuadvisor.tuning.preparation import (
     ask_python,
@@ -48,7 +47,8 @@ from gpuadvisor.tuning.preparation import (
     plan_path,
     target_python,
 )
-from gpuadvisor.tuning.trial_runner import BASELINE, Progress, Side, runner_for
+from gpuadvisor.tuning.trials.leftovers import look
+from gpuadvisor.tuning.trials.trial_runner import BASELINE, Progress, Side, runner_for
 
 NOTES = "imports.json"
 """Name of the file in which it notes what it imports."""

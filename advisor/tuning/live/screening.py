@@ -36,13 +36,13 @@ from gpuadvisor.tuners.screening.course import least_s, screen
 from gpuadvisor.tuners.screening.knowledge import text_of
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.arguments import applied
-from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.budget_limit import schedule_for
-from gpuadvisor.tuning.durations import COMPILED_ANEW
-from gpuadvisor.tuning.supply_timer import narrowed
-from gpuadvisor.tuning.trial_runner import limits_for
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.budgeting.budget_limit import schedule_for
+from gpuadvisor.tuning.budgeting.durations import COMPILED_ANEW
+from gpuadvisor.tuning.live.supply_timer import narrowed
+from gpuadvisor.tuning.live.value_finding import InOneScript
+from gpuadvisor.tuning.trials.trial_runner import limits_for
 from gpuadvisor.tuning.turning import is_live
-from gpuadvisor.tuning.value_finding import InOneScript
 
 COSTLY_S = 20.0
 """Time that a knob adds to its first steps from which it is screened after those that add less:

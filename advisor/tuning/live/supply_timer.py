@@ -23,8 +23,8 @@ from gpuadvisor.tuners.knob_space import LOADER_DECIDES
 from gpuadvisor.tuners.knobs._script import WORKERS
 from gpuadvisor.tuners.loader.supply_timing import batches_a_step, time_supply
 from gpuadvisor.tuners.space import Space
-from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.value_finding import InOneScript
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.live.value_finding import InOneScript
 
 LEAST_WAITING = 0.1
 """Share of the time spent waiting for batches from which the loader is timed alone: that takes as

@@ -15,8 +15,8 @@ from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import Trial
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import COMPILING_S
-from gpuadvisor.tuning.budget import Budget
-from gpuadvisor.tuning.trial_runner import Side, TrialRunner
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.trials.trial_runner import Side, TrialRunner
 
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name the folders in which torch's compilers find again what they have compiled

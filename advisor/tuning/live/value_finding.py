@@ -20,9 +20,9 @@ from gpuadvisor.domain.study import Objective, Trial
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.knob_space import KnobSpace, knob_parameter
-from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Progress, Silent, limits_for
+from gpuadvisor.tuning.trials.trial_runner import Progress, Silent, limits_for
 
 LEAST_S = 15.0
 """Time, beside the script's start, below which it is not asked: a few dozen configurations of one

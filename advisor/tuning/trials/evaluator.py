@@ -21,16 +21,16 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed, spread_of
 from gpuadvisor.tuners.turn_order import Delay
 from gpuadvisor.tuners.turns import ratio_of_blocks
-from gpuadvisor.tuning.budget import USUAL_GAIN, Budget
-from gpuadvisor.tuning.in_turns import (
+from gpuadvisor.tuning.budgeting.budget import USUAL_GAIN, Budget
+from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trials.in_turns import (
     READS_AHEAD,
     ApartError,
     have_workers,
     lacks_room,
     run_in_turns,
 )
-from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Progress, Recording, Side, runner_for
+from gpuadvisor.tuning.trials.trial_runner import Progress, Recording, Side, runner_for
 from gpuadvisor.tuning.turning import Turning, turning_of, unable_to_turn
 
 CHEAP = 1 / 8

@@ -16,7 +16,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Trial
 from gpuadvisor.tuners.turns import is_precise
-from gpuadvisor.tuning.trial_runner import Side, TrialRunner
+from gpuadvisor.tuning.trials.trial_runner import Side, TrialRunner
 
 CONTEXT_BYTES = 1 << 30
 """Memory that CUDA and its libraries take of a GPU for each process, beside what torch allocates:

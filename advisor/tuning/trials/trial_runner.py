@@ -30,10 +30,10 @@ from gpuadvisor.domain.study import InTurns, Trial
 from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuning.arguments import applied, with_arguments
-from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.options import TuneOptions
+from gpuadvisor.tuning.trials.validator import TrialValidator
 from gpuadvisor.tuning.turning import Turning
-from gpuadvisor.tuning.validator import TrialValidator
 
 BASELINE_S = 1800.0
 """Most that the unchanged script may take after its first step, until it is measured."""

@@ -26,10 +26,10 @@ from gpuadvisor.domain.study import Forking, Objective, Trial, TrialState
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, TOLERANCES
 from gpuadvisor.tuners.equivalence import difference as results_apart
 from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
-from gpuadvisor.tuning.baselines import Baselines
-from gpuadvisor.tuning.first_run import NOTES
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Side, TrialRunner
+from gpuadvisor.tuning.trials.baselines import Baselines
+from gpuadvisor.tuning.trials.first_run import NOTES
+from gpuadvisor.tuning.trials.trial_runner import Side, TrialRunner
 
 LEAST_APART = 0.05
 """Relative difference of costs below which two runs are alike: as much as two fresh processes

@@ -14,8 +14,8 @@ from gpuadvisor.domain.study import Trial
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.statistics import LOOKS, least_shown, pairs_needed
-from gpuadvisor.tuning.budget_limit import LONGEST_S, BudgetLimit
-from gpuadvisor.tuning.durations import LIFE_ERROR, Durations
+from gpuadvisor.tuning.budgeting.budget_limit import LONGEST_S, BudgetLimit
+from gpuadvisor.tuning.budgeting.durations import LIFE_ERROR, Durations
 
 REHEARSAL_SHARE = 1 / 3
 """Most of the whole budget that is kept back for a rehearsal: where it takes more, a search that

@@ -17,12 +17,12 @@ from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import ScriptError, UsageError
 from gpuadvisor.storage.home import home
 from gpuadvisor.tuners.statistics import spread_of
-from gpuadvisor.tuning.budget import LEAST_RUNS, OVERDRAFT, USUAL_RUNS
-from gpuadvisor.tuning.budget_limit import BudgetLimit
-from gpuadvisor.tuning.evaluator import ScriptEvaluator
-from gpuadvisor.tuning.leftovers import written_since
+from gpuadvisor.tuning.budgeting.budget import LEAST_RUNS, OVERDRAFT, USUAL_RUNS
+from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trial_runner import Recording
+from gpuadvisor.tuning.trials.evaluator import ScriptEvaluator
+from gpuadvisor.tuning.trials.leftovers import written_since
+from gpuadvisor.tuning.trials.trial_runner import Recording
 
 RESTLESS = 0.2
 """Relative difference between runs of the unchanged script above which intervals get so wide that

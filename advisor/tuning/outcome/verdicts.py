@@ -12,7 +12,7 @@ from gpuadvisor.tuners.proof import SMALLEST_GAIN, is_faster, is_no_gain
 from gpuadvisor.tuners.rehearsal.comparison import missing
 from gpuadvisor.tuners.search import OrderedSearch
 from gpuadvisor.tuners.space import Space
-from gpuadvisor.tuning.budget import Budget
+from gpuadvisor.tuning.budgeting.budget import Budget
 
 SLOW_START_S = 100.0
 """Time that a knob's first start takes longer from which a budget is named without it, too: room
