@@ -75,6 +75,8 @@ class CpuThreads(FlagKnob):
             # What a script sets later, as in each epoch, would undo it; workers set theirs.
             if os.getpid() != process or torch.get_num_threads() != value:
                 set_own(number)
+            elif number != value:
+                target.effective()
 
         torch.set_num_threads = set_num_threads
 

@@ -111,6 +111,17 @@ class TestSwitches:
         assert torch.get_num_threads() == 1
         assert "cpu_threads" in target.details
 
+    @pytest.mark.parametrize(("own", "effective"), [(1, True), (2, False)])
+    def test_threads_that_torch_takes_by_itself_and_the_script_would_not(
+        self, script, own, effective
+    ):
+        torch.set_num_threads(2)
+        target = script(cpu_threads=2)
+        torch.set_num_threads(own)
+        target.call(net(), torch.ones(1, 4))
+        assert torch.get_num_threads() == 2
+        assert ("cpu_threads" in target.details) == effective
+
     @pytest.mark.parametrize(
         ("value", "effective"), [("expandable_segments:True", True), ("", False)]
     )
