@@ -238,8 +238,8 @@ def cpu_limit(root: Path = ROOT) -> float | None:
 
 def periods_of_quota(root: Path = ROOT) -> tuple[int, int] | None:
     """Return the periods that a control group's limit of CPU time has counted since it is there,
-    0.1 s each if nobody chose another length, and those in which it was used up and all of the
-    group's processes stood still. None without a limit; of several, the one that was used up most.
+    0.1 s each if nobody chose another length, and those in which it was used up, so that processes
+    of the group were held back. None without a limit; of several, the one that was used up most.
     """
     found = []
     for group in _groups(root, "cpu"):

@@ -25,8 +25,8 @@ STEAL = 0.02
 """Part of the cores' time that a hypervisor gave to other machines, above which a run is disturbed:
 runs on a quiet machine differ by less than 1 %."""
 USED_UP = 0.02
-"""Part of the periods of a container's CPU limit in which it has to be used up: its processes stand
-still for less than all of such a period, so below this for less than 2 % of the time."""
+"""Part of the periods of a container's CPU limit in which it has to be used up: its processes are
+held back for less than all of such a period, so below this for less than 2 % of the time."""
 SHORTEST_S = 0.5
 """Shortest stretch that says anything: the kernel counts in hundredths of a second a core."""
 HELD_DOWN = (
@@ -149,7 +149,7 @@ def describe_limit(begin: LoadReading, end: LoadReading) -> str:
         return ""
     return (
         f"the container's CPU limit of {cpu_limit() or 0:g} cores was used up in {used_up} of "
-        f"{passed} periods, and for the rest of each all of its processes stood still"
+        f"{passed} periods, for the rest of which its processes were held back"
     )
 
 

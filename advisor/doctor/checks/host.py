@@ -143,7 +143,7 @@ def judge_threads(limit: float, seen: int) -> Iterator[Check]:
         return
     found = f"a CPU limit of {limit:g} cores on {seen} that torch sees"
     wanted = max(1, int(limit))
-    detail = f"{found}: its threads may use that up, and then all stand still"
+    detail = f"{found}: its threads may use that up, and are held back then"
     yield Check("cpu limit", CheckState.WARNING, detail, f"set {THREADS_VARIABLE}={wanted}")
 
 

@@ -28,7 +28,7 @@ CPU = Device("cpu", 0, "a CPU")
             (100, 0),
             (200, 62),
             10.0,
-            "was used up in 62 of 100 periods, and for the rest of each all",
+            "was used up in 62 of 100 periods, for the rest of which its processes",
         ),
         ((100, 7), (200, 9), 10.0, ""),  # of which at most 2 % of the time
         ((100, 7), (104, 9), 0.4, ""),  # too short
