@@ -63,7 +63,7 @@ class LoadReading:
     clocks: tuple[str, ...] = ()
     """Reasons by which the GPU is held down just now."""
     periods: tuple[int, int] | None = None
-    """Those of a container's CPU limit so far, and those in which it was used up."""
+    """Periods that a container's CPU limit has counted, and in how many of them it was used up."""
 
 
 class LoadMeter:

@@ -135,7 +135,8 @@ class RunOutcome:
     disturbance: str = ""
     """What else used the machine meanwhile, as a clause; empty where nothing was seen."""
     limit: str = ""
-    """By what limit of its own it was held back meanwhile, as a clause; empty for none."""
+    """How often a container's CPU limit held the run back while it was measured, as a clause; empty
+    for hardly ever, or without a limit."""
     read: tuple[str, ...] = ()
     """Files that it opened for reading while it started, of those that were to be looked for."""
     written: Mapping[str, WrittenFile] | None = None

@@ -75,7 +75,8 @@ class Scattered:
     """Runs of one version that differ so much that all pairs of a gate will hardly tell."""
 
     spread: float
-    """By how much runs of one version differ: the standard deviation of their costs' logarithms."""
+    """How much runs of one version differ: standard deviation of the logarithms of their costs,
+    so as a share; 0.02 is 2 %."""
     sentence: str
     """What that keeps from being shown, without a full stop."""
 

@@ -59,7 +59,7 @@ class Needs:
     python_path: tuple[str, ...]
     """Folders of $PYTHONPATH in the repository, as paths from its root."""
     outside: tuple[str, ...]
-    """Those elsewhere."""
+    """Folders of $PYTHONPATH outside of the repository, which a job does not have."""
     environment: Mapping[str, str]
     """Further variables that the script was measured with."""
 

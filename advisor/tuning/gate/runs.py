@@ -68,7 +68,7 @@ class Runs:
     outputs: dict[str, str] = field(default_factory=dict)
     """The end of what each side's last run printed."""
     limited: str = ""
-    """By what limit of its own the first such run was held back, as a sentence; empty for none."""
+    """Sentence on the first run that a container's CPU limit held back; empty where none was."""
     turning: Turning | None = None
     """What the processes of pairs turn after they were measured; None for nothing."""
     turned_nothing: str = ""
