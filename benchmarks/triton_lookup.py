@@ -22,9 +22,12 @@ from typing import Any
 import torch
 
 from gpuadvisor.tuners.knobs._triton.launched import Launched, lookup_us
-from gpuadvisor.tuners.knobs._triton.launches import Kernel
+from gpuadvisor.tuners.knobs._triton.launches import Kernel, Line
 
 ARGUMENTS = (4, 12, 30)
+SHAPES = 8
+"""Of all arguments; of the tensors, which are every second, four: queries, keys and the like, what
+is summed over them, a mask, weights."""
 TEXT = """
 import triton
 import triton.language as tl
@@ -43,12 +46,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for count in ARGUMENTS:
             kernel, launched = _launch(Path(folder), count)
-            texts: Mapping[str, str] = kernel.texts(launched.grid, launched.args, launched.kwargs)
-            costs_us = [lookup_us(kernel, launched, texts) for _ in range(rounds)]
-            print(
-                f"{count} arguments: {median(costs_us):.2f} us a launch "
-                f"({min(costs_us):.2f} to {max(costs_us):.2f})"
-            )
+            texts = kernel.texts(launched.grid, launched.args, launched.kwargs)
+            whole = Line(kernel.name, texts, {})
+            for said, line in (("all shapes", whole), ("alike ones once", whole.shortened())):
+                costs_us = [lookup_us(kernel, launched, line) for _ in range(rounds)]
+                print(
+                    f"{count} arguments, {said}: {median(costs_us):.2f} us a launch "
+                    f"({min(costs_us):.2f} to {max(costs_us):.2f})"
+                )
 
 
 def _launch(folder: Path, count: int) -> tuple[Kernel, Launched]:
@@ -60,7 +65,7 @@ def _launch(folder: Path, count: int) -> tuple[Kernel, Launched]:
     assert specification and specification.loader
     module = sys.modules[path.stem] = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    tensors = [torch.zeros(8, 4 + number) for number in range(count)]
+    tensors = [torch.zeros(8, 4 + number % SHAPES) for number in range(count)]
     args = [tensor if n % 2 else tensor.stride(0) for n, tensor in enumerate(tensors)]
 
     def grid(meta: Mapping[str, Any]) -> tuple[int, int]:

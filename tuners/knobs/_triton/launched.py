@@ -6,7 +6,7 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,13 +147,14 @@ def _read_by(grid: Any, values: Mapping[str, Any]) -> set[str]:
     return reads.names
 
 
-def lookup_us(kernel: Kernel, launched: Launched, texts: Mapping[str, str]) -> float:
-    """Return what it costs to look a launch up and to change it, in microseconds of the CPU."""
+def lookup_us(kernel: Kernel, launched: Launched, wanted: Line) -> float:
+    """Return what it costs to look a launch of a line up and to change it, in microseconds of the
+    CPU."""
 
     def idle(*args: Any, **kwargs: Any) -> None:
         return None
 
-    line = Line(kernel.name, texts, dict.fromkeys(("num_warps",), 4))
+    line = replace(wanted, values={"num_warps": 4})
     stub = SimpleNamespace(run=idle, changed_run=idle)
     table = Table([line])
     stub._gpuadvisor_launches = table.launches(kernel, stub, stub)

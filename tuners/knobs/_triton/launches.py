@@ -15,7 +15,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -31,9 +31,13 @@ never come again, those that are new are not looked up."""
 GRID, NUMBERS = "grid", "numbers"
 """What a line says of launches whose grid is given as numbers: they keep the blocks that programs
 find their place by, and lines of other launches are not for them."""
-_UNKNOWN = object()
+TENSOR = "tensor"
+"""What a line says of a tensor that is alike with one before it: whatever its shape and type. The
+kernel gets a tensor's address alone, sizes come as numbers and through the grid, and a shape takes
+ten times as long to look at as whether there is a tensor."""
 _LINE = re.compile(r"(\S+?)\((.*)\) -> (\w+: \d+(?:, \w+: \d+)*)")
 _SEPARATOR = re.compile(r", (?=\w+: )")
+_SHAPED = re.compile(r"\w+\[[\d, ]*\]")
 
 
 class NotTunable(Exception):  # noqa: N818 - a reason, not an error
@@ -233,10 +237,30 @@ class Line:
             {name: int(number) for name, number in set_to},
         )
 
+    def shortened(self, others: Sequence[Mapping[str, str]] = ()) -> Line:
+        """Return the line without shape and type of tensors that are alike with one before them,
+        where it would not match other launches of the kernel then, by the texts of theirs."""
+        arguments, named = dict(self.arguments), set()
+        for name, text in self.arguments.items():
+            if is_shaped(text) and text in named:
+                line = replace(self, arguments={**arguments, name: TENSOR})
+                if not any(map(line.matches, others)):
+                    arguments[name] = TENSOR
+            named.add(text)
+        return replace(self, arguments=arguments)
+
     def matches(self, texts: Mapping[str, str]) -> bool:
         if (texts.get(GRID) == NUMBERS) is not (self.arguments.get(GRID) == NUMBERS):
             return False
-        return all(texts.get(name) == text for name, text in self.arguments.items())
+        return all(
+            is_shaped(texts.get(name)) if text == TENSOR else texts.get(name) == text
+            for name, text in self.arguments.items()
+        )
+
+
+def is_shaped(text: str | None) -> bool:
+    """Say whether an argument's text is that of a tensor, with its type and shape."""
+    return text is not None and _SHAPED.fullmatch(text) is not None
 
 
 def parse_lines(value: str) -> list[Line]:
@@ -278,8 +302,9 @@ class Change:
 class Table:
     """Launches that get other values, looked up at each launch.
 
-    A look-up costs some attributes of each tensor and a dictionary's hit, as what an argument is
-    does not change from one launch at the same place of the script to the next.
+    A look-up costs some attributes of the tensors that a line names by shape and a dictionary's
+    hit, as what an argument is does not change from one launch at the same place of the script to
+    the next.
     """
 
     lines: Sequence[Line] = ()
@@ -347,17 +372,15 @@ class Table:
         def launch(grid: Any, /, *args: Any, **kwargs: Any) -> Any:
             try:
                 key_of, changes = known[(len(args), *kwargs)]
-                change = changes.get(key_of(args, kwargs), _UNKNOWN)
+                change = changes[key_of(args, kwargs)]
             except (KeyError, AttributeError, TypeError):
-                change = _UNKNOWN
-            if change is _UNKNOWN:
                 change = decide(grid, args, kwargs)
             if change is None:
                 return plain.run(*args, grid=grid, warmup=False, **kwargs)
             if change.by_place:
                 args = change.placed(args)
             # Options of the script's own are among those that are replaced.
-            options = {**kwargs, **change.by_name}
+            options = kwargs | change.by_name
             return changed.changed_run(*args, grid=grid, warmup=False, **options)
 
         return launch
@@ -374,8 +397,7 @@ class Table:
         lines = [line for line in self.lines if line.kernel == kernel.name]
         form = (len(args), *kwargs)
         if form not in known:
-            names = {name for line in lines for name in line.arguments}
-            known[form] = (_key_of(kernel, args, kwargs, names), {})
+            known[form] = (_key_of(kernel, args, kwargs, lines), {})
         key_of, changes = known[form]
         if len(changes) >= MOST_FORMS:
             return None
@@ -384,7 +406,7 @@ class Table:
             line = next((line for line in lines if line.matches(texts)), None)
             change = None if line is None else Change.of(kernel, args, line.values)
             key = key_of(args, kwargs)
-            if not any(hasattr(part, "data_ptr") for part in key):  # it would be kept alive
+            if not any(map(_is_tensor, key)):  # it would be kept alive
                 changes[key] = change
         except (NotTunable, AttributeError, TypeError):
             return None  # an argument of another kind, or without a hash
@@ -393,22 +415,30 @@ class Table:
         return change
 
 
+def _is_tensor(part: object) -> bool:
+    return hasattr(part, "data_ptr") and not isinstance(part, type)
+
+
 def _key_of(
-    kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], names: set[str]
+    kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any], lines: Sequence[Line]
 ) -> Callable[[Sequence[Any], Mapping[str, Any]], tuple[Any, ...]]:
-    """Return a function that makes of a launch's arguments what tells it from others.
+    """Return a function that makes of a launch's arguments what the lines of its kernel ask for.
 
     It is made of text, as Triton's own is that binds arguments: a loop over them takes three times
     as long.
     """
     import torch
 
+    named = {item for line in lines for item in line.arguments.items()}
+    whole = {name for name, text in named if text != TENSOR}
     places = [(f"a[{n}]", name, value) for n, (name, value) in
               enumerate(zip(kernel.parameters, args, strict=False))]  # fmt: skip
     places += [(f"k[{name!r}]", name, value) for name, value in kwargs.items()]
     parts = []
     for expression, name, value in places:
-        if name not in names:
+        if name not in whole:
+            if (name, TENSOR) in named:
+                parts.append(f"{expression}.__class__")
             continue
         if value is None or isinstance(value, torch.Tensor):  # one may be left out at times
             parts.append(f"t.shape if (t := {expression}) is not None else None")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +62,7 @@ class _Seen:
     """Launches that are alike: the same kernel, shapes, dtypes and numbers."""
 
     kernel: Kernel
-    texts: dict[str, str]
+    texts: Mapping[str, str]
     why_not: str = ""
     """Why they cannot be changed; empty where they can."""
     marks: list[tuple[Any, Any]] = field(default_factory=list)
@@ -193,7 +193,7 @@ class LaunchSearch:
             seen.ms = sum(self._clock.between_ms(*pair) for pair in seen.marks)
             seen.marks.clear()
         found = sorted(_merged(self._seen.values()), key=lambda each: -each.ms)
-        self._told = found[:MOST_LAUNCHES]
+        self._told = [_shortened(each, found) for each in found[:MOST_LAUNCHES]]
         self._watched_steps = self._steps
         self._inquiry.answer(
             step_ms=self._step_ms,
@@ -305,7 +305,7 @@ class LaunchSearch:
 
     def _try(self, launched: Launched, kernel: Kernel) -> None:
         """Measure the points that are asked for."""
-        us = lookup_us(kernel, launched, self._wanted.texts)
+        us = lookup_us(kernel, launched, self._wanted.line)
         share = 1e-3 * us * self._wanted.launches / self._watched_steps / self._step_ms
         if us > MOST_LOOKUP_US and share > MOST_LOOKUP_SHARE:
             raise NotTunable(
@@ -419,6 +419,13 @@ def _merged(seen: Iterable[_Seen]) -> list[_Seen]:
             )
         )
     return found
+
+
+def _shortened(seen: _Seen, found: Sequence[_Seen]) -> _Seen:
+    """Return launches as a plan names them, so that no others that were seen are taken for them."""
+    others = [each for each in found if each.kernel.name == seen.kernel.name and each is not seen]
+    line = seen.line.shortened([each.texts for each in others])
+    return replace(seen, texts=line.arguments)
 
 
 def _numbers(seen: _Seen) -> set[str]:

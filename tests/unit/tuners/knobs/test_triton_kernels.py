@@ -73,6 +73,25 @@ def test_the_lines_that_make_it_permanent():
     )
 
 
+def test_of_tensors_that_are_alike_a_line_names_the_shape_of_the_first(kernels):
+    x, other, launch = torch.ones(N), torch.ones(N // 2), Kernel.of(kernels.offset)
+    whole = line_for(kernels.offset, (x, x, x, N), {"BLOCK": 32}, BLOCK=64)
+    short = whole.shortened()
+    assert "(x: float32[256], shift: tensor, out: tensor, n: 256, BLOCK: 32)" in str(short)
+    assert Line.parse(str(short)) == short
+
+    def texts(*args):
+        return launch.texts(len, args, {"BLOCK": 32})
+
+    assert short.matches(texts(x, x, x, N))
+    assert short.matches(texts(x, other, x.double(), N)), "whatever their shape and type"
+    assert not short.matches(texts(x, None, x, N)), "without a shift it is another launch"
+    assert not short.matches(texts(x, 3, x, N))
+    assert not short.matches(texts(other, other, other, N))
+    seen_too = whole.shortened([texts(x, other, x, N)])
+    assert "shift: float32[256], out: tensor" in str(seen_too), "what was seen is told apart"
+
+
 def test_numbers_with_a_point_are_no_part_of_what_a_launch_is(kernels):
     named = Kernel.of(kernels.scale).named((torch.ones(2), 0.5), {"BLOCK": 32, "num_warps": 8})
     assert texts_of(named) == {"x": "float32[2]", "BLOCK": "32", "num_warps": "8"}
@@ -128,6 +147,19 @@ def test_a_block_that_is_given_by_place_or_not_at_all(kernels, changing):
     kernels.offset[blocks](x, x, out, N)  # a tensor where the first launch had none
     assert torch.equal(out, 2 * x)
     assert blocks.asked == [64, 128, 16]
+
+
+def test_a_tensor_of_any_shape_is_looked_up_once(kernels, changing):
+    x, out, blocks = torch.rand(N), torch.empty(N), Blocks()
+    line = line_for(kernels.offset, (x, x, out, N), {"BLOCK": 32}, BLOCK=64).shortened()
+    told, _ = changing(line)
+    kernels.offset[blocks](x, x, out, N, BLOCK=32)
+    kernels.offset[blocks](x, torch.ones(N, 2)[:, 0].contiguous(), out, N, BLOCK=32)
+    assert torch.equal(out, x + 1)
+    assert told["changed"] == 1, "what it is does not matter, only that it is one"
+    kernels.offset[blocks](x, None, out, N, BLOCK=32)
+    kernels.offset[blocks](x[:8], x, out, N, BLOCK=32)
+    assert blocks.asked == [64, 64, 32, 32]
 
 
 def test_tensors_are_not_kept_alive_by_what_is_remembered(kernels, changing):
