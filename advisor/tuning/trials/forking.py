@@ -23,7 +23,7 @@ from gpuadvisor.collectors.script.templates import NoTemplateError, Template, no
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Forking, Objective, Trial, TrialState
-from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, TOLERANCES
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, TOLERANCES, is_broken
 from gpuadvisor.tuners.equivalence import difference as results_apart
 from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
 from gpuadvisor.tuning.options import TuneOptions
@@ -328,8 +328,9 @@ def _cost(
 def computed(fresh: Sequence[Measurement], run: Measurement) -> str:
     """Return what a run computed otherwise than two fresh ones, as a clause; empty for nothing.
 
-    Losses and outputs are compared exactly, where both fresh runs have exactly the same. Where they
-    have not, a run may differ from one of them as far as the other does, or as rounding may.
+    Losses and outputs are compared exactly until the fresh runs part: what they have the same after
+    that, they have by chance. From there on a run may differ from one of them as far as the other
+    does, or as rounding may.
     """
     traces = [one.trace for one in fresh]
     for what in ("losses", "outputs"):
@@ -337,8 +338,12 @@ def computed(fresh: Sequence[Measurement], run: Measurement) -> str:
         for place, (first, again, now) in enumerate(
             zip(one, two, getattr(run.trace, what), strict=False)
         ):
-            if repr(first) == repr(again) != repr(now):  # NaN is equal to NaN here
+            if repr(first) != repr(again):  # NaN is equal to NaN here
+                break
+            if repr(first) != repr(now):
                 return f"{'loss' if what == 'losses' else 'output'} {place + 1} was another"
+    if any(is_broken(trace, run.trace) for trace in traces):
+        return "a result was no finite number"
     now_apart = results_apart(traces[0], run.trace)
     if (apart := _apart(fresh)) and now_apart and not now_apart[0] <= apart:
         return f"{now_apart[1]} was {now_apart[0]:.2%}, and of fresh ones at most {apart:.2%}"
@@ -349,10 +354,15 @@ def _apart(fresh: Sequence[Measurement]) -> float:
     """Return the relative difference of results that a run of the unchanged script may have from a
     fresh one; 0 where two of them computed the same."""
     one, two = (each.trace for each in fresh)
-    found = results_apart(one, two)
-    if found is None or not found[0] > 0:  # the same, or NaN
+    pairs = [
+        *zip(one.losses, two.losses, strict=False),
+        *zip(one.outputs, two.outputs, strict=False),
+    ]
+    if all(repr(first) == repr(again) for first, again in pairs):
         return 0.0
-    return max(LEAST_ROUNDING, SPREAD_FACTOR * found[0])
+    found = results_apart(one, two)
+    apart = SPREAD_FACTOR * found[0] if found is not None else 0.0
+    return apart if apart > LEAST_ROUNDING else LEAST_ROUNDING  # also where that is NaN
 
 
 def _output(run: RunOutcome) -> str:

@@ -1,5 +1,6 @@
 """Whether a script depends on being forked is decided by what a forked run of it does."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +97,27 @@ def differing(changes, printed="loss 2.093\nx", step=5):
 def test_results_that_differ_by_themselves_may_differ_so_far(changes, printed, said):
     fresh = [differing(0.0), differing(1e-5)]
     one = replace(differing(changes, **printed), forked=True)
+    found = difference(fresh, [each.measurement for each in fresh], [one], Objective.THROUGHPUT)
+    assert (found == "") if not said else found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({3: 1.2504}, ""),
+        ({4: 1.1003}, ""),  # both had the same there, by chance
+        ({2: 1.5004}, "loss 2 was another"),  # before anything parted
+        ({4: math.nan}, "a result was no finite number"),
+        (dict.fromkeys(range(3, 11), 1.4), "median relative difference of the first 10 losses was"),
+    ],
+)
+def test_losses_are_the_same_until_the_fresh_ones_part(changes, said):
+    def losing(changes):
+        known = {1: 2.0, 2: 1.5, 3: 1.25, **dict.fromkeys(range(4, 11), 1.1)}
+        return run(losses=tuple((known | changes).values()))
+
+    fresh = [losing({}), losing({3: 1.2502})]
+    one = replace(losing(changes), forked=True)
     found = difference(fresh, [each.measurement for each in fresh], [one], Objective.THROUGHPUT)
     assert (found == "") if not said else found.startswith(said)
 
