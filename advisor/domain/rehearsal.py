@@ -173,8 +173,9 @@ class Call:
     """For each row of outputs with such lengths, numbers at places that do not depend on them, from
     the start on: of a longer output there are more, of which the first are at the same places."""
     steps: int = 0
-    """Steps that optimizers took since a pass over a loader began or ended, or since the first or
-    fourth step: since weights were last to be those of another life."""
+    """Steps that optimizers took since a pass over a loader began or ended, since the first or
+    fourth step, or since a model was switched to evaluation: since weights were last to be those of
+    another life."""
 
 
 @dataclass(frozen=True)

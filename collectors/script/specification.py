@@ -57,8 +57,8 @@ class Shortening:
     evaluate: bool = True
     """Whether a model's first call is computed once more in evaluation mode."""
     weights: str = ""
-    """Folder for the weights at each begin and end of a pass, and after some of the first steps;
-    empty where none are kept."""
+    """Folder for the weights at each begin and end of a pass, after some of the first steps, and
+    before an evaluation within a pass; empty where none are kept."""
     takes_weights: bool = False
     """Whether those that another life kept there take the place of its own."""
 

@@ -43,6 +43,27 @@ os._exit(0)  # taking torch down again takes a fifth of a run's time
 """
 
 
+ENDLESS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+held_out = torch.randn(4, 8)
+def batches():
+    while True:
+        yield torch.randn(32, 8)
+for step, x in zip(range(19), batches()):
+    model.train()
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step % 6 == 0:
+        for _ in range(2):
+            model.eval()
+            with torch.no_grad():
+                model(held_out)
+"""
 EPOCHS = f"""
 import torch
 from torch import nn
@@ -66,12 +87,12 @@ too_deep = lambda n: SUM
 def lived(torch_imported):
     """A function that returns the life of a script."""
 
-    def lived(folder, nudge=0.0, reseed=None, script=SCRIPT, later=0, template=torch_imported):
+    def lived(folder, nudge=0.0, reseed=None, script=SCRIPT, template=torch_imported, **shortening):
         (folder / "train.py").write_text(script)
         command = Command(sys.executable, "train.py", folder=str(folder))
         request = replace(runs.request(command), template=template, scratch=template is None)
         request = replace(request, specification=replace(request.specification, reseed=reseed))
-        life = run_life(request, Shortening("", nudge=nudge, later=later))
+        life = run_life(request, Shortening("", nudge=nudge, **shortening))
         assert life.state is TrialState.COMPLETE, life.output
         return life
 
@@ -111,6 +132,26 @@ def test_other_random_numbers_from_the_first_call_on(lived, plain, tmp_path):
     same = [a.input == b.input for a, b in zip(plain.calls, other.calls, strict=True)]
     assert same == [True] + [False] * 11
     assert not any(a.random == b.random for a, b in zip(plain.calls, other.calls, strict=True))
+
+
+def test_weights_are_made_equal_before_an_evaluation_within_a_pass(lived, tmp_path):
+    (tmp_path / "kept").mkdir()
+    kept = str(tmp_path / "kept")
+    own, other, taking = (
+        lived(tmp_path, nudge, script=ENDLESS, weights=weights, takes_weights=takes)
+        for nudge, weights, takes in ((0.0, kept, False), (0.1, "", False), (0.1, kept, True))
+    )
+    evaluated, others, taken = (
+        [call.values for call in life.calls if not call.grad] for life in (own, other, taking)
+    )
+    assert len(evaluated) == 8
+    assert taken == evaluated, "also where further steps are behind it"
+    assert not any(a == b for a, b in zip(evaluated, others, strict=True))
+    # After the first and fourth step, and before the three evaluations that further steps precede.
+    assert (own.equalled, other.equalled, taking.equalled) == (0, 0, 5)
+    begun = [[update.losses for update in life.updates] for life in (own, taking)]
+    assert begun[0][1:] == begun[1][1:] and begun[0][0] != begun[1][0]
+    assert len(begun[0]) == 5
 
 
 def test_epochs_are_passed_over_to_those_that_matter(lived, tmp_path):

@@ -200,6 +200,7 @@ TRAPS = (
     trap("tta_threshold", DOUBLE, RESULTS),
     trap("dropout_export", NHWC, RESULTS, FILES),
     trap("dropout_ranks_fixed", BF16, RESULTS, FILES),
+    trap("sampled_far", BF16, RESULTS),
     trap("printed_words", DOUBLE, RESULTS),
     trap("psnr_db", DOUBLE, RESULTS),
     trap("heartbeat_print", DOUBLE, RESULTS),
@@ -258,6 +259,7 @@ HEALTHY = (
     Case("recurrent", WORKERS),
     Case("convolutional", NHWC, gains=False),
     Case("trained_on_noise", NHWC, gains=False),
+    Case("sampled_text", BF16, gains=False),
     Case("tensor_dataset_threads", ONE_THREAD, gains=False),
     Case("script_at_end", ONE_THREAD, gains=False),
     # Inference.

@@ -3,12 +3,14 @@
 Training amplifies rounding, so that late differences say little by themselves. How much it does is
 seen in a life of the unchanged script whose weights were changed a little at the beginning. Where
 that becomes another model, only what is computed on equal weights can be compared: the plan lives
-once more, with the unchanged script's weights at the begin and end of each pass.
+once more, with the unchanged script's weights at the begin and end of each pass, and before each
+evaluation within one.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -78,8 +80,9 @@ class LaterComparison:
             return found
         training = outputs_apart(self.found.lives.first.calls, nudged.calls)
         if training is not None and training[0] > CHAOTIC:
-            return self._on_equal_weights(nudged, training[0], found)
-        return self._before_training(nudged, found) or self._difference((nudged,))
+            cause = self._moved_by(training[0])
+            return self._on_equal_weights(nudged, cause, found)
+        return self._before_training(nudged, found) or self._after_rounding(nudged)
 
     def is_chaos(self) -> bool:
         """Say whether rounding alone makes other first losses, and on equal weights all agrees.
@@ -94,8 +97,28 @@ class LaterComparison:
         chaos = outputs_apart(lives.first.calls, nudged.calls) if nudged is not None else None
         if nudged is None or chaos is None or chaos[0] <= CHAOTIC:
             return False
-        otherwise = self._on_equal_weights(nudged, chaos[0], Difference("", True))
+        cause = self._moved_by(chaos[0])
+        otherwise = self._on_equal_weights(nudged, cause, Difference("", True))
         return (otherwise or self._rollouts()) is None
+
+    def _moved_by(self, chaos: float) -> str:
+        """Say how far outputs are moved in the nudged life."""
+        return f"a change of weights by {self._amount:.1g} of their size moves them by {chaos:.0%}"
+
+    def _after_rounding(self, nudged: Life) -> Difference | None:
+        """Return what differs by more than training makes of rounding.
+
+        How far words may part has no measure: of a text that a model samples, one token that
+        rounding turns changes all that follow. Where nothing else differs, they have to be the same
+        on equal weights.
+        """
+        found = self._difference((nudged,))
+        if found is None or found.sentence != self._words():
+            return found
+        found = self._on_equal_weights(nudged, "a word may turn on rounding", found)
+        if found is None:
+            self.remark = "words of printed lines on equal weights alone"
+        return found
 
     def _difference(self, nudged: tuple[Life, ...]) -> Difference | None:
         """Compare all, with these lives to show what training amplifies, or other draws move."""
@@ -105,6 +128,7 @@ class LaterComparison:
         if written is not None and written.is_wrong:
             return written
         later = self._outputs(nudged) or self._losses(nudged) or self._prints(nudged)
+        later = later or self._words()
         return written if later is None else Difference(later, False)
 
     def _rollouts(self) -> Difference | None:
@@ -166,19 +190,18 @@ class LaterComparison:
                 return Difference(f"outputs differ by {apart[0]:.1%} {where}", False)
         return None
 
-    def _on_equal_weights(self, nudged: Life, chaos: float, found: Difference) -> Difference | None:
+    def _on_equal_weights(self, nudged: Life, cause: str, found: Difference) -> Difference | None:
         """Return what differs between lives whose weights are the same again and again.
 
-        `chaos` is how far the nudged life's outputs are from the unchanged script's. What a model
-        computes in evaluation, calls, losses and updates right after weights were made equal, and
-        files other than logs must agree without an excuse. Other losses and printed numbers have
-        the nudged life's.
+        `cause` is why they have to be, as a clause. What a model computes in evaluation, calls,
+        losses and updates right after weights were made equal, files other than logs, and words
+        that are printed must agree without an excuse. Other losses and printed numbers have the
+        nudged life's.
         """
         early = self._before_training(nudged, found)
         if early is not None:
             return early
         lives, limit = self.found.lives, AMPLIFIED * self.limit
-        cause = f"a change of weights by {self._amount:.1g} of their size moves them by {chaos:.0%}"
         equal = lives.on_equal_weights() if lives.on_equal_weights is not None else None
         if equal is None or not equal.equalled:
             lacks = f"{found.sentence}; {cause}, and on equal weights nothing could be compared"
@@ -209,7 +232,7 @@ class LaterComparison:
         if not self.found.cut:
             logged = replace(nudged, written=logs)
             written = contents_apart(other.found, equal, other._limits, (logged,))
-        late = other._losses((nudged,)) or other._prints((nudged,))
+        late = other._losses((nudged,)) or other._prints((nudged,)) or other._words()
         if written is not None or late:
             return Difference(f"{where}, {late or (written and written.sentence)}", False)
         most = max(each[0] for each in (apart, begins) if each is not None)
@@ -276,44 +299,63 @@ class LaterComparison:
         return max(AMPLIFIED * self.limit, SPREAD_FACTOR * most)
 
     def _prints(self, nudged: Sequence[Life]) -> str | None:
-        """Return that the script prints other numbers: a metric, a count of what it wrote.
+        """Say that the script prints other numbers: a metric, a count of what it wrote.
 
         Numbers that two unchanged lives print alike are compared; measured times are not alike.
         """
+        if not self._are_printed_alike():
+            return None
         lives = self.found.lives
-        if self.found.cut or lives.numerics is not None:
-            return None
-        if self.found.moved and not self.found.is_one_by_one:
-            return None
-        ours, again, theirs = (
-            _printed(each.output) for each in (lives.first, lives.second, lives.plan)
-        )
+        again, theirs = (_printed(each.output) for each in (lives.second, lives.plan))
         others = [_printed(each.output) for each in nudged]
-        limits = self._limits
+        for kind, numbers in self._lines().items():
+            planned = theirs.get(kind, [])
+            if len(planned) != len(numbers):
+                continue
+            alike = [each[kind] for each in others if len(each.get(kind, ())) == len(numbers)]
+            columns = self._told(numbers, again[kind], kind[1])
+            found = _otherwise(numbers, again[kind], planned, alike, self._limits, columns)
+            if found is not None:
+                return found
+        return _moments_otherwise((lives.first, lives.second, lives.plan, *nudged))
+
+    def _words(self) -> str | None:
+        """Say that lines which two unchanged lives print alike are missing, or have other words."""
+        if not self._are_printed_alike():
+            return None
+        trains = bool(self.found.lives.first.losses)
+        theirs = _printed(self.found.lives.plan.output)
         lost, example, lines = 0, "", 0
-        for kind, numbers in ours.items():
+        for kind, numbers in self._lines().items():
             words, is_time = kind
-            if len(again.get(kind, ())) != len(numbers):
-                continue  # how often depends on the time
             planned = theirs.get(kind, [])
             if is_time and len(planned) != len(numbers):
                 continue
             lines += len(numbers)
-            if len(planned) != len(numbers):
-                if lives.first.losses and planned:
-                    continue  # training may tell at another step that something became better
+            # Training may tell at another step that something became better.
+            if len(planned) != len(numbers) and not (trains and planned):
                 lost, example = lost + abs(len(planned) - len(numbers)), example or words
-                continue
-            alike = [each[kind] for each in others if len(each.get(kind, ())) == len(numbers)]
-            columns = self._told(numbers, again[kind], is_time)
-            found = _otherwise(numbers, again[kind], planned, alike, limits, columns)
-            if found is not None:
-                return found
-        if said := _moments_otherwise((lives.first, lives.second, lives.plan, *nudged)):
-            return said
-        if lost <= (0 if lives.first.losses else WORDS_SHARE * lines):
+        if lost <= (0 if trains else WORDS_SHARE * lines):
             return None
         return f"{lost:,} of {lines:,} lines are not printed as they are, such as {example[:80]!r}"
+
+    def _are_printed_alike(self) -> bool:
+        """Say whether what is printed would be the same if the plan changed no results."""
+        lives = self.found.lives
+        if self.found.cut or lives.numerics is not None:
+            return False
+        return not self.found.moved or self.found.is_one_by_one
+
+    def _lines(self) -> dict[tuple[str, bool], list[Line]]:
+        """Return the printed lines that are as many in both unchanged lives; how often others are
+        depends on the time."""
+        lives = self.found.lives
+        ours, again = (_printed(each.output) for each in (lives.first, lives.second))
+        return {
+            kind: numbers
+            for kind, numbers in ours.items()
+            if len(again.get(kind, ())) == len(numbers)
+        }
 
     def _told(self, ours: Sequence[Line], again: Sequence[Line], is_time: bool) -> Sequence[int]:
         """Return the places in like lines whose numbers are neither times that were measured nor
@@ -419,16 +461,23 @@ def _moments_otherwise(lives: Sequence[Life]) -> str | None:
 def _moments(life: Life) -> dict[str, list[str]]:
     """Return the dates and times of day that a script printed, by the words of their lines."""
     moments: dict[str, list[str]] = {}
-    for line in life.output.splitlines():
+    for line in _lines_of(life.output):
         moments.setdefault(without_numbers(line), []).extend(moments_in(line))
     return moments
+
+
+def _lines_of(output: str) -> list[str]:
+    """Return the lines that a terminal shows; text that a model samples has other characters at
+    which `str.splitlines` ends a line."""
+    lines = re.split(r"\r\n?|\n", output)
+    return lines if lines[-1] else lines[:-1]
 
 
 def _printed(output: str) -> dict[tuple[str, bool], list[Line]]:
     """Return the numbers of the lines that a script printed, by the words of the lines and whether
     these speak of time."""
     lines: dict[tuple[str, bool], list[Line]] = {}
-    for line in output.splitlines():
+    for line in _lines_of(output):
         kind = without_numbers(line), tells_time(line)
         lines.setdefault(kind, []).append(numbers_in(line))
     return lines

@@ -1,6 +1,7 @@
 """Gives two lives of a script the same weights: what one keeps now and then, another takes.
 
-That happens as a pass over a loader begins or ends, and after some of the first steps. Where
+That happens as a pass over a loader begins or ends, after some of the first steps, and as a model
+is switched to evaluation after further ones. Where
 training makes of any rounding weights of their own, only what is computed on equal weights can be
 compared: the next step with its loss, an evaluation, files.
 """
@@ -19,6 +20,9 @@ EQUAL_AFTER = (1, 4)
 """Steps after which weights are kept or taken, beside passes: so that several of a script's first
 losses are of equal weights. The second step shows what is left of the first one, such as inputs of
 a graph that is replayed, and the fifth what is recorded or compiled in the third or fourth."""
+MOST_SWITCHES = 16
+"""Switches to evaluation, between which there were steps, with which weights are kept or taken: a
+script that switches with each step, as in reinforcement learning, has no end of them."""
 MOST_KEPT = 3 << 30
 """Bytes that a life keeps at most: eight times the weights of a ResNet-50 with Adam's moments are
 2.5 GB, those of six passes and two steps."""
@@ -33,14 +37,18 @@ class EqualWeights:
         self._torch = torch
         self._folder = Path(folder)
         self._takes = takes
-        self._number = 0
         self._kept = 0
+        self._process = ""
 
-    def exchange(self, modules: Iterable[Any], optimizers: Iterable[Any]) -> bool:
-        """Keep the state of all, or take it; say whether that was done, and wholly."""
+    def forked(self) -> None:
+        """Tell the moments of a child from those of its parent."""
+        self._process += "child "
+
+    def exchange(self, moment: str, modules: Iterable[Any], optimizers: Iterable[Any]) -> bool:
+        """Keep the state of all, or take that of the same moment, each of which comes once; say
+        whether that was done, and wholly."""
         tensors = list(_state(self._torch, modules, optimizers))
-        file = self._folder / f"{self._number}.pt"
-        self._number += 1
+        file = self._folder / f"{self._process}{moment}.pt"
         return self._take(tensors, file) if self._takes else self._keep(tensors, file)
 
     def _keep(self, tensors: list[Any], file: Path) -> bool:

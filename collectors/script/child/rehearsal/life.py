@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import resource
 import time
@@ -20,6 +21,7 @@ from gpuadvisor.collectors.script.child.dynamo_disable import disable_dynamo
 from gpuadvisor.collectors.script.child.patches import surround_backward
 from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
     EQUAL_AFTER,
+    MOST_SWITCHES,
     EqualWeights,
     numbers_of,
     parameters_of,
@@ -69,6 +71,8 @@ class LifeSession(Session):
         """Steps of the optimizers up to when the weights of all lives were last made equal."""
         self._trained_passes = 0
         """How often a pass over a loader began or ended with steps since the last time."""
+        self._switches = 0
+        """How often a model was switched to evaluation with steps since the last time."""
         self._before_step: Any = None
         """Losses, some gradients and weights before the first step on equal weights."""
         self._modules: list[weakref.ref[Any]] = []
@@ -94,6 +98,7 @@ class LifeSession(Session):
         patches.patch_optimizers(torch, registry, lambda _: progress.optimizer_built())
         surround_backward(torch, registry)
         self._watch_backward()
+        self._watch_switches()
         roots = Roots(torch, registry, Counters(), self._root_called, self._found_module, True)
         patches.note_compilation(
             torch, registry, self._facts, roots.compiled, self._function_called
@@ -126,7 +131,10 @@ class LifeSession(Session):
         if self._loops is not None:
             self._loops.restart()
         self._calls = self._steps = self._steps_before = self._trained_passes = 0
+        self._switches = 0
         self._marker = ""
+        if self._equal is not None:
+            self._equal.forked()
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -166,9 +174,7 @@ class LifeSession(Session):
         self._progress.stepped(optimizer)
         self._alive("optimizer")
         if self._steps in EQUAL_AFTER and not self._is_recorded():
-            began_s = time.perf_counter()
-            self._make_equal()
-            self._passes.add_own_time(time.perf_counter() - began_s)
+            self._make_equal_within_a_pass(f"step {self._steps}")
         elif len(self._losses) >= FLUSH_STEPS:
             self._flush()
 
@@ -210,6 +216,25 @@ class LifeSession(Session):
         torch.autograd.backward = watched(torch.autograd.backward)
         if self._registry.backward_arounds:  # the script's tensor is seen outside of them
             torch.Tensor.backward = watched(torch.Tensor.backward)
+
+    def _watch_switches(self) -> None:
+        """Make weights equal before a model is evaluated; some scripts do so within an endless pass
+        over their data."""
+        original = self._torch.nn.Module.train
+
+        @functools.wraps(original)
+        def train(module: Any, mode: bool = True) -> Any:
+            if not mode and self._steps != self._steps_before and self._is_switched(module):
+                self._switches += 1
+                self._make_equal_within_a_pass(f"switch {self._switches}")
+            return original(module, mode)
+
+        self._torch.nn.Module.train = train
+
+    def _is_switched(self, module: Any) -> bool:
+        is_root = any(find() is module for find in self._modules)
+        is_new = module.training and self._switches < MOST_SWITCHES
+        return is_root and is_new and not self._inside and not self._is_recorded()
 
     def _flush(self) -> None:
         if self._losses:
@@ -346,10 +371,18 @@ class LifeSession(Session):
             self._alive(self._marker)
         if self._steps != self._steps_before:
             self._trained_passes += 1
-            self._make_equal()
+            self._make_equal(f"pass {self._trained_passes}")
 
-    def _make_equal(self) -> None:
-        """Keep weights for another life, or take those of one; losses from here on are of them."""
+    def _make_equal_within_a_pass(self, moment: str) -> None:
+        began_s = time.perf_counter()
+        self._make_equal(moment)
+        self._passes.add_own_time(time.perf_counter() - began_s)
+
+    def _make_equal(self, moment: str) -> None:
+        """Keep weights for another life, or take those of one; losses from here on are of them.
+
+        `moment` is what this one has in common with that of the other life.
+        """
         self._flush()
         self._steps_before = self._steps
         if self._equal is not None:
@@ -358,7 +391,10 @@ class LifeSession(Session):
                     [each for find in found if (each := find()) is not None]
                     for found in (self._modules, self._optimizers)
                 )
-                if self._equal.exchange(modules, optimizers) and self._shortening.takes_weights:
+                if (
+                    self._equal.exchange(moment, modules, optimizers)
+                    and self._shortening.takes_weights
+                ):
                     self._record.send("equalled")
 
     # -- the end ---------------------------------------------------------------------------
