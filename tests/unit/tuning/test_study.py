@@ -122,6 +122,7 @@ class Script:
 def script(tmp_path, monkeypatch, in_memory):
     made = Script()
     (tmp_path / "train.py").write_text("")
+    os.utime(tmp_path / "train.py", (0, 0))  # as it began, a run could have written it else
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GPUADVISOR_HOME", str(tmp_path / "store"))
     monkeypatch.setattr(trial_runner, "run_script", made.run)
