@@ -28,6 +28,11 @@ RESTLESS = 0.2
 """Relative difference between runs of the unchanged script above which intervals get so wide that
 only large gains can be proven. Two runs on a quiet GPU differ by less than 1 %."""
 
+STRAY = 3.0
+"""Ratio of the costs of two equal runs from which a third one says whether the dearer was held up.
+Unchanged runs of public scripts that wait for their loaders took up to 2.3 times each other's time
+(the vae of benchmarks/README.md: 6.4 to 14.9 ms). Where threads that wait for each other had no
+core, one took 44 times as long as those after it."""
 THIRD_SHARE = 1 / 50
 """Most of a time budget that a run may take for a third baseline, with another seed, to be made. It
 widens a proof's interval by 3 % at its first look to have two earlier runs of the script in place
@@ -51,6 +56,8 @@ class Baselines:
     """Two equally seeded runs, and one with another seed where that was needed and had room."""
     resumed_from: tuple[str, ...] = ()
     """Files that its first run wrote and its second one read while it started."""
+    left_out: str = ""
+    """That one more run was made and is not among them, as a sentence without a full stop."""
 
 
 def measure_baselines(
@@ -82,7 +89,8 @@ def measure_baselines(
     to_record = recording(baseline)
     beside_second()
     again = _measure_again(evaluator, options, began, to_record)
-    second = measured_baseline(again, options.command)
+    first, again, left_out = _without_stray(evaluator, options, began, first, again)
+    baseline, second = (measured_baseline(run, options.command) for run in (first, again))
     other = None
     wants_other = needs_other_seed(baseline)
     has_room = _has_room_for_third(evaluator.trials, options.budget)
@@ -94,7 +102,44 @@ def measure_baselines(
     runs = (baseline, second, other) if other else (baseline, second)
     costs = (options.objective.cost(run) for run in runs)
     evaluator.expect_spread(spread_of(list(filter(None, costs))))
-    return Baselines(first, again, runs, again.read)
+    return Baselines(first, again, runs, again.read, left_out)
+
+
+def _without_stray(
+    evaluator: ScriptEvaluator,
+    options: TuneOptions,
+    began: float,
+    first: RunOutcome,
+    again: RunOutcome,
+) -> tuple[RunOutcome, RunOutcome, str]:
+    """Return two runs of the unchanged script, and what was left out, as a sentence.
+
+    Where two are far apart, all that follows would be judged by that. So a third is made: if it is
+    like the cheaper one, something held the dearer one up. If not, it is the third that is left
+    out, as the script's runs are what they are.
+    """
+    cheap, dear = sorted((first, again), key=lambda run: _cost(run, options) or math.inf)
+    least, most = _cost(cheap, options), _cost(dear, options)
+    has_room = LEAST_RUNS * again.wall_s <= (options.budget.seconds or math.inf)
+    if not least or not most or most < STRAY * least or not has_room:
+        return first, again, ""
+    third = evaluator.measure_baseline(reads_since=began)
+    cost = _cost(third, options)
+    if not cost:
+        return first, again, ""
+    if max(cost, least) >= STRAY * min(cost, least):
+        evaluator.leave_out(third, "two runs before it are as far apart", first)
+        return first, again, ""
+    why = f"it cost {most / cost:.0f} times as much as two others"
+    if seen := dear.disturbance or dear.limit:
+        why += f", while {seen}"
+    one, other = (again, third) if dear is first else (first, third)
+    evaluator.leave_out(dear, why, one)
+    return one, other, f"a run of the unchanged script is left out, as {why}"
+
+
+def _cost(run: RunOutcome, options: TuneOptions) -> float | None:
+    return options.objective.cost(run.measurement) if run.measurement is not None else None
 
 
 def measure_first(
@@ -248,6 +293,8 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
     """Yield a sentence for everything that makes the study's figures less than they could be."""
     first, runs, device = baselines.first, baselines.runs, devices[0]
     baseline = runs[0]
+    if baselines.left_out:
+        yield baselines.left_out
     steps_ms = [run.mean_step_ms for run in runs]
     apart = max(steps_ms) / min(steps_ms) - 1
     if apart > RESTLESS:
