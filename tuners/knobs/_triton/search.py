@@ -424,8 +424,12 @@ def _merged(seen: Iterable[_Seen]) -> list[_Seen]:
 def _shortened(seen: _Seen, found: Sequence[_Seen]) -> _Seen:
     """Return launches as a plan names them, so that no others that were seen are taken for them."""
     others = [each for each in found if each.kernel.name == seen.kernel.name and each is not seen]
-    line = seen.line.shortened([each.texts for each in others])
-    return replace(seen, texts=line.arguments)
+    # What always changes in others may be now and then as it is here.
+    texts = [
+        {**{n: seen.texts[n] for n in each.free & seen.texts.keys()}, **each.texts}
+        for each in others
+    ]
+    return replace(seen, texts=seen.line.shortened(texts).arguments)
 
 
 def _numbers(seen: _Seen) -> set[str]:

@@ -428,6 +428,23 @@ def test_a_number_that_always_changes_is_left_out(kernels):
     assert (whole.free, whole.launches, whole.ms) == ({"n"}, 5, 5.0)
 
 
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"x": "f16[8]", "out": "f16[4]", "n": "5"}, "f16[8]"),  # both would be meant
+        ({"x": "f16[8]", "out": "f16[4]", "n": "6"}, "tensor"),
+        ({"x": "f16[8]", "out": "f16[4]"}, "f16[8]"),  # its number is another each time
+        ({"x": "f16[4]", "out": "f16[4]", "n": "5"}, "tensor"),
+    ],
+)
+def test_a_shape_is_left_out_where_no_other_launch_is_then_meant(kernels, other, expected):
+    kernel = Kernel.of(kernels.scale)
+    seen = searching._Seen(kernel, {"x": "f16[8]", "out": "f16[8]", "n": "5"})
+    free = frozenset({"n"} - other.keys())
+    found = [seen, searching._Seen(kernel, other, free=free)]
+    assert searching._shortened(seen, found).texts["out"] == expected
+
+
 def test_values_are_put_where_the_launch_has_them(kernels):
     kernel = Kernel.of(kernels.scale)
     change = Change.of(kernel, ("x", "out", 4, 32), {"BLOCK": 64, "num_warps": 8})
