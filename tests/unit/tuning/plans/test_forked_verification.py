@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,7 +208,8 @@ def test_settings_that_come_before_imports_are_verified_in_fresh_processes(scrip
 
 
 def test_on_a_cpu_all_are_fresh(tmp_path, monkeypatch, capsys):
-    cpu = Device("cpu", 0, "EPYC", cores=16)
+    # Without a name of its own it would be this machine's, which other tests may measure on.
+    cpu = Device("cpu", 0, "EPYC", f"cpu of {os.getpid()}", cores=16)
     script = simulated(tmp_path, monkeypatch, Importing(), cpu)
     monkeypatch.setattr(forking, "begin_template", script.begun)
     for _ in range(2):
