@@ -38,8 +38,8 @@ def test_a_life_goes_on_from_the_weights_of_another_one(tmp_path):
     keeping = EqualWeights(torch, str(tmp_path), takes=False)
     taking = EqualWeights(torch, str(tmp_path), takes=True)
     with torch.no_grad():
-        assert keeping.exchange([net], [optimizer])
-        assert taking.exchange([other], [its_optimizer])
+        assert keeping.exchange("pass 1", [net], [optimizer])
+        assert taking.exchange("pass 1", [other], [its_optimizer])
     assert other[0].weight.is_contiguous(memory_format=torch.channels_last)
     for mine, theirs in zip(net.state_dict().values(), other.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs)
@@ -48,12 +48,14 @@ def test_a_life_goes_on_from_the_weights_of_another_one(tmp_path):
 
 def test_what_does_not_fit_is_not_taken(tmp_path):
     net, optimizer = trained(1)
-    EqualWeights(torch, str(tmp_path), takes=False).exchange([net], [optimizer])
+    EqualWeights(torch, str(tmp_path), takes=False).exchange("pass 1", [net], [optimizer])
     other = nn.Linear(3, 2)
     before = other.weight.detach().clone()
     taking = EqualWeights(torch, str(tmp_path), takes=True)
-    assert not taking.exchange([other], [])
-    assert not taking.exchange([net], [optimizer]), "of a pass that nothing was kept of"
+    assert not taking.exchange("pass 1", [other], [])
+    assert not taking.exchange("pass 2", [net], [optimizer]), "nothing was kept of that"
+    taking.forked()
+    assert not taking.exchange("pass 1", [net], [optimizer]), "nor of a child's"
     assert torch.equal(other.weight, before)
 
 
@@ -62,8 +64,8 @@ def test_a_disk_is_not_filled(tmp_path, monkeypatch):
     free = SimpleNamespace(free=6_000)
     monkeypatch.setattr(equal_weights.shutil, "disk_usage", lambda _: free)
     keeping = EqualWeights(torch, str(tmp_path), takes=False)
-    assert keeping.exchange([net], [optimizer])
-    assert not keeping.exchange([net], [optimizer])
+    assert keeping.exchange("step 1", [net], [optimizer])
+    assert not keeping.exchange("step 4", [net], [optimizer])
     assert len(list(tmp_path.iterdir())) == 1
 
 
