@@ -198,21 +198,30 @@ def _made_by(facts: Facts) -> tuple[str, str]:
 
 
 def _in_script(measured: Measurement) -> Iterator[RuleResult]:
-    """The harness knows how long the script waited, but not what the GPU did meanwhile."""
-    share = measured.data_wait_share
-    if not measured.facts.loaders or share < NOTICEABLE:
+    """Find how long the script waited, and how much of that its GPU did, where the harness asked.
+
+    Where the GPU computes meanwhile, waiting for a batch may be waiting for the GPU: a dataset that
+    copies to it does.
+    """
+    loaders, idle = measured.facts.loaders, measured.facts.idle_while_waiting
+    share = measured.starved_share
+    if not loaders or share < NOTICEABLE:
         return
-    workers = measured.facts.loaders[0].num_workers
-    seldom = (
-        "where the GPU works meanwhile"
-        if measured.facts.device == "cuda"
-        else "where loading needs the cores that compute"
-    )
+    workers = loaders[0].num_workers
+    where = f" from a DataLoader with {workers} worker{'' if workers == 1 else 's'}"
+    at_most = "all of the waiting"
+    if idle is not None:
+        where += f", while the GPU has nothing to do in {idle:.0%} of that"
+        at_most = "the waiting in which the GPU has nothing to do"
+    seldom = "where loading needs the cores that compute"
+    if idle is None and measured.facts.device == "cuda":
+        seldom = "where the GPU works meanwhile"
     yield _waited(
+        measured.data_wait_share,
+        where,
         share,
-        f" from a DataLoader with {workers} worker{'' if workers == 1 else 's'}",
         1e9 * measured.seconds,
-        seldom,
+        f"{at_most}; nothing {seldom}",
     )
 
 
@@ -220,15 +229,16 @@ def _on_cpu(evidence: Evidence) -> Iterator[RuleResult]:
     steps = evidence.facts.steps if evidence.facts is not None else None
     if steps is not None and steps.data_wait_share >= NOTICEABLE:
         share, run = steps.data_wait_share, evidence.run_ns
-        seldom = "where loading needs the cores that compute"
-        yield _waited(share, " from a DataLoader", run, seldom)
+        bound = "all of the waiting; nothing where loading needs the cores that compute"
+        yield _waited(share, " from a DataLoader", share, run, bound)
 
 
-def _waited(share: float, where: str, total_ns: float, seldom: str) -> RuleResult:
+def _waited(share: float, where: str, most: float, total_ns: float, bound: str) -> RuleResult:
+    """Return the finding of a script that waits for a share of its time, of which `most` may go."""
     return RuleResult(
         f"{share:.0%} of the time goes into waiting for batches{where}",
         (percent("data_wait", share, NOTICEABLE),),
         WORKERS,
-        Estimate(0.0, share * total_ns, {}, total_ns),
-        f"At most all of the waiting; nothing {seldom}.",
+        Estimate(0.0, most * total_ns, {}, total_ns),
+        f"At most {bound}.",
     )

@@ -21,13 +21,13 @@ def waits(length, kernel=100):
     return timeline(made)
 
 
-def script(share, loaders=1):
+def script(share, loaders=1, idle=None):
     loader = LoaderFacts(32, 1, False, False, None)
     return Evidence(
         measured=measurement(
             [10.0] * 8,
             windows=(StepWindow(100, 1.0, data_wait_s=share),),
-            facts=ScriptFacts(loaders=(loader,) * loaders),
+            facts=ScriptFacts(loaders=(loader,) * loaders, idle_while_waiting=idle),
         )
     )
 
@@ -110,6 +110,7 @@ def unmarked(us, steps=5):
 FIRES = {
     "the GPU is idle": lambda: waits(900),
     "without a profile": lambda: script(0.25),
+    "without a profile, with a GPU that works in half of the waits": lambda: script(0.25, idle=0.5),
     "on the CPU": lambda: on_cpu(400),
     "with workers": lambda: workers(3000, 3000),
     "what is copied is made first": lambda: preparing(5000),
@@ -131,6 +132,7 @@ SILENT = {
     ),
     "a wait too short to matter": lambda: waits(1),
     "the GPU works meanwhile": hidden,
+    "without a profile, with a GPU that works meanwhile": lambda: script(0.5, idle=0.006),
     "a script that does not wait": lambda: script(0.01),
     "a script without loaders": lambda: script(0.5, loaders=0),
 }

@@ -9,6 +9,7 @@ from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.what_if import Scenario
 from gpuadvisor.rules.registry import load_rules
 from tests.rules.building import timeline
+from tests.rules.cases.input_bound import script
 from tests.rules.programs import Program
 
 (INPUT_BOUND,) = (each for each in load_rules() if each.name == "input_bound")
@@ -132,3 +133,11 @@ def test_kernels_that_a_compiler_made_are_merged_already(compiled, counts):
         100 * saved_by_launching(timeline(program.made).facts)[1],
     )
     assert (whole > alone + 5) is counts
+
+
+@pytest.mark.parametrize(("idle", "most"), [(None, 50.0), (1.0, 50.0), (0.4, 20.0)])
+def test_a_wait_in_which_the_gpu_works_is_worth_nothing(idle, most):
+    (found,) = diagnose(script(0.5, idle=idle), [INPUT_BOUND]).findings
+    assert found.improvement_pct.low == 0
+    assert found.improvement_pct.high == pytest.approx(most, abs=0.5)
+    assert ("has nothing to do in" in found.summary) == (idle is not None)
