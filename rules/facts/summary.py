@@ -322,7 +322,8 @@ class Facts:
     @cached_property
     def repetition(self) -> Repetition:
         """Whether steps launch the same kernels."""
-        return repetition(self.profile, self.work, self.launched, self.timeline, self.steps)
+        line = self.timeline
+        return repetition(self.profile, self.work, self.host, self.launched, line, self.steps)
 
     @cached_property
     def loading(self) -> Loading:

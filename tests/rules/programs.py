@@ -64,6 +64,19 @@ class Program:
             self.made.operator(f"aten::{name}", (began, self.now - began))
             self.done = begin + runs
 
+    def replays(self, name: str, runs: float, kernels: int, op: float = 0.0) -> None:
+        """Launch a CUDA graph of so many kernels, of which the trace names no nodes."""
+        self.now += op * self.slower
+        call, correlation = CALL_US * self.slower, self.made.correlation()
+        begin = max(self.now + call + LATENCY_US, self.done)
+        kind = CallKind.GRAPH_LAUNCH
+        self.made.call("cudaGraphLaunch", (self.now, call), kind, correlation=correlation)
+        for place in range(kernels):
+            at = (begin + place * runs, runs)
+            self.made.kernel(f"{name} {place}", at, correlation=correlation, grid_x=100)
+        self.now += call
+        self.done = begin + kernels * runs
+
     def waits(self, call: str = "cudaDeviceSynchronize", operator: str = "") -> None:
         """Wait until the GPU is done."""
         began = self.now

@@ -18,6 +18,17 @@ def steps(kernels=40, runs=3, *, other=False, waits=0, marked=True):
     return timeline(program.made)
 
 
+def replayed(graphs=8):
+    """Steps that are graphs already, each of a few kernels, from a profiler without their nodes."""
+    program = Program()
+    for number in range(6):
+        began = program.now
+        for place in range(graphs):
+            program.replays(f"kernel of {place}", runs=3, kernels=5, op=20)
+        program.step(number, began)
+    return timeline(program.made)
+
+
 FIRES = {
     "steps that launch the same kernels": steps,
     "without steps, each kernel as often": lambda: steps(marked=False),
@@ -29,4 +40,5 @@ SILENT = {
     "other kernels in each step": lambda: steps(other=True),
     "kernels that fill the GPU": lambda: steps(runs=30),
     "waits within the step": lambda: steps(waits=10),
+    "CUDA graphs already": replayed,
 }
