@@ -98,7 +98,8 @@ def host_idle(
     launching: Operators,
 ) -> HostIdle:
     """Return what the host did in the gaps between some rows of a device's work, from the run's
-    begin on; `not_working` is when the threads that launch waited or handled memory."""
+    begin on; `not_working` is when the threads that launch waited, handled memory, or were not
+    recorded yet."""
     known = launched.known[rows]
     begin = work.begin_ns[rows]
     reached = np.maximum.accumulate(np.concatenate(([begin_ns], work.end_ns[rows])))[:-1]

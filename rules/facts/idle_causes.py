@@ -25,7 +25,9 @@ and else, before that call:
 from the begin of that call to its end and the time a device needs to begin: `launching`, or
 `synchronizing` or `allocating` as before it, for else it had been launched earlier; and after that
 `device`: what was launched did not begin, and nothing tells why; `starting` where the call itself
-was, a first launch that brings its kernel's code. Where no call was recorded it is `unknown`. Pages
+was, a first launch that brings its kernel's code. Where no call was recorded it is `unknown`, as is
+what comes before all that was recorded of the host: its recording began while the device still had
+work of before, and what the host did until then (start the profiler, at least) is not known. Pages
 of managed memory move as the host or a kernel touches them, and nothing launches that: the time
 that a page fault takes before them (`FAULT_NS`) is `migrating`, and what is before that is the
 host's own work (`other_host`), where no thread starts something or allocates. What is no longer
@@ -112,9 +114,12 @@ class Threads:
         waits: Waits,
         starting: Starting,
         recorded: bool,
+        unseen: Intervals = NEVER,
     ) -> None:
         self.host = host
         self.recorded = recorded
+        self.unseen = unseen
+        """When nothing of the host was recorded yet."""
         self.starting = starting
         self.launching = launching
         self.rows = dict(by_key(host.thread_key))
@@ -280,6 +285,9 @@ def _blame(
             calling = calling - meanwhile
     waited = covered_ns(threads.waits_for_device(key), begin, begin + 1) > 0
     at_work = covered_ns(without(threads.launches(key), taken), begin, called)
+    unseen = covered_ns(without(threads.unseen, taken), begin, called)
+    causes[Cause.UNKNOWN][gap] += unseen
+    rest = rest - unseen
     other = rest - at_work
     # What a host does for long after it waited is slow for itself, not for the wait.
     for_wait = np.where(other <= PAUSE_NS, rest, at_work)

@@ -39,7 +39,7 @@ from gpuadvisor.rules.facts.host_idle import (
 )
 from gpuadvisor.rules.facts.idle import IdleTime, idle, launching_times, reach_ns
 from gpuadvisor.rules.facts.idle_causes import Threads
-from gpuadvisor.rules.facts.intervals import IntArray, union
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, either, none, union
 from gpuadvisor.rules.facts.kernels import (
     KernelShape,
     KernelTime,
@@ -187,7 +187,7 @@ class Facts:
         """What the threads of the host waited for."""
         launching = launching_times(self.host, self.launching)
         waits, once = self.loader_waits, self.starting
-        return Threads(self.host, launching, waits, once, self.host_recorded)
+        return Threads(self.host, launching, waits, once, self.host_recorded, self.unseen)
 
     @cached_property
     def idle(self) -> tuple[IdleTime, ...]:
@@ -235,6 +235,17 @@ class Facts:
         return bool(np.isin(kinds, HOST_RANGES).any())
 
     @cached_property
+    def unseen(self) -> Intervals:
+        """When devices worked on what was launched before recording began, or had done so, and
+        nothing of the host was recorded yet."""
+        begins = [self.host.begin_ns, self.profile.columns("operators", ("begin_ns",))["begin_ns"]]
+        ranges = self.profile.columns("ranges", ("begin_ns", "kind"))
+        begins.append(ranges["begin_ns"][np.isin(ranges["kind"], HOST_RANGES)])
+        first = min((int(each.min()) for each in begins if len(each)), default=0)
+        begin = int(self.work.begin_ns.min(initial=first))
+        return Intervals(np.array([begin]), np.array([first])) if begin < first else none()
+
+    @cached_property
     def unknown_launch_share(self) -> float:
         """Share of the kernels (0 to 1) whose launch was not recorded, of those that began after
         the first one whose launch was: those before were launched before recording began."""
@@ -276,7 +287,8 @@ class Facts:
         if line is None:
             return NOTHING
         parts = self.work, self.host, self.launched, self.launching
-        return host_idle(line.rows, line.begin_ns, line.not_working, *parts)
+        not_working = either(line.not_working, self.unseen)
+        return host_idle(line.rows, line.begin_ns, not_working, *parts)
 
     @cached_property
     def copied_out(self) -> CopiedOut:

@@ -276,7 +276,8 @@ def _of_unknown_launches(facts: Facts) -> str:
     known = facts.launched.known
     before = facts.work.begin_ns < facts.work.begin_ns[known].min() if known.any() else ~known
     if np.count_nonzero(~known & before) > MOST * np.count_nonzero(~known):
-        return "a recording that begins some steps earlier has the launches"
+        host = ", and what the CPU did then" if len(facts.unseen) else ""
+        return f"a recording that begins some steps earlier has the launches{host}"
     return "the recording lacks the calls that launched what came next"
 
 

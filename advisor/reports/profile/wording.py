@@ -50,7 +50,8 @@ EXPLAINED = {
     TimeCategory.FINISHED: "Its last work is done; the CPU or other GPUs go on.",
     TimeCategory.NOT_RECORDED: "The CPU called nothing of CUDA, and nothing else was recorded.",
     TimeCategory.DEVICE: "What was launched began late, and nothing in the profile tells why.",
-    TimeCategory.UNKNOWN: "The call that launched what came next was not recorded.",
+    TimeCategory.UNKNOWN: "The call that launched what came next was not recorded, or nothing of"
+    " the CPU yet.",
 }
 STEP_SOURCES = {
     StepSource.PROFILER: "the profiler’s own steps",  # noqa: RUF001

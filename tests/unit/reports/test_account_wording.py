@@ -466,7 +466,11 @@ def test_what_kept_work_from_beginning_is_no_graph_or_gpu_that_is_not_there(kern
     ("calls", "words"),
     [
         ((), "The recording has no calls into CUDA, which `nsys profile --trace=cuda PROGRAM`"),
-        (range(30, 40), "A recording that begins some steps earlier has the launches."),
+        (
+            range(30, 40),
+            "A recording that begins some steps earlier has the launches, and what the CPU did"
+            " then.",
+        ),
         (range(0, 40, 4), "The recording lacks the calls that launched what came next."),
     ],
 )

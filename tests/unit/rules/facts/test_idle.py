@@ -69,6 +69,21 @@ def test_without_anything_of_the_host_nothing_is_said_of_it(kind):
     assert (found[cause], found[other])[:: 1 if tells else -1] == (PAUSE * US, 0)
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_the_host_did_before_it_was_recorded_is_not_known(seen):
+    """A profiler that starts while the device still works on what was launched before."""
+    made = Made()
+    made.kernel("queued", (0, 100))
+    made.range("ProfilerStep#1", (40 if seen else PAUSE, 118 + PAUSE - (40 if seen else PAUSE)))
+    made.launched("second", call=(100 + PAUSE, 5), runs=(108 + PAUSE, 10))
+    facts = Facts(made.profile())
+    found = {cause: ns / US for cause, ns in facts.idle[0].causes_ns.items() if ns}
+    own = PAUSE if seen else 100
+    unseen = {} if seen else {Cause.UNKNOWN: PAUSE - own}
+    assert found == {Cause.OTHER_HOST: own, Cause.LAUNCHING: 8, **unseen}
+    assert facts.host_idle.other_times.total_ns == own * US
+
+
 def test_an_operator_that_launches_nothing_is_other_work():
     made = Made()
     first_kernel(made)
