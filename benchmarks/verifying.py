@@ -26,8 +26,8 @@ from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.domain.verification import Outcome
 from gpuadvisor.tuners.proof import Known, is_faster, prove, prove_point
 from gpuadvisor.tuners.turn_order import orders
-from gpuadvisor.tuning.plans.judgement import of_gain
 from gpuadvisor.tuning.trials.forking import difference
+from gpuadvisor.tuning.verifying.judgement import of_gain
 from tests import simulation
 
 GAINS = ((1.5, 1.5), (1.5, 1.0), (1.5, 1.3), (1.1, 1.1), (1.1, 1.0))

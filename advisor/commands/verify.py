@@ -25,7 +25,7 @@ from gpuadvisor.errors import BrokenPlanError, InconclusiveError
 
 if TYPE_CHECKING:
     from gpuadvisor.domain.verification import Verification
-    from gpuadvisor.tuning.plans.verify_options import VerifyOptions
+    from gpuadvisor.tuning.verifying.options import VerifyOptions
 
 EPILOG = """examples:
   gpuadvisor verify --plan train.plan.toml train.py -- --epochs 1
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     options = _options(args)
     from gpuadvisor.interruption import stoppable
-    from gpuadvisor.tuning.plans.verify_options import begun
+    from gpuadvisor.tuning.verifying.options import begun
 
     with stoppable() as stop, begun(options, stop.requested) as first:
         from gpuadvisor.commands._output import messages, note
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         with ConsoleProgress(messages(), Objective.THROUGHPUT) as progress:
             first.tell(progress)
             # The script starts meanwhile: to import this takes a second.
-            from gpuadvisor.tuning.plans.verification import verify
+            from gpuadvisor.tuning.verifying.verification import verify
 
             found = verify(options, progress, stop.requested, first)
     _write(args, found)
@@ -126,7 +126,7 @@ def _fail(found: Verification) -> None:
 def _options(args: argparse.Namespace) -> VerifyOptions:
     from gpuadvisor.errors import UsageError
     from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
-    from gpuadvisor.tuning.plans.verify_options import VerifyOptions
+    from gpuadvisor.tuning.verifying.options import VerifyOptions
 
     check_positive(args, "--timeout", "--tolerance", "--samples-per-step")
     budget = BudgetLimit.parse(args.budget)

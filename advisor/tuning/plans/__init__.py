@@ -1,5 +1,4 @@
-"""Plans: written and read as TOML (`file`), applied to a script (`application`), and verified.
+"""Plans: what was proven, as TOML (`file`), and applied to a script (`application`).
 
-`verification` measures whether a plan's gain is still there, `judgement` says so, and `premises`
-whether an earlier rehearsal still holds.
+`premises` says whether an earlier rehearsal of a plan still holds.
 """

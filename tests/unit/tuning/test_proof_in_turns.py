@@ -11,9 +11,9 @@ from gpuadvisor.domain.study import Speedup, TrialState
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuning.plans.file import write_plan
 from gpuadvisor.tuning.trials import evaluator, first_run, trial_runner
-from tests.unit.tuning.plans import test_verification
-from tests.unit.tuning.plans.test_verification import Path, plan
 from tests.unit.tuning.test_gate_in_turns import Player
+from tests.unit.tuning.verifying import test_verification
+from tests.unit.tuning.verifying.test_verification import Path, plan
 
 script, document = test_verification.script, test_verification.document
 CPU = replace(test_verification.GPU, kind="cpu", name="a CPU", memory_bytes=1 << 40)

@@ -30,10 +30,10 @@ from gpuadvisor.tuning import rehearsal, study
 from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.outcome.results import deserves_plan
-from gpuadvisor.tuning.plans import verification
 from gpuadvisor.tuning.plans.file import read_plan
 from gpuadvisor.tuning.trials import evaluator, first_run, trial_runner
 from gpuadvisor.tuning.trials.trial_runner import Silent
+from gpuadvisor.tuning.verifying import verification
 from tests.simulation import measurement
 
 FACTS = ScriptFacts(device="cuda", roots=("Net",), has_convolution=True, optimizers=("SGD",))

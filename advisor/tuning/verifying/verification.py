@@ -29,23 +29,6 @@ from gpuadvisor.tuning.measuring import Measuring
 from gpuadvisor.tuning.outcome.recorder import recorded
 from gpuadvisor.tuning.outcome.results import proven
 from gpuadvisor.tuning.plans.application import plan_warnings
-from gpuadvisor.tuning.plans.judgement import (
-    BROKEN,
-    failed_equivalence,
-    is_shown,
-    judge,
-    least_ratio,
-    needed,
-    of_gain,
-    to_tell,
-    verdict_of,
-)
-from gpuadvisor.tuning.plans.verify_options import (
-    FIRST_LOOK,
-    VerifyOptions,
-    as_study,
-    plan_for,
-)
 from gpuadvisor.tuning.preparation import reserved
 from gpuadvisor.tuning.trials.baselines import (
     baseline_warnings,
@@ -58,6 +41,23 @@ from gpuadvisor.tuning.trials.first_run import Begun, ready
 from gpuadvisor.tuning.trials.forking import computed
 from gpuadvisor.tuning.trials.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.trials.trial_runner import Progress
+from gpuadvisor.tuning.verifying.judgement import (
+    BROKEN,
+    failed_equivalence,
+    is_shown,
+    judge,
+    least_ratio,
+    needed,
+    of_gain,
+    to_tell,
+    verdict_of,
+)
+from gpuadvisor.tuning.verifying.options import (
+    FIRST_LOOK,
+    VerifyOptions,
+    as_study,
+    plan_for,
+)
 
 LOSSES_ONLY = "results were compared by the losses or outputs of the measured steps only"
 

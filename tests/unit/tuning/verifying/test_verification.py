@@ -40,10 +40,10 @@ from gpuadvisor.tuning import rehearsal, study
 from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.plans.file import write_plan
-from gpuadvisor.tuning.plans.judgement import judge, least_ratio
-from gpuadvisor.tuning.plans.verification import VerifyOptions, verify
 from gpuadvisor.tuning.trials import first_run, trial_runner
 from gpuadvisor.tuning.trials.trial_runner import Silent
+from gpuadvisor.tuning.verifying.judgement import judge, least_ratio
+from gpuadvisor.tuning.verifying.verification import VerifyOptions, verify
 from tests.json_page import documented
 from tests.simulation import SimulatedEvaluator, gaussian, measurement, multiplied, quiet
 

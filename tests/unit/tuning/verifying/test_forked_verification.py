@@ -15,7 +15,7 @@ from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuning.plans.file import write_plan
 from gpuadvisor.tuning.trials import forking
 from tests.study_simulation import Imported
-from tests.unit.tuning.plans.test_verification import (
+from tests.unit.tuning.verifying.test_verification import (
     Script,
     document,
     plan,
