@@ -16,6 +16,7 @@ from gpuadvisor.rules.estimates import (
     span_ns,
 )
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.compiled import COMPILED
 from gpuadvisor.rules.facts.copies import exposed_ns
 from gpuadvisor.rules.facts.host_idle import MOSTLY
 from gpuadvisor.rules.facts.idle_causes import Cause
@@ -41,8 +42,6 @@ _CAPTURE = (
     "This is what PyTorch's compiler made, which launches kernel by kernel: have it capture them"
     " as CUDA graphs (torch.compile(mode='reduce-overhead')), or give each more to do."
 )
-_COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
-"""How PyTorch names the time in what `torch.compile` made (`torch._dynamo`, `torch._inductor`)."""
 
 _OF_PROGRAM = "Do this on the GPU, or ahead of time in other threads or processes while it works."
 _UNKNOWN = (
@@ -88,7 +87,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             yield _of_program(evidence, cause, idle, high)
         return
     doing = facts.host_doing
-    is_compiled = doing is not None and doing.name.startswith(_COMPILED)
+    is_compiled = doing is not None and doing.name.startswith(COMPILED)
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
         f" things than launching{f', mostly {doing.name}' if doing else ''}{_seldom(facts, idle)}"

@@ -25,8 +25,9 @@ from gpuadvisor.rules.estimates import (
     span_ns,
 )
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.compiled import launched_by_compiled
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.launches import Queue
+from gpuadvisor.rules.facts.launches import Queue, of_graphs
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import LEAST_REACHED, MOST, Estimate, Rule, RuleResult, percent
@@ -48,6 +49,8 @@ says."""
 FULL = 2
 """Blocks on a multiprocessor below which a kernel takes no longer with more of them: one alone
 cannot hide how long it waits (CUDA C++ Best Practices Guide, thread and block heuristics)."""
+
+_OTHER_KNOBS = ("compile_cudagraphs", "fused_optimizer", "batch_size")
 
 OF_COMPILER = "triton_"
 """Begins the names of kernels that TorchInductor makes, each of all that it could merge."""
@@ -128,6 +131,14 @@ def _compiled_share(facts: Facts) -> float:
     return float(times[np.array(made, np.bool_)].sum() / max(times.sum(), 1))
 
 
+def _is_compiled(facts: Facts) -> bool:
+    """Tell whether PyTorch's compiler made most of what is launched, other than as CUDA graphs."""
+    if of_graphs(facts.work, facts.host, facts.launched).mean() > MOST:
+        return False
+    by_compiled = launched_by_compiled(facts.profile, facts.work, facts.launched)
+    return max(by_compiled, _compiled_share(facts)) > MOST
+
+
 def _told(facts: Facts) -> tuple[float, float]:
     """Return the idle time in which the host launched, and in which it did other things; nothing
     where one gap is most of it, for a program that launches too slowly has many."""
@@ -162,7 +173,7 @@ def _claim(
     run = evidence.run_ns
     launching, other = _told(facts)
     idle = launching + other
-    graphs = facts.repetition.can_be_graphs
+    graphs, compiled = facts.repetition.can_be_graphs, _is_compiled(facts)
     paced = loader_sets_pace(facts)
     if paced:  # workers may deliver no faster, however fast the host is
         host = (0.0, host[1] if late_ns(facts) < launching else 0.0)
@@ -191,6 +202,10 @@ def _claim(
             "Launch less: replay the step as a CUDA graph, as it always launches the same kernels,"
             " or give each launch more to do with a larger batch."
             if graphs
+            else "Launch less: have PyTorch's compiler, which made most of this, capture it as CUDA"
+            " graphs (torch.compile(mode='reduce-overhead')), or give each launch more to do with a"
+            " larger batch."
+            if compiled
             else "Launch less: compile the model, or give each launch more to do with a larger"
             " batch."
         )
@@ -212,9 +227,7 @@ def _claim(
         if graphs
         else "Launch less: fuse kernels, give each launch more to do, or replay what repeats as a"
         f" CUDA graph.{apart}",
-        knobs=None
-        if graphs
-        else ("compile", "compile_cudagraphs", "fused_optimizer", "batch_size"),
+        knobs=None if graphs else (*(() if compiled else ("compile",)), *_OTHER_KNOBS),
     )
 
 

@@ -110,6 +110,15 @@ def launches(work: DeviceWork, host: Calls) -> LaunchingCalls:
     return LaunchingCalls(rows, host.begin_ns[taken], host.end_ns[taken], host.thread_key[taken])
 
 
+def of_graphs(work: DeviceWork, host: Calls, launched: LaunchingCalls) -> BoolArray:
+    """Return which kernels a CUDA graph launched: its nodes tell, or the call, where a profiler
+    records no nodes."""
+    replays = np.flatnonzero(host.of_kinds((CallKind.GRAPH_LAUNCH,)))
+    by_call = np.isin(launched.call[: work.kernels], replays)
+    found: BoolArray = work.in_graph[: work.kernels] | by_call
+    return found
+
+
 SHORT_NS = 10_000
 """A kernel below is not worth much more than the 5 to 10 us that the host takes for its launch."""
 

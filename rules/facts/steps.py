@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import CallKind, Columns, Header, Profile, Range
+from gpuadvisor.domain.profile import Columns, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.intervals import (
@@ -30,7 +30,7 @@ from gpuadvisor.rules.facts.intervals import (
     union,
 )
 from gpuadvisor.rules.facts.joins import thread_keys
-from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, calls, launches
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, calls, launches, of_graphs
 from gpuadvisor.rules.facts.what_if import Timeline
 
 MARKED = re.compile(
@@ -325,17 +325,8 @@ def repetition(
         return NONE
     waits = int((line.wait_kind == Host.SYNCHRONIZING).sum())
     seldom = waits <= work.kernels / usual + 1  # one may stand at the end of each step
-    alone = _of_graphs(work, host, launched).mean() < MOST_DIFFERENT
+    alone = of_graphs(work, host, launched).mean() < MOST_DIFFERENT
     return Repetition(usual, alike, bool(alike and seldom and alone))
-
-
-def _of_graphs(work: DeviceWork, host: Calls, launched: LaunchingCalls) -> BoolArray:
-    """Return which kernels a CUDA graph launched: its nodes tell, or the call, where a profiler
-    records no nodes."""
-    replays = np.flatnonzero(host.of_kinds((CallKind.GRAPH_LAUNCH,)))
-    by_call = np.isin(launched.call[: work.kernels], replays)
-    of_graphs: BoolArray = work.in_graph[: work.kernels] | by_call
-    return of_graphs
 
 
 def _in_steps(number: IntArray, launched: LaunchingCalls, steps: Steps) -> tuple[float, bool]:

@@ -10,6 +10,7 @@ from gpuadvisor.rules.catalogue import (
     exposed_communication,
     host_bound,
     input_bound,
+    launch_bound,
     managed_memory,
     many_small_copies,
     pageable_copies,
@@ -108,6 +109,27 @@ def test_what_is_compiled_is_not_to_be_compiled(operator, knob):
     assert operator in found.summary
     assert ("reduce-overhead" in found.advice) is (knob is not None)
     assert ("compile_cudagraphs" in (found.knobs or ())) is (knob is not None)
+
+
+@pytest.mark.parametrize("where", ["none", "operator", "range", "kernels", "few", "graphs"])
+def test_a_compiled_model_is_not_advised_to_be_compiled(where):
+    """Region by region, as an operator or as a range, or by the names of the kernels."""
+    program = Program()
+    for number in range(10):
+        began = program.now
+        name = f"triton_{number}" if where == "kernels" else f"kernel_{number}"
+        if where == "graphs":
+            program.replays(name, runs=3, kernels=20, op=100)
+        program.launches(name, runs=3, times=8 + number, op=20)
+        if where in ("operator", "graphs") or (where == "few" and number < 4):
+            program.made.operator("Torch-Compiled Region: 0/0", (began, program.now - began))
+        elif where == "range":
+            program.marks("## Call CompiledFxGraph fxyz ##", began)
+    (found,) = launch_bound.check(timeline(program.made))
+    is_compiled = where in ("operator", "range", "kernels")
+    assert ("compile the model" in found.advice) is not is_compiled
+    assert ("reduce-overhead" in found.advice) is is_compiled
+    assert ("compile" in found.knobs) is not is_compiled
 
 
 def brings_back(piece, call=""):

@@ -1,0 +1,30 @@
+"""What PyTorch's compiler made of a program."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuadvisor.domain.profile import Profile
+from gpuadvisor.rules.facts.device_work import DeviceWork
+from gpuadvisor.rules.facts.intervals import covered_ns, either, ends, none, union
+from gpuadvisor.rules.facts.launches import LaunchingCalls
+
+COMPILED = ("Torch-Compiled Region", "## Call CompiledFxGraph")
+"""How PyTorch names the time in what `torch.compile` made (`torch._dynamo`, `torch._inductor`)."""
+
+
+def launched_by_compiled(profile: Profile, work: DeviceWork, launched: LaunchingCalls) -> float:
+    """Return the share of the kernels of known launch (0 to 1) that compiled code launched."""
+    rows = np.flatnonzero(launched.known[: work.kernels])
+    if not len(rows):
+        return 0.0
+    texts, times = work.texts, none()
+    for table in ("ranges", "operators"):
+        columns = profile.columns(table, ("begin_ns", "duration_ns", "name"))
+        used = np.unique(columns["name"]).tolist()
+        named = [name for name in used if texts[name].startswith(COMPILED)]
+        at = np.isin(columns["name"], named)
+        begin, end = ends(columns["begin_ns"][at], columns["duration_ns"][at])
+        times = either(times, union(begin, end))
+    called = launched.begin_ns[rows]
+    return float((covered_ns(times, called, called + 1) > 0).mean())
