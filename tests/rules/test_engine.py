@@ -205,6 +205,15 @@ def test_other_times_add_up():
     assert diagnosis.together_pct == Span(75.0, 75.0)
 
 
+def test_together_is_no_less_than_one_of_them_that_is_worth_more_than_its_parts():
+    """Of the run without the profiler the same time is a larger share."""
+    alone = rule("a", result(0.1, 0.22, part="kernel", time=RUN_NS / 5))
+    other = rule("b", result(0.0, 0.02, part="kernel", time=RUN_NS / 5))
+    (first,) = found(alone).findings
+    assert found(alone).together_pct == first.improvement_pct == Span(10.0, pytest.approx(22.0))
+    assert found(alone, other).together_pct == Span(10.0, pytest.approx(22.0))
+
+
 def test_what_is_hidden_is_not_counted():
     cause = rule("cause", result(0.2, 0.2), hides=("symptom",))
     assert found(rule("symptom", result(0.7, 0.7)), cause).together_pct == Span(20.0, 20.0)
