@@ -311,6 +311,11 @@ def baseline_warnings(baselines: Baselines, devices: Sequence[Device]) -> Iterat
             f"while the unchanged script was measured, {limit}: more CPU time may make it faster, "
             "or fewer threads"
         )
+    elif first.disturbance and baselines.again.disturbance:
+        yield (
+            f"while the unchanged script was measured, {baselines.again.disturbance}: what needs"
+            " more of the machine, such as workers, may be worth more where nothing else uses it"
+        )
     if device.is_gpu and baseline.facts.device != "cuda":
         yield (
             f"the script computes on the CPU, though torch can use {device.name}: see whether one "

@@ -71,6 +71,21 @@ def test_where_others_were_seen_it_is_they_that_runs_differ_by():
     assert sentence.endswith("can be proven: others used 1.7 of 2 CPU cores")
 
 
+@pytest.mark.parametrize("others", [(False, False), (True, False), (True, True)])
+def test_others_that_use_the_machine_all_the_time_are_told(others):
+    """Runs agree then, and still say less than on a quiet machine."""
+    seen = "others used 1.0 of 2 CPU cores"
+    runs = taking(10.0), taking(10.1)
+    first, again = (
+        replace(outcome(run), disturbance=seen if other else "")
+        for run, other in zip(runs, others, strict=True)
+    )
+    sentences = list(baseline_warnings(Baselines(first, again, runs), [GPU]))
+    assert len(sentences) == all(others)
+    told = f"while the unchanged script was measured, {seen}: what needs more of the machine"
+    assert all(each.startswith(told) for each in sentences)
+
+
 @pytest.mark.parametrize(
     ("again_ms", "said"),
     [(10.1, "measured, its limit was used up: more CPU"), (14.0, "proven: its limit was used up")],
