@@ -43,6 +43,9 @@ middle of its first so many percent."""
 LEAST_LOOKED_AT = 0.05
 """Least share of the recorded run that is looked at for something in it to be more than a notice:
 of less, the other 95 % of what the program does are not judged. [own]"""
+LEAST_ABOUT = 0.05
+"""Least share of a kernel's time for a finding to be about the kernel: what is known of less leaves
+its time as good as all to be told of. [own]"""
 NS_PER_MS = 1e6
 
 
@@ -184,10 +187,23 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence, counted: Span 
         result.advice if of_pytorch else result.program_advice or result.advice,
         knobs if of_pytorch else (),
         source,
-        parts=() if result.saving is None else tuple(result.saving.parts),
+        parts=() if result.saving is None else tuple(_about(result.saving, evidence)),
         captured_pct=_captured(result.saving, evidence),
         place=place,
     )
+
+
+def _about(saving: Estimate, evidence: Evidence) -> Iterator[str]:
+    """Yield the parts of the run that a finding is about: not a kernel of whose time it is about as
+    good as nothing, as who launches less saves some microseconds of each kernel, however long."""
+    facts = evidence.facts
+    if saving.of_ns is not None or facts is None or not facts.has_timeline:
+        yield from saving.parts
+        return
+    for part, time_ns in saving.parts.items():
+        held = facts.account.held_ns((part,)) if part.startswith("kernel/") else None
+        if held is None or time_ns > LEAST_ABOUT * held:
+            yield part
 
 
 def _place(rule: Loaded, result: RuleResult, evidence: Evidence) -> tuple[str | None, Place | None]:

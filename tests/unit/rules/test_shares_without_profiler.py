@@ -141,3 +141,13 @@ def test_a_wait_in_which_the_gpu_works_is_worth_nothing(idle, most):
     assert found.improvement_pct.low == 0
     assert found.improvement_pct.high == pytest.approx(most, abs=0.5)
     assert ("has nothing to do in" in found.summary) == (idle is not None)
+
+
+def test_a_finding_is_not_about_a_kernel_of_which_it_saves_as_good_as_nothing():
+    """Fewer launches save some microseconds of each kernel, of milliseconds as of microseconds."""
+    program = Program()
+    program.launches("short", runs=5, times=200, op=20)
+    program.launches("long", runs=2_000)
+    (found,) = diagnose(timeline(program.made), [LAUNCH_BOUND]).findings
+    assert "kernel/short" in found.parts
+    assert "kernel/long" not in found.parts
