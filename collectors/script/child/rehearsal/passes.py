@@ -400,13 +400,19 @@ def _kind(dataset: Any) -> tuple[type, int | None]:
 # -- fewer batches a pass, of the same samples in each ---------------------------------------------
 
 
+MOST_INDICES = 1 << 24
+"""Indices of a pass up to which all are drawn: ImageNet-21k has 14 million pictures, and 16 million
+take half a gigabyte. A sampler with more gives them for as long as the script asks, as one that
+draws ten billion with replacement to have no end."""
+
+
 class ShortSampler:
     """Stands for a DataLoader's index sampler and ends early.
 
     Where torch's own sampler draws single indices, those of an evenly spread subset are kept: the
     same ones in every pass, so that what the data set keeps of a sample is found again, and with
-    as incomplete a last batch as the whole pass has. Other samplers just end early. All else of
-    the sampler shows through.
+    as incomplete a last batch as the whole pass has. Other samplers, and one without an end, just
+    end early. All else of the sampler shows through.
     """
 
     def __init__(self, torch: Any, sampler: Any, batches: int, own_batch: int | None) -> None:
@@ -420,7 +426,7 @@ class ShortSampler:
             sampler.sampler, (utils.SequentialSampler, utils.RandomSampler,
                               utils.SubsetRandomSampler, utils.WeightedRandomSampler,
                               utils.DistributedSampler),
-        )  # fmt: skip
+        ) and (whole_batches(sampler.sampler) or 0) <= MOST_INDICES  # fmt: skip
         self._kept: frozenset[Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -473,7 +479,8 @@ class ShortSampler:
 
 
 def whole_batches(sampler: Any) -> int | None:
-    """Return how many batches a sampler gives in a whole pass; None where it does not tell."""
+    """Return how many batches, or indices, a sampler gives in a whole pass; None where it does not
+    tell."""
     try:
         return len(getattr(sampler, "_sampler", sampler))
     except Exception:  # endless, or of the script's own making

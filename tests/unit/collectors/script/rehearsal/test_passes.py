@@ -61,6 +61,14 @@ class TestSampler:
         short = ShortSampler(torch, sampler(20, 8), 4, 8)
         assert list(short) == list(sampler(20, 8))
 
+    def test_a_sampler_without_an_end_gives_as_many_as_are_asked_for(self):
+        """To draw all of them would take 80 GB."""
+        endless = RandomSampler(range(50), replacement=True, num_samples=10**10)
+        short = ShortSampler(torch, BatchSampler(endless, 8, False), 4, 8)
+        assert [len(batch) for batch in short] == [8] * 4
+        assert len(short) == 4
+        assert whole_batches(short) == 10**10 // 8
+
     def test_a_sampler_of_its_own_making_ends_early_and_shows_through(self):
         class Own:
             batch_size = 2
