@@ -20,7 +20,7 @@ class TrialState(str, Enum):
     COMPLETE = "complete"
     PRUNED = "pruned"
     """Stopped early: clearly slower than what was found, or the budget had no room for more. Of the
-    unchanged script also: left out, as something held it up."""
+    unchanged script also: left out, as it cost three times and more what two others did."""
     OUT_OF_MEMORY = "out_of_memory"
     CRASHED = "crashed"
     HUNG = "hung"

@@ -402,8 +402,8 @@ def _kind(dataset: Any) -> tuple[type, int | None]:
 
 MOST_INDICES = 1 << 24
 """Indices of a pass up to which all are drawn: ImageNet-21k has 14 million pictures, and 16 million
-take half a gigabyte. A sampler with more gives them for as long as the script asks, as one that
-draws ten billion with replacement to have no end."""
+take half a gigabyte. A sampler with more, or that does not tell, gives them for as long as the
+script asks, as one that draws ten billion with replacement to have no end."""
 
 
 class ShortSampler:
@@ -426,7 +426,7 @@ class ShortSampler:
             sampler.sampler, (utils.SequentialSampler, utils.RandomSampler,
                               utils.SubsetRandomSampler, utils.WeightedRandomSampler,
                               utils.DistributedSampler),
-        ) and (whole_batches(sampler.sampler) or 0) <= MOST_INDICES  # fmt: skip
+        ) and (whole_batches(sampler.sampler) or math.inf) <= MOST_INDICES  # fmt: skip
         self._kept: frozenset[Any] | None = None
 
     def __getattr__(self, name: str) -> Any:

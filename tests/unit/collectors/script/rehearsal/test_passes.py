@@ -69,6 +69,15 @@ class TestSampler:
         assert len(short) == 4
         assert whole_batches(short) == 10**10 // 8
 
+    def test_a_sampler_that_does_not_tell_its_length_may_have_no_end(self):
+        class Forever(RandomSampler):
+            def __len__(self):
+                raise TypeError("no end")
+
+        endless = Forever(range(50), replacement=True, num_samples=10**10)
+        short = ShortSampler(torch, BatchSampler(endless, 8, False), 4, 8)
+        assert [len(batch) for batch in short] == [8] * 4
+
     def test_a_sampler_of_its_own_making_ends_early_and_shows_through(self):
         class Own:
             batch_size = 2
