@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _NUMBER = re.compile(
     r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?=(?:[A-Za-z]{1,3})?(?![\w.]*\w))"
@@ -26,6 +27,25 @@ _TIMES = re.compile(
 )
 """What tells that a line, or a key, speaks of time, which settings of a plan are to change. Words
 that hold one of these do not, such as `sentiment`, nor does a smallest value (`0.5 min`)."""
+
+_WARNING = re.compile(r"\S.*[/\\](?:site|dist)-packages[/\\].+\.py:\d+: (\w*Warning: )?")
+"""Begin of what Python's `warnings` print of a place in an installed library; Lightning leaves the
+category out."""
+
+
+def without_warnings(lines: Iterable[str]) -> list[str]:
+    """Return the lines that are no warning of an installed library, nor the code after it.
+
+    Libraries warn of how they are used, such as of more workers than there are cores or of too few:
+    that is what settings change.
+    """
+    kept, has_code = [], False
+    for line in lines:
+        found = _WARNING.match(line)
+        if found is None and not (has_code and line.startswith("  ")):
+            kept.append(line)
+        has_code = found is not None and found[1] is not None
+    return kept
 
 
 def numbers_in(line: str) -> list[float]:

@@ -183,6 +183,7 @@ class Update:
     """A step of an optimizer: a few numbers of each of its parameters."""
 
     gradients: tuple[float, ...]
+    """0 where a weight has none; as many as of `change`, unless a gradient is sparse."""
     change: tuple[float, ...]
     """What the step added to the weights."""
     losses: tuple[float, ...] = ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers
+from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers, without_warnings
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,20 @@ def test_lines_that_speak_of_time(line):
 )  # fmt: skip
 def test_lines_that_only_look_like_it(line):
     assert not tells_time(line)
+
+
+def test_warnings_of_libraries_are_no_results():
+    """As torch 2.13, Lightning 2.6 and a script's own module print them."""
+    place = "/opt/my venv/lib/python3.11/site-packages"
+    own = ["/home/me/train.py:3: UserWarning: loss is 3.5", "  warnings.warn(text)"]
+    lines = [
+        "step 1",
+        f"{place}/torch/utils/data/dataloader.py:431: UserWarning: This DataLoader will create 4",
+        "  self.check_worker_number_rationality()",
+        "  of these 3",
+        f"{place}/lightning/pytorch/data_connector.py:434: The 'train_dataloader' does not have",
+        "  loss 0.5",
+        *own,
+        f"{place}/sklearn/metrics.py prints 0.5",
+    ]
+    assert without_warnings(lines) == ["step 1", "  of these 3", "  loss 0.5", *own, lines[-1]]

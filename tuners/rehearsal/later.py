@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gpuadvisor.domain.measurement import Trace
-from gpuadvisor.domain.printed import moments_in, numbers_in, tells_time, without_numbers
+from gpuadvisor.domain.printed import (
+    moments_in,
+    numbers_in,
+    tells_time,
+    without_numbers,
+    without_warnings,
+)
 from gpuadvisor.domain.rehearsal import Call, Life, Update
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, relative_difference
 from gpuadvisor.tuners.rehearsal.files import (
@@ -250,8 +256,8 @@ class LaterComparison:
         if len(ours) != len(theirs) or not moved:
             return False
         limit = AMPLIFIED * self.limit
-        apart = [(a.passes, _updates_apart(a, b)) for a, b in zip(ours, theirs, strict=True)]
-        usual = _updates_apart(ours[0], moved[0])
+        apart = [(a.passes, updates_apart(a, b, limit)) for a, b in zip(ours, theirs, strict=True)]
+        usual = updates_apart(ours[0], moved[0], limit)
         most = _unless_chaotic(limit, usual)
         early = max(most, SPREAD_FACTOR * usual)
         for far, pairs in ((_sizes_apart, zip(ours, theirs, strict=True)),
@@ -380,11 +386,24 @@ def _evaluates(call: Call) -> bool:
     return not call.grad
 
 
-def _updates_apart(ours: Update, theirs: Update) -> float:
-    return max(
-        relative_difference(ours.gradients, theirs.gradients),
-        relative_difference(ours.change, theirs.change),
-    )
+def updates_apart(ours: Update, theirs: Update, alike: float) -> float:
+    """Return how far two steps are apart: their gradients, and what was made of those of them that
+    agree to this relative difference, each by itself.
+
+    A step of Adam is first as large for a small gradient as for a large one. Rounding turns the
+    sign of the smallest, and with it the step of such a weight: of a transformer in bfloat16 with
+    gradients 0.25 % apart 6 in 424 (makemore), which made the steps 17 % apart; the others were
+    0.001 % apart. Where those that agree are not most of the gradient, all are compared.
+    """
+    gradients = relative_difference(ours.gradients, theirs.gradients)
+    steps = list(zip(ours.gradients, theirs.gradients, ours.change, theirs.change, strict=False))
+    agreeing = [step for step in steps if abs(step[0] - step[1]) <= alike * abs(step[0])]
+    is_each = len({len(steps), *map(len, (ours.gradients, ours.change, theirs.change))}) == 1
+    most = sum(step[0] ** 2 for step in agreeing) > sum(slope**2 for slope in ours.gradients) / 2
+    if not (is_each and most):
+        return max(gradients, relative_difference(ours.change, theirs.change))
+    changes = [[step[at] for step in agreeing] for at in (2, 3)]
+    return max(gradients, relative_difference(*changes))
 
 
 def _sizes_apart(ours: Update, theirs: Update) -> float:
@@ -467,10 +486,10 @@ def _moments(life: Life) -> dict[str, list[str]]:
 
 
 def _lines_of(output: str) -> list[str]:
-    """Return the lines that a terminal shows; text that a model samples has other characters at
+    """Return the lines that a terminal shows, without libraries' warnings; text that a model samples has other characters at
     which `str.splitlines` ends a line."""
     lines = re.split(r"\r\n?|\n", output)
-    return lines if lines[-1] else lines[:-1]
+    return without_warnings(lines if lines[-1] else lines[:-1])
 
 
 def _printed(output: str) -> dict[tuple[str, bool], list[Line]]:

@@ -28,7 +28,7 @@ from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.generators import torch_digest
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
-from gpuadvisor.collectors.script.child.rehearsal.outputs import outputs_of
+from gpuadvisor.collectors.script.child.rehearsal.outputs import COLUMNS, outputs_of
 from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.roots import Roots
@@ -149,9 +149,15 @@ class LifeSession(Session):
             with guarded(self._channel, "look at the weights"):
                 losses = [float(value) for value in self._losses[-MOST_BEFORE_STEP:]]
                 weights = parameters_of(optimizer)
-                slopes = [w.grad for w in weights if w.grad is not None and w.grad.numel()]
-                gradients = numbers_of(self._torch, slopes).tolist()
+                gradients = numbers_of(self._torch, map(self._slope, weights)).tolist()
                 self._before_step = losses, gradients, numbers_of(self._torch, weights)
+
+    def _slope(self, weight: Any) -> Any:
+        """Return the gradient of a weight: of one without, which is not stepped, as many numbers of
+        0 as are kept of it."""
+        if weight.grad is not None:
+            return weight.grad
+        return self._torch.zeros(min(COLUMNS, weight.numel() * (1 + weight.is_complex())))
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._torch.compiler.is_dynamo_compiling():

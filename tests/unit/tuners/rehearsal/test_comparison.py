@@ -32,6 +32,7 @@ from gpuadvisor.domain.rehearsal import (
 )
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.rehearsal import later
 from gpuadvisor.tuners.rehearsal.comparison import compare, missing
 from gpuadvisor.tuners.rehearsal.data import enough_batches
 from gpuadvisor.tuners.rehearsal.lives import Lives
@@ -613,6 +614,31 @@ class TestSilence:
         assert amounts == [pytest.approx(0.002)]
         other = rehearsed(trained(1.4, 1.05), trained(1.0), settings=BF16, nudged=live)
         assert missing(other) is not None, "in evaluation mode it computes something else"
+
+    @pytest.mark.parametrize(
+        ("turned", "other", "apart"),
+        [
+            (6, 1.0, 0.0),  # rounding turns the sign of small gradients, and of Adam's first steps
+            (6, 1.2, 0.2),  # what is made of gradients that agree is another
+            (0, 1.2, 0.2),
+            (350, 1.0, 2 * math.sqrt(350 / 400)),  # too many for what is left to say much
+        ],
+    )
+    def test_steps_are_compared_where_their_gradients_agree(self, turned, other, apart):
+        small = 1e-4 if turned < 100 else 1.0
+        slopes = (*(1.0,) * (400 - turned), *(small,) * turned)
+        theirs = (*(1.0,) * (400 - turned), *(-small,) * turned)
+        ours = Update(slopes, tuple(-0.001 for _ in slopes))
+        step = tuple(-0.001 * other * math.copysign(1, slope) for slope in theirs)
+        found = later.updates_apart(ours, Update(theirs, step), 0.1)
+        assert found == pytest.approx(apart, abs=1e-4)
+
+    def test_gradients_that_are_not_those_of_each_weight_hide_no_step(self):
+        """Those of a sparse embedding are fewer."""
+        ours, theirs = Update((1.0,), (1.0, 1.0)), Update((1.0,), (1.0, 1.5))
+        assert later.updates_apart(ours, theirs, 0.1) == pytest.approx(0.5 / math.sqrt(2))
+        nothing = Update((0.0, 0.0), (0.0, 0.1))
+        assert later.updates_apart(nothing, Update((0.0, 0.0), (0.0, 0.2)), 0.1) == 1.0
 
     @pytest.mark.parametrize(
         ("equal", "lacks"),
