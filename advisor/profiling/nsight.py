@@ -304,7 +304,7 @@ def _run_script(tool: Sequence[str], command: Command, conditions: Conditions) -
     events = HarnessReport(NAME, conditions.on_event)
     request = RunRequest(
         replace(command, wrapper=tuple(tool)),
-        Specification((Application(NAME, APPLIER, conditions.steps),)),
+        Specification((Application(NAME, APPLIER, conditions.steps),), leaves=True),
         cpu_device(),
         Limits(startup_s=conditions.timeout_s, idle_s=REPLAY_S),
         all_gpus=True,

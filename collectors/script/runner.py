@@ -299,7 +299,8 @@ class _Run:
             try:
                 tail = Tail(process.stdout, self._request.on_output) if process.stdout else None
                 ending = self._watch(process)
-                # A worker of a loader tells of an error where the process it works for is killed.
+                # What is printed from here on, such as by a process that outlives another for a
+                # moment, is none of the script's own.
                 printed = tail.so_far() if tail and ending is Ending.FINISHED else None
                 if self._recorder.load is not None:
                     self._recorder.load.end()

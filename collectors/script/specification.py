@@ -96,7 +96,9 @@ class Specification:
     it is not."""
     stay: bool = False
     """Let the script go on to its own end when there is enough."""
-
+    leaves: bool = False
+    """Leave when there is enough, as a wrapper waits for the process's end; else wait to be ended
+    together with all that the script has started."""
     reads_between: tuple[float, float] | None = None
     """Report the files that the script opens for reading before its first counted step, if they
     are in its working directory and were last changed between these times, in seconds since the

@@ -594,3 +594,25 @@ except KeyboardInterrupt:
         assert outcome.state is TrialState.UNSUPPORTED
         assert "could not hook torch" in outcome.reason
         assert "trained" in outcome.output
+
+
+def test_what_a_script_starts_does_not_outlive_it_once_it_was_measured(tmp_path: Path) -> None:
+    """Such a process, as a worker of a loader is, would tell of an error in the script's output."""
+    told = tmp_path / "told"
+    script = f"""
+{TRAIN}
+import os
+reading, writing = os.pipe()
+if not os.fork():
+    os.close(writing)
+    os.read(reading, 1)  # until nobody is there to write
+    open({str(told)!r}, "w").close()
+    print("Traceback", flush=True)
+    os._exit(1)
+train(100_000)
+"""
+    (tmp_path / "train.py").write_text(script)
+    command = Command(sys.executable, "train.py", folder=str(tmp_path))
+    outcome = run_script(runs.request(command, runs.QUICK))
+    assert (outcome.state, outcome.printed) == (TrialState.COMPLETE, "")
+    assert not told.exists()

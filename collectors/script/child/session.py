@@ -34,6 +34,9 @@ MOST_COUNTED = 64
 MOST_SAID, MOST_TOLD = 500, 2000
 """Characters of what a knob says to the user, and of what goes between it and gpuadvisor: a line
 of the channel has 4,096 bytes."""
+ENDED_S = 5.0
+"""How long gpuadvisor may take to end a process that was measured, and all of its run with it: some
+milliseconds, as a rule. A worker of a loader that outlived it would tell of an error."""
 OWNER_S = 5.0
 """How long gpuadvisor may take to say whose steps it counts; it does so at the first step."""
 
@@ -184,6 +187,8 @@ class Session:
             self._channel.send("released", steps=self._clock.steps)
         elif self._is_owner():
             self._report("done")
+            if not self._specification.leaves:
+                time.sleep(ENDED_S)
             leave(0)
         self._clock.stop()
 
