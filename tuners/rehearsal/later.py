@@ -486,8 +486,10 @@ def _moments(life: Life) -> dict[str, list[str]]:
 
 
 def _lines_of(output: str) -> list[str]:
-    """Return the lines that a terminal shows, without libraries' warnings; text that a model samples has other characters at
-    which `str.splitlines` ends a line."""
+    """Return the lines that a terminal shows, without libraries' warnings.
+
+    Text that a model samples has other characters at which `str.splitlines` ends a line.
+    """
     lines = re.split(r"\r\n?|\n", output)
     return without_warnings(lines if lines[-1] else lines[:-1])
 
