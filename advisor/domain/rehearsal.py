@@ -183,11 +183,13 @@ class Update:
     """A step of an optimizer: a few numbers of each of its parameters."""
 
     gradients: tuple[float, ...]
-    """0 where a weight has none; as many as of `change`, unless a gradient is sparse."""
+    """0 where a parameter has none; as many as of `change`, unless a gradient is sparse."""
     change: tuple[float, ...]
     """What the step added to the weights."""
     losses: tuple[float, ...] = ()
     """Losses that were computed on the weights before the step."""
+    counts: tuple[int, ...] = ()
+    """How many numbers of `change` are of which parameter."""
     passes: int = 0
     """Begins and ends of passes before it that followed on steps."""
 

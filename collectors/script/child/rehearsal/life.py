@@ -157,7 +157,7 @@ class LifeSession(Session):
         0 as are kept of it."""
         if weight.grad is not None:
             return weight.grad
-        return self._torch.zeros(min(COLUMNS, weight.numel() * (1 + weight.is_complex())))
+        return self._torch.zeros(_kept_of(weight))
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._torch.compiler.is_dynamo_compiling():
@@ -171,6 +171,7 @@ class LifeSession(Session):
                     "update",
                     gradients=gradients,
                     change=change.tolist(),
+                    counts=[_kept_of(weight) for weight in parameters_of(optimizer)],
                     losses=losses,
                     passes=self._trained_passes,
                 )
@@ -443,3 +444,8 @@ def _divided(parts: list[Any], size: int) -> list[Any]:
         are_arrays = all(tuple(getattr(each, "shape", ()))[:1] == (size,) for each in members)
         divided += members if members and are_arrays and len(members) != size else [part]
     return divided
+
+
+def _kept_of(weight: Any) -> int:
+    """Return how many numbers are kept of a weight."""
+    return min(COLUMNS, int(weight.numel()) * (1 + weight.is_complex()))
