@@ -448,4 +448,4 @@ def _divided(parts: list[Any], size: int) -> list[Any]:
 
 def _kept_of(weight: Any) -> int:
     """Return how many numbers are kept of a weight."""
-    return min(COLUMNS, int(weight.numel()) * (1 + weight.is_complex()))
+    return int(min(COLUMNS, weight.numel() * (1 + weight.is_complex())))
