@@ -188,10 +188,10 @@ class Update:
     """What the step added to the weights."""
     losses: tuple[float, ...] = ()
     """Losses that were computed on the weights before the step."""
-    counts: tuple[int, ...] = ()
-    """How many numbers of `change` are of which parameter."""
     passes: int = 0
     """Begins and ends of passes before it that followed on steps."""
+    counts: tuple[int, ...] = ()
+    """How many numbers of `change` are of which parameter."""
 
 
 class LoopKind(str, Enum):
