@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.run_folder import run_folder
@@ -289,13 +291,33 @@ def difference(
 
 
 def _seen(fresh: Sequence[Measurement], run: Measurement) -> str:
-    """Return what the harness saw otherwise in a script than in fresh runs that it saw alike."""
+    """Return what the harness saw otherwise in a script than in fresh runs that it saw alike.
+
+    A run that got further may have seen more, such as the loader of an evaluation.
+    """
+    lengths = [one.warmup_steps + one.steps for one in (*fresh, run)]
     for each in fields(run.facts):
-        values = [getattr(one.facts, each.name) for one in fresh]
-        same = all(value == values[0] for value in values)
-        if each.name not in TIMED and same and getattr(run.facts, each.name) != values[0]:
+        *values, now = (getattr(one.facts, each.name) for one in (*fresh, run))
+        if each.name in TIMED or any(value != values[0] for value in values):
+            continue
+        if lengths[-1] > max(lengths[:-1]):
+            is_same = _may_become(values[0], now)
+        elif lengths[-1] < min(lengths[:-1]):
+            is_same = _may_become(now, values[0])
+        else:
+            is_same = now == values[0]
+        if not is_same:
             return f"the harness saw other {each.name.replace('_', ' ')} in the script"
     return ""
+
+
+def _may_become(fact: Any, later: Any) -> bool:
+    """Say whether a fact of a script may be another one later on in the same run."""
+    if isinstance(fact, bool):
+        return later or not fact
+    if isinstance(fact, tuple):
+        return not Counter(fact) - Counter(later)
+    return bool(fact == later)
 
 
 def _cost(

@@ -9,7 +9,7 @@ import pytest
 from gpuadvisor.collectors.script.request import Command, RunOutcome
 from gpuadvisor.collectors.script.run_folder import PREFIX
 from gpuadvisor.domain.device import Device
-from gpuadvisor.domain.knobs import Level, ScriptFacts
+from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
 from gpuadvisor.domain.measurement import OutputSample, Trace
 from gpuadvisor.domain.study import Objective, Trial, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
@@ -75,6 +75,39 @@ def test_nothing_depends_on_it(changes):
 @pytest.mark.parametrize(("changes", "said"), [c[1:] for c in OTHERWISE])
 def test_what_differs_is_told(changes, said):
     assert said in compared(forked(**changes))
+
+
+TRAINED, TESTED = LoaderFacts(64, 1, True, False, 2), LoaderFacts(9, 1, True, False, 2, place=1)
+SHORT = replace(FACTS, loaders=(TRAINED,), roots=("Net",), triton_kernels=("mul",))
+LONG = replace(
+    FACTS,
+    loaders=(TESTED, TRAINED),
+    roots=("Net", "Critic"),
+    triton_kernels=("add", "mul"),
+    varying_shapes=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("which", "fresh", "now", "steps", "said"),
+    [
+        ("got further", SHORT, LONG, 50, ""),
+        ("got less far", LONG, SHORT, 2, ""),
+        ("got as far", SHORT, LONG, 4, "saw other loaders"),
+        ("got less far, and saw more", SHORT, LONG, 2, "saw other loaders"),
+        ("got further, and saw less", LONG, SHORT, 50, "saw other loaders"),
+        ("got further, the first loader is another", SHORT,
+         replace(LONG, loaders=(replace(TRAINED, num_workers=2), TESTED)), 50, "saw other loaders"),
+        ("got further, and ceased to train", SHORT, replace(LONG, training=False), 50, "training"),
+        ("got further on another device", SHORT, replace(LONG, device="cuda"), 50, "device"),
+    ],
+)  # fmt: skip
+def test_a_run_that_gets_further_may_see_more(which, fresh, now, steps, said):
+    outcome = forked(facts=now)
+    outcome = replace(outcome, measurement=simulation.measurement(
+        [10.0] * steps, trace=outcome.measurement.trace, facts=now))  # fmt: skip
+    found = difference([run(facts=fresh)] * 2, [], [outcome], Objective.THROUGHPUT)
+    assert said in found if said else found == "", which
 
 
 def differing(changes, printed="loss 2.093\nx", step=5):
