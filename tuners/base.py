@@ -153,6 +153,12 @@ class Knob(ABC):
         """
         return None
 
+    def precise(self, value: Value) -> Value | None:
+        """Return a value with which the unchanged script computes in more digits what this value
+        rounds otherwise, to hold both against; None for a knob without one.
+        """
+        return None
+
     def find(self, script: Witness) -> Found:
         """Ask a running script for a value; it answers with `answer_orders`.
 

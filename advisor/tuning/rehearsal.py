@@ -151,6 +151,7 @@ class Rehearser:
             untimed.nudged,
             self._reseeded,
             untimed.on_equal_weights,
+            lambda: self._precise(known, fair_s, plan),
         )
         try:
             found = compare(lives, settings, self.knobs, self.tolerance)
@@ -229,7 +230,8 @@ class Rehearser:
         settings: Settings,
         shortening: Shortening,
         limit_s: float,
-        given_up: Callable[[], bool],
+        given_up: Callable[[], bool] = lambda: False,
+        name: str = "",
     ) -> Life | None:
         """Let the plan live with weights that the second life kept.
 
@@ -238,8 +240,23 @@ class Rehearser:
         if not limit_s or not any(Path(self._weights).iterdir()):
             return None
         taking = replace(shortening, weights=self._weights, takes_weights=True)
-        life = self._live(settings, taking, limit_s, given_up=given_up)
+        life = self._live(settings, taking, limit_s, given_up=given_up, name=name)
         return life if life.state is TrialState.COMPLETE else None
+
+    def _precise(self, settings: Settings, fair_s: float, like: Life) -> Life | None:
+        """Let the unchanged script live with these weights, and with more digits in what the
+        settings round otherwise.
+
+        None where no knob of them has such a value, or it could not be applied.
+        """
+        known = ((name, self.knobs[name].precise(value)) for name, value in settings.items()
+                 if name in self.knobs)  # fmt: skip
+        precise = {name: value for name, value in known if value is not None}
+        limit_s = self._room_s(fair_s, like) if precise else 0.0
+        name = f"unchanged script, {', '.join(precise)} in float32"
+        life = self._on_equal_weights(precise, self._shortening, limit_s, name=name)
+        is_applied = life is not None and all(each.state == "effective" for each in life.applied)
+        return life if is_applied else None
 
     def _has_room_for_two(self, first: Life) -> bool:
         """Say whether two lives on a GPU can go on side by side in the machine's memory.
@@ -317,6 +334,7 @@ class Rehearser:
         limit_s: float,
         reseed: int | None = None,
         given_up: Callable[[], bool] = lambda: False,
+        name: str = "",
     ) -> Life:
         applications, environment = applied(settings, self.knobs)
         side = self.side
@@ -336,7 +354,7 @@ class Rehearser:
             cancelled=lambda: self.cancelled() or given_up(),
             scratch=True,
         )
-        name = f"with {', '.join(settings)}" if settings else "unchanged script"
+        name = name or (f"with {', '.join(settings)}" if settings else "unchanged script")
         if shortening.nudge:
             name += f", weights changed by {shortening.nudge:.2g} of their size"
         if shortening.takes_weights:

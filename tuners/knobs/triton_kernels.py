@@ -15,6 +15,8 @@ torch generates: those are left to `compile_max_autotune`. Looking a launch up c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gpuadvisor.domain.device import Device
@@ -54,10 +56,14 @@ class TritonKernels(Knob):
         if not isinstance(value, str) or not value.strip():
             return "it must be lines of launches and what they get"
         try:
-            parse_lines(value)
+            lines = parse_lines(value)
         except ValueError as error:
             return str(error)
-        return None
+        return "it names no values" if any(line.in_float32 for line in lines) else None
+
+    def precise(self, value: Value) -> Value | None:
+        lines = parse_lines(str(value))
+        return "\n".join(str(replace(line, values={}, in_float32=True)) for line in lines)
 
     def find(self, script: Witness) -> Found:
         from gpuadvisor.tuners.kernels.launch_search import LaunchTuning
@@ -70,7 +76,12 @@ class TritonKernels(Knob):
         inquiry.target.take_steps(LaunchSearch(inquiry))
 
     def apply(self, value: Value, target: Target) -> None:
-        table = Table(parse_lines(str(value)), target.effective, target.refuse)
+        lines = parse_lines(str(value))
+        table = Table(lines, target.effective, target.refuse)
+        if any(line.in_float32 for line in lines):
+            from gpuadvisor.tuners.knobs._triton.widened import Widened
+
+            table.changed = partial(Widened, on_failure=target.refuse)
         target.after_import(MODULE, lambda: _install(table, target))
 
     def live(self, target: Target) -> Turn | None:

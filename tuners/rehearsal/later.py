@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gpuadvisor.domain.measurement import Trace
@@ -23,8 +23,8 @@ from gpuadvisor.domain.printed import (
     without_numbers,
     without_warnings,
 )
-from gpuadvisor.domain.rehearsal import Call, Life, Update
-from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, relative_difference
+from gpuadvisor.domain.rehearsal import Call, Life
+from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference
 from gpuadvisor.tuners.rehearsal.files import (
     SAMPLES_TURNED,
     Difference,
@@ -37,6 +37,14 @@ from gpuadvisor.tuners.rehearsal.files import (
 from gpuadvisor.tuners.rehearsal.lives import Findings
 from gpuadvisor.tuners.rehearsal.outputs import outputs_apart
 from gpuadvisor.tuners.rehearsal.rollouts import rollout_apart
+from gpuadvisor.tuners.rehearsal.updates import (
+    error,
+    less_near,
+    losses_apart,
+    rates_apart,
+    sizes_apart,
+    updates_apart,
+)
 
 AMPLIFIED = 10.0
 """Times the limit by which outputs of a model that was trained for some steps may differ: each step
@@ -66,10 +74,14 @@ class LaterComparison:
     """Relative difference of results that is allowed before training amplifies it."""
     apart: float
     """How far the first losses, or the outputs, are apart."""
-    remark: str = ""
-    """What could only be compared on equal weights, once nothing was found to differ there."""
+    _remarks: list[str] = field(default_factory=list)
     losses_apart: tuple[float, float] = (math.inf, 0.0)
     """How far losses on equal weights are apart, and may be."""
+
+    @property
+    def remark(self) -> str:
+        """What could only be compared on equal weights, once nothing was found to differ there."""
+        return "; ".join(self._remarks)
 
     def difference(self) -> Difference | None:
         """Return the first difference that training does not account for; None if there is none."""
@@ -123,7 +135,7 @@ class LaterComparison:
             return found
         found = self._on_equal_weights(nudged, "a word may turn on rounding", found)
         if found is None:
-            self.remark = "words of printed lines on equal weights alone"
+            self._remarks[0] = "words of printed lines on equal weights alone"
         return found
 
     def _difference(self, nudged: tuple[Life, ...]) -> Difference | None:
@@ -224,13 +236,14 @@ class LaterComparison:
             return Difference(f"outputs {said} {where}", False)
         if begins is None or usual is None or begins[0] > _unless_chaotic(limit, usual[0]):
             return Difference(f"outputs of a first step differ {where}", False)
-        rounded = _losses_apart(lives.second.updates[:1], nudged.updates[:1])
-        lost = _losses_apart(lives.second.updates, equal.updates)
+        rounded = losses_apart(lives.second.updates[:1], nudged.updates[:1])
+        lost = losses_apart(lives.second.updates, equal.updates)
         self.losses_apart = lost, _unless_chaotic(self.limit, rounded)
         if lost > self.losses_apart[1]:
             return Difference(f"losses differ by {lost:.1%} {where}", False)
-        if not self._updates_agree(equal, nudged):
-            return Difference(f"a first step changes the weights in another way {where}", False)
+        less = None if self._updates_agree(equal, nudged) else self._less_near(equal)
+        if less is not None:
+            return Difference(less, False)
         again = replace(lives, first=lives.second, second=lives.first, plan=equal)
         other = LaterComparison(replace(self.found, lives=again), equal, self.limit, self.apart)
         logs = {name: file for name, file in (nudged.written or {}).items() if file.is_text}
@@ -242,7 +255,29 @@ class LaterComparison:
         if written is not None or late:
             return Difference(f"{where}, {late or (written and written.sentence)}", False)
         most = max(each[0] for each in (apart, begins) if each is not None)
-        self.remark = f"outputs after training {where} alone, {most:.2g} apart, as {cause}"
+        said = f"outputs after training {where} alone, {most:.2g} apart, as {cause}"
+        self._remarks.insert(0, said)
+        return None
+
+    def _less_near(self, equal: Life) -> str | None:
+        """Say why steps that differ are not as good as the unchanged script's; None where they are
+        no farther from those that it makes with more digits."""
+        lives = self.found.lives
+        precise = lives.precise() if lives.precise is not None else None
+        if precise is None:
+            return "a first step changes the weights in another way on equal weights"
+        ours, theirs, exact = (each.updates for each in (lives.second, equal, precise))
+        apart = losses_apart(exact, ours)
+        if apart > self.limit:
+            return f"in float32 losses differ by {apart:.1%} on equal weights"
+        said = less_near(ours, theirs, exact, AMPLIFIED * self.limit)
+        if said is not None:
+            return f"on equal weights {said}"
+        off = [f"{error(side, exact):.1%}" for side in (theirs, ours)]
+        self._remarks.append(
+            f"gradients of its parameters are {off[0]} off float32's, and {off[1]} in the unchanged"
+            " script"
+        )
         return None
 
     def _updates_agree(self, equal: Life, nudged: Life) -> bool:
@@ -260,8 +295,8 @@ class LaterComparison:
         usual = updates_apart(ours[0], moved[0], limit)
         most = _unless_chaotic(limit, usual)
         early = max(most, SPREAD_FACTOR * usual)
-        for far, pairs in ((_sizes_apart, zip(ours, theirs, strict=True)),
-                           (_rates_apart, [(ours[0], theirs[0])])):  # fmt: skip
+        for far, pairs in ((sizes_apart, zip(ours, theirs, strict=True)),
+                           (rates_apart, [(ours[0], theirs[0])])):  # fmt: skip
             allowed = max(limit, SPREAD_FACTOR * far(ours[0], moved[0]))
             if any(far(*pair) > allowed for pair in pairs):
                 return False
@@ -384,53 +419,6 @@ class LaterComparison:
 
 def _evaluates(call: Call) -> bool:
     return not call.grad
-
-
-def updates_apart(ours: Update, theirs: Update, alike: float) -> float:
-    """Return how far two steps are apart: their gradients, and what was made of those of them that
-    agree to this relative difference, each by itself.
-
-    A step of Adam is first as large for a small gradient as for a large one. Rounding turns the
-    sign of the smallest, and with it the step of such a weight: of a transformer in bfloat16 with
-    gradients 0.25 % apart 6 in 424 (makemore), which made the steps 17 % apart; the others were
-    0.001 % apart. Where the gradients of any parameter differ by more, as if it is not trained any
-    more, all are compared.
-    """
-    sides = ours.gradients, theirs.gradients, ours.change, theirs.change
-    gradients, change = relative_difference(*sides[:2]), relative_difference(*sides[2:])
-    if ours.counts != theirs.counts or set(map(len, sides)) != {sum(ours.counts)}:
-        return max(gradients, change)
-    end = 0
-    for count in ours.counts:
-        begin, end = end, end + count
-        if relative_difference(*(side[begin:end] for side in sides[:2])) > alike:
-            return max(gradients, change)
-    agreeing = [step for step in zip(*sides, strict=True)
-                if abs(step[0] - step[1]) <= alike * abs(step[0])]  # fmt: skip
-    return max(gradients, relative_difference(*([step[at] for step in agreeing] for at in (2, 3))))
-
-
-def _sizes_apart(ours: Update, theirs: Update) -> float:
-    """Return the larger of the relative differences of two steps' gradients and changes in size."""
-    pairs = (ours.gradients, theirs.gradients), (ours.change, theirs.change)
-    return max(relative_difference([math.hypot(*a)], [math.hypot(*b)]) for a, b in pairs)
-
-
-def _rates_apart(ours: Update, theirs: Update) -> float:
-    """Return the relative difference of how large two steps are for the size of their gradients."""
-    steps = ours.change, theirs.change
-    slopes = math.hypot(*theirs.gradients), math.hypot(*ours.gradients)
-    rates = [math.hypot(*step) * slope for step, slope in zip(steps, slopes, strict=True)]
-    return relative_difference(rates[:1], rates[1:])
-
-
-def _losses_apart(ours: Sequence[Update], theirs: Sequence[Update]) -> float:
-    """Return the largest relative difference of the losses before the first steps of two lives.
-
-    Infinite where one has no such step, or other losses.
-    """
-    pairs = zip(ours, theirs, strict=False)
-    return max((relative_difference(a.losses, b.losses) for a, b in pairs), default=math.inf)
 
 
 def _begins(call: Call) -> bool:

@@ -42,6 +42,9 @@ class Lives:
     on_equal_weights: Callable[[], Life | None] | None = None
     """Gives the plan's life with the weights of the second life at the begin and end of each pass,
     or None where that has no room: what it computes on them, whatever training makes of them."""
+    precise: Callable[[], Life | None] | None = None
+    """Gives the unchanged script's life on these weights, with what the settings round otherwise
+    computed in more digits; None where it has no room or cannot be had, or for such settings."""
 
 
 def draws_samples_at_random(life: Life) -> bool:

@@ -35,7 +35,10 @@ TENSOR = "tensor"
 """What a line says of a tensor that is alike with one before it: whatever its shape and type. The
 kernel gets a tensor's address alone, sizes come as numbers and through the grid, and a shape takes
 ten times as long to look at as whether there is a tensor."""
-_LINE = re.compile(r"(\S+?)\((.*)\) -> (\w+: \d+(?:, \w+: \d+)*)")
+FLOAT32 = "float32"
+"""What a line says in the place of values, of launches that compute as they do, but with float32 in
+the place of 16 bits: a reference for rehearsals, and no setting."""
+_LINE = re.compile(rf"(\S+?)\((.*)\) -> (\w+: \d+(?:, \w+: \d+)*|{FLOAT32})")
 _SEPARATOR = re.compile(r", (?=\w+: )")
 _SHAPED = re.compile(r"\w+\[[\d, ]*\]")
 
@@ -215,9 +218,11 @@ class Line:
     arguments: Mapping[str, str]
     """Name to text; an argument that is not named may be anything."""
     values: Mapping[str, int]
+    in_float32: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kernel}({_listed(self.arguments)}) -> {_listed(self.values)}"
+        given = FLOAT32 if self.in_float32 else _listed(self.values)
+        return f"{self.kernel}({_listed(self.arguments)}) -> {given}"
 
     @classmethod
     def parse(cls, text: str) -> Line:
@@ -230,12 +235,11 @@ class Line:
             )
         kernel, arguments, values = found.groups()
         pairs = [each.partition(": ") for each in _SEPARATOR.split(arguments) if each]
+        named = {name: text for name, _, text in pairs}
+        if values == FLOAT32:
+            return cls(kernel, named, {}, in_float32=True)
         set_to = (each.split(": ") for each in values.split(", "))
-        return cls(
-            kernel,
-            {name: text for name, _, text in pairs},
-            {name: int(number) for name, number in set_to},
-        )
+        return cls(kernel, named, {name: int(number) for name, number in set_to})
 
     def shortened(self, others: Sequence[Mapping[str, str]] = ()) -> Line:
         """Return the line without shape and type of tensors that are alike with one before them,
@@ -312,6 +316,9 @@ class Table:
     """Called once a launch was given other values."""
     on_stale: Callable[[str], None] = lambda reason: None
     """Told, in words, of a kernel of which there are lines that its present text does not fit."""
+    changed: Callable[[Kernel, Any], Any] = lambda kernel, launched: kernel
+    """Returns that of which `changed_run` launches a kernel otherwise, given the object before
+    `[grid]` as well; NotTunable where nothing can."""
     switched: bool = False
     """Whether lines may come later, so that kernels without any are looked up, too."""
     _known: list[dict[Any, Any]] = field(default_factory=list)
@@ -345,7 +352,7 @@ class Table:
             if own or self.switched:
                 kernel.check()
                 self._check_text(kernel, own)
-                launches = self.launches(kernel, launched, kernel)
+                launches = self.launches(kernel, launched, self.changed(kernel, launched))
         except NotTunable as reason:
             if own:
                 self.on_stale(f"{kernel.short_name} is launched as it is: {reason}")

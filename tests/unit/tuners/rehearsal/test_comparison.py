@@ -32,10 +32,10 @@ from gpuadvisor.domain.rehearsal import (
 )
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
-from gpuadvisor.tuners.rehearsal import later
 from gpuadvisor.tuners.rehearsal.comparison import compare, missing
 from gpuadvisor.tuners.rehearsal.data import enough_batches
 from gpuadvisor.tuners.rehearsal.lives import Lives
+from gpuadvisor.tuners.rehearsal.updates import updates_apart
 
 KNOBS = load_knobs()
 WORKERS = {"dataloader_workers": 2}
@@ -630,15 +630,15 @@ class TestSilence:
         steps = [tuple(math.copysign(0.001, slope) for slope in side) for side in (slopes, theirs)]
         ours = Update(slopes, steps[0], counts=(4, 4))
         found = Update(theirs, tuple(other * step for step in steps[1]), counts=(4, 4))
-        assert later.updates_apart(ours, found, 0.1) == pytest.approx(apart, abs=1e-3)
+        assert updates_apart(ours, found, 0.1) == pytest.approx(apart, abs=1e-3)
 
     def test_gradients_that_are_not_those_of_each_weight_hide_no_step(self):
         """Those of a sparse embedding are fewer."""
         ours, theirs = (Update((1.0,), (1.0, last), counts=(2,)) for last in (1.0, 1.5))
-        assert later.updates_apart(ours, theirs, 0.1) == pytest.approx(0.5 / math.sqrt(2))
+        assert updates_apart(ours, theirs, 0.1) == pytest.approx(0.5 / math.sqrt(2))
         nothing = Update((0.0, 0.0), (0.0, 0.1), counts=(2,))
         other = Update((0.0, 0.0), (0.0, 0.2), counts=(2,))
-        assert later.updates_apart(nothing, other, 0.1) == 1.0
+        assert updates_apart(nothing, other, 0.1) == 1.0
 
     @pytest.mark.parametrize(
         ("equal", "lacks"),
@@ -653,6 +653,10 @@ class TestSilence:
             ({"begun": 1.4}, "outputs of a first step differ on equal weights"),
             ({"gradient": 1.2}, "a first step changes the weights in another way"),
             ({"change": 1.2}, "a first step changes the weights in another way"),
+            ({"gradient": 1.2, "precise": 1.3}, None),  # nearer than the unchanged script's
+            ({"gradient": 1.2, "precise": 1.02}, "17.6% off float32's, and 2.0% in the unchanged"),
+            ({"gradient": 1.2, "precise": 2.1}, "is far from the script's own"),
+            ({"gradient": 1.2, "change": 1.2, "precise": 1.3}, "on equal weights steps are 20.0%"),
             ({"first_gradient": 1.6}, None),  # as far as rounding alone moves it
             ({"first_gradient": 3.0}, "a first step changes the weights in another way"),
             ({"saved": 1.2}, "on equal weights, best.pt differs by 20.00%"),
@@ -676,7 +680,10 @@ class TestSilence:
             steps = tuple(call(SIZE * n, scale=scale, steps=n) for n in range(1, 8))
             again = (call(SIZE * 8, scale=begun),)
             evaluated = replace(call(0), values=((evaluation,),) * SIZE)
-            updates = (Update((first_gradient,), (1.0,)), Update((gradient,), (change,), passes=1))
+            updates = (
+                Update((first_gradient,), (1.0,), (2.0,), counts=(1,)),
+                Update((gradient,), (change,), (2.0,), passes=1, counts=(1,)),
+            )
             return replace(
                 life(evaluations=(evaluated,), updates=updates, equalled=equalled),
                 calls=start + steps + again + ends,
@@ -689,17 +696,22 @@ class TestSilence:
             amounts.append(amount)
             return trained(1.8, 1.02, first_gradient=1.5)
 
-        known = equal if equal is not None else {}
+        known = dict(equal or {})
+        precise = known.pop("precise", None)
         on_equal = trained(2.1, **{"late": 1.001, "equalled": 2, **known})
         plan = trained(2.1, known.get("evaluation", 1.05))
         found = rehearsed(
             plan, trained(1.0), settings=BF16, nudged=live,
             on_equal_weights=lambda: on_equal if equal is not None else None,
+            precise=lambda: trained(1.0, gradient=precise) if precise else None,
         )  # fmt: skip
         assert amounts[0] == 2**-8, "as bfloat16 rounds, however far the plan's outputs are"
         if lacks is None:
             assert missing(found) is None
-            assert "outputs after training on equal weights alone" in found.equivalence.reason
+            said = "outputs after training on equal weights alone"
+            off = "gradients of its parameters are 7.7% off float32's, and 23.1% in the unchanged"
+            assert said in found.equivalence.reason
+            assert (off in found.equivalence.reason) == (precise is not None)
         else:
             assert lacks in missing(found)
 
