@@ -297,6 +297,8 @@ class Life:
     wall_s: float = 0.0
     startup_s: float = 0.0
     """From the start to the first step."""
+    disturbance: str = ""
+    """What else used the machine meanwhile, as a clause; empty where nothing was seen."""
     epochs: tuple[Epoch, ...] = ()
     """Passes in the order in which they began."""
     changes: tuple[StateChange, ...] = ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from gpuadvisor.collectors.load import LoadMeter
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
 from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
@@ -362,8 +363,12 @@ class Rehearser:
         if reseed is not None:
             name += ", other random numbers"
         self.progress.on_life_start(name)
+        meter = LoadMeter(side.device)
+        meter.begin()
         began_s = time.monotonic()
         life = run_life(request, shortening)
+        meter.end()
+        life = replace(life, disturbance=meter.disturbance())
         more_s = time.monotonic() - began_s - life.wall_s
         self._clearing_s = max(self._clearing_s, more_s)
         self._spent_s += life.wall_s + max(0.0, more_s)

@@ -78,7 +78,8 @@ class TimeComparison:
             self._judge(f"later epochs of {loop.place}", ratio, claimed, _spread(usual))
 
     def _judge(self, what: str, ratio: float, claimed: float, unsure: float) -> None:
-        """Say that later epochs are slower, or that it cannot be told.
+        """Say that later epochs are slower, or that it cannot be told, as where others used the
+        machine under the plan.
 
         `ratio` is the slower unchanged life's time over the plan's, `claimed` what trials say it is
         in the first epoch, and `unsure` how much longer the slower unchanged life's epochs took.
@@ -86,7 +87,9 @@ class TimeComparison:
         if ratio >= SLOWER or ratio >= LATER_LOSS * claimed:
             return
         slower = f"{what} take {1 / ratio:.2f}x as long as the unchanged script's"
-        if ratio * unsure < SLOWER:
+        if disturbed := self.found.lives.plan.disturbance:
+            self._doubt(f"it cannot be told whether {slower}: {disturbed} meanwhile")
+        elif ratio * unsure < SLOWER:
             self.found.problem(Aspect.SECOND_EPOCH, slower, self.found.loader_knobs, is_timed=True)
         else:
             self._doubt(

@@ -6,9 +6,11 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from gpuadvisor.collectors import load
 from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
@@ -75,6 +77,37 @@ def test_later_epochs_that_stay_slow(rehearse):
     found, left = rehearse(0.5, 0.4)
     assert [problem.aspect for problem in found.problems] == [Aspect.SECOND_EPOCH]
     assert not left
+
+
+@pytest.mark.parametrize("others_cores", [0.0, 1.5])
+def test_a_plan_that_is_slow_while_others_use_the_cores_is_not_judged(monkeypatch, others_cores):
+    """Of two cores, which the script would use as well; the kernel counts by a clock of ours."""
+    known = {"at_s": 0.0, "busy_s": 0.0}
+
+    def live(request, shortening):
+        names = [each.knob for each in request.specification.applications]
+        known["at_s"] += 4.0
+        known["busy_s"] += 4.0 * (2.0 if names else 0.1)
+        return life(names, 0.5 if names else 0.05)
+
+    def own_s():
+        return known["busy_s"] * (1 - others_cores / 2)
+
+    monkeypatch.setattr(load, "time", SimpleNamespace(monotonic=lambda: known["at_s"]))
+    monkeypatch.setattr(load, "cpu_times", lambda: load.CpuTimes(2, known["busy_s"], 0.0))
+    monkeypatch.setattr(load, "_own_s", own_s)
+    monkeypatch.setattr(rehearsal, "run_life", live)
+    monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
+    side = Side(Command("python", "train.py"), cpu_device())
+    found = Rehearser(side, load_knobs(), 0.01).rehearse(COMPILED)
+    slower = "later epochs take 10.00x as long as the unchanged script's"
+    if others_cores:
+        others = "others used 1.5 of 2 CPU cores, and none was idle"
+        assert found.doubt == f"it cannot be told whether {slower}: {others} meanwhile"
+        assert found.doubt_is_timed
+        assert found.agrees
+    else:
+        assert [problem.sentence for problem in found.problems] == [slower]
 
 
 def test_a_plan_that_is_quick_lives_once(rehearse):

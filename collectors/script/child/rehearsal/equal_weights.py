@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuadvisor.collectors.script.child.rehearsal.outputs import COLUMNS
-
 EQUAL_AFTER = (1, 4)
 """Steps after which weights are kept or taken, beside passes: so that several of a script's first
 losses are of equal weights. The second step shows what is left of the first one, such as inputs of
@@ -23,6 +21,10 @@ a graph that is replayed, and the fifth what is recorded or compiled in the thir
 MOST_SWITCHES = 16
 """Switches to evaluation, between which there were steps, with which weights are kept or taken: a
 script that switches with each step, as in reinforcement learning, has no end of them."""
+NUMBERS = 64
+"""Numbers that are looked at of each weight and its gradient, evenly spread: how far those of two
+lives are apart is known to a tenth of that by so many (normal errors: one in the square root of
+twice as many), and a model of 1,000 tensors leaves 2 MB a step."""
 MOST_KEPT = 3 << 30
 """Bytes that a life keeps at most: eight times the weights of a ResNet-50 with Adam's moments are
 2.5 GB, those of six passes and two steps."""
@@ -94,6 +96,11 @@ def parameters_of(optimizer: Any) -> list[Any]:
     return [each for group in optimizer.param_groups for each in group["params"]]
 
 
+def kept_of(weight: Any) -> int:
+    """Return how many numbers `numbers_of` returns of a dense weight."""
+    return int(min(NUMBERS, weight.numel() * (1 + weight.is_complex())))
+
+
 def numbers_of(torch: Any, tensors: Iterable[Any]) -> Any:
     """Return a few numbers of each tensor, evenly spread, whatever its layout."""
     picked = [torch.zeros(0, dtype=torch.float64)]
@@ -102,7 +109,7 @@ def numbers_of(torch: Any, tensors: Iterable[Any]) -> Any:
         plain = plain.coalesce().values() if plain.is_sparse else plain  # of an embedding
         plain = torch.view_as_real(plain) if plain.is_complex() else plain
         count = plain.numel()
-        places = torch.linspace(0, count - 1, min(COLUMNS, count), dtype=torch.float64).long()
+        places = torch.linspace(0, count - 1, min(NUMBERS, count), dtype=torch.float64).long()
         some = plain.reshape(-1)[places.to(plain.device)]
         picked.append(some.to("cpu", torch.float64))
     return torch.cat(picked)

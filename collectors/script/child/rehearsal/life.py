@@ -23,12 +23,13 @@ from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
     EQUAL_AFTER,
     MOST_SWITCHES,
     EqualWeights,
+    kept_of,
     numbers_of,
     parameters_of,
 )
 from gpuadvisor.collectors.script.child.rehearsal.generators import torch_digest
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
-from gpuadvisor.collectors.script.child.rehearsal.outputs import COLUMNS, outputs_of
+from gpuadvisor.collectors.script.child.rehearsal.outputs import outputs_of
 from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.roots import Roots
@@ -157,7 +158,7 @@ class LifeSession(Session):
         0 as are kept of it."""
         if weight.grad is not None:
             return weight.grad
-        return self._torch.zeros(_kept_of(weight))
+        return self._torch.zeros(kept_of(weight))
 
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._torch.compiler.is_dynamo_compiling():
@@ -171,7 +172,7 @@ class LifeSession(Session):
                     "update",
                     gradients=gradients,
                     change=change.tolist(),
-                    counts=[_kept_of(weight) for weight in parameters_of(optimizer)],
+                    counts=[kept_of(weight) for weight in parameters_of(optimizer)],
                     losses=losses,
                     passes=self._trained_passes,
                 )
@@ -444,8 +445,3 @@ def _divided(parts: list[Any], size: int) -> list[Any]:
         are_arrays = all(tuple(getattr(each, "shape", ()))[:1] == (size,) for each in members)
         divided += members if members and are_arrays and len(members) != size else [part]
     return divided
-
-
-def _kept_of(weight: Any) -> int:
-    """Return how many numbers are kept of a weight."""
-    return int(min(COLUMNS, weight.numel() * (1 + weight.is_complex())))
