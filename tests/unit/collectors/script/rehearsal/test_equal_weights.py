@@ -9,7 +9,11 @@ import torch
 from torch import nn
 
 from gpuadvisor.collectors.script.child.rehearsal import equal_weights
-from gpuadvisor.collectors.script.child.rehearsal.equal_weights import EqualWeights, numbers_of
+from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
+    EqualWeights,
+    kept_of,
+    numbers_of,
+)
 
 
 def trained(seed, steps=2):
@@ -71,8 +75,9 @@ def test_a_disk_is_not_filled(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_numbers_are_those_of_the_same_places_in_each_layout(layout):
-    weight = torch.arange(54.0).reshape(2, 3, 3, 3).to(memory_format=layout)
-    assert numbers_of(torch, [weight]).tolist() == [0, 7, 15, 22, 30, 37, 45, 53]
+    weight = torch.arange(640.0).reshape(2, 5, 8, 8).to(memory_format=layout)
+    assert numbers_of(torch, [weight]).tolist() == [639 * n // 63 for n in range(64)]
+    assert kept_of(weight) == 64
     assert numbers_of(torch, []).tolist() == []
 
 
@@ -80,4 +85,6 @@ def test_numbers_of_sparse_gradients_and_of_complex_weights():
     embedding = nn.Embedding(10, 2, sparse=True)
     embedding(torch.tensor([3, 7, 7])).sum().backward()
     assert numbers_of(torch, [embedding.weight.grad]).tolist() == [1, 1, 2, 2]
-    assert numbers_of(torch, [torch.tensor([1 + 2j, 3 - 4j])]).tolist() == [1, 2, 3, -4]
+    pair = torch.tensor([1 + 2j, 3 - 4j])
+    assert numbers_of(torch, [pair]).tolist() == [1, 2, 3, -4]
+    assert kept_of(pair) == 4
