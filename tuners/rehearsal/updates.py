@@ -81,7 +81,7 @@ def less_near(
             return "what float32 makes of the gradients is far from the script's own"
         for name, far in _FAR.items():
             off, known = far(true, other), far(true, one)
-            if not off <= max(limit, known):
+            if not (math.isfinite(off) and off <= max(limit, known)):
                 ends = f"{known:.1%} in the unchanged script"
                 return f"{name} {off:.1%} off float32's, and {ends}"
         for off, known in zip(new, own, strict=True):

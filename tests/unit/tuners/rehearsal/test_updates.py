@@ -83,6 +83,13 @@ def test_a_reference_of_another_function_excuses_nothing():
     assert "far from the script's own" in less_near(true, plan, other, LIMIT)
 
 
+def test_gradients_where_there_should_be_none_are_not_near_however_many_there_are():
+    """Of a parameter that the reference does not train; the script's own has some, too."""
+    true = [step([0.0] * 8 + [1.0] * 88)]
+    ours, plan = ([step([size] * 8 + [1.0] * 88)] for size in (0.01, 0.001))
+    assert less_near(ours, plan, true, LIMIT)
+
+
 def test_steps_that_are_not_there_are_not_near():
     true = [exact(0), exact(1)]
     assert less_near([], [], [], LIMIT)
