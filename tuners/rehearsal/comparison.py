@@ -64,7 +64,7 @@ def compare(
         _doubt_branches(found)
     if found.problems and equivalence is not None and equivalence.status == "equivalent":
         equivalence = Equivalence("not_checked", "", reason=found.problems[0].sentence)
-    every = (lives.first, lives.second, lives.plan, lives.numerics)
+    every = (*lives.unchanged, lives.plan, lives.numerics)
     passes = training_passes(lives.first)
     lived = [loop.lived for loop in lives.first.loops if loop.kind is LoopKind.EPOCHS]
     return Rehearsal(

@@ -45,6 +45,14 @@ class Lives:
     precise: Callable[[], Life | None] | None = None
     """Gives the unchanged script's life on these weights, with what the settings round otherwise
     computed in more digits; None where it has no room or cannot be had, or for such settings."""
+    third: Life | None = None
+    """The unchanged script's once more, after the plan's: to see what others that use the machine
+    at times make of passes that last milliseconds."""
+
+    @property
+    def unchanged(self) -> tuple[Life, ...]:
+        """The unchanged script's lives whose times can be compared."""
+        return tuple(filter(None, (self.first, self.second, self.third)))
 
 
 def draws_samples_at_random(life: Life) -> bool:

@@ -31,10 +31,10 @@ class TimeComparison:
             base_s, plan_s = (ms / 1e3 for ms in measured)
         else:
             base_s, plan_s = (_least_step_s(life) or 1.0 for life in (lives.first, lives.plan))
-        both = [_Times.of(life, base_s) for life in (lives.first, lives.second)]
+        every = [_Times.of(life, base_s) for life in lives.unchanged]
         # A moment in which the machine was busy must not look like a cache that is lost: the plan
-        # must be slower than the slower life by more than that is than the quicker one.
-        known = [times for times in both if times is not None]
+        # must be slower than the slowest life by more than that is than the quickest one.
+        known = [times for times in every if times is not None]
         first = max(known, key=lambda times: times.later_s, default=None)
         unsure = _spread([times.later_s for times in known])
         plan = _Times.of(lives.plan, plan_s)
@@ -67,13 +67,15 @@ class TimeComparison:
 
     def _loop_times(self, claimed: float) -> None:
         """Compare the later epochs of a script without loaders, by its own loops."""
-        known = {loop.place: loop.seconds[1:] for loop in self.found.lives.first.loops}
-        again = {loop.place: loop.seconds[1:] for loop in self.found.lives.second.loops}
+        known = [
+            {loop.place: loop.seconds[1:] for loop in life.loops}
+            for life in self.found.lives.unchanged
+        ]
         for loop in self.found.lives.plan.loops:
-            ours, more, theirs = known.get(loop.place), again.get(loop.place), loop.seconds[1:]
-            if not ours or not more or not theirs:
+            ours, theirs = [each.get(loop.place) for each in known], loop.seconds[1:]
+            if not all(ours) or not theirs:
                 continue
-            usual = [median(ours), median(more)]
+            usual = [median(each) for each in ours if each]
             ratio = max(usual) / median(theirs)
             self._judge(f"later epochs of {loop.place}", ratio, claimed, _spread(usual))
 
@@ -81,8 +83,8 @@ class TimeComparison:
         """Say that later epochs are slower, or that it cannot be told, as where others used the
         machine under the plan.
 
-        `ratio` is the slower unchanged life's time over the plan's, `claimed` what trials say it is
-        in the first epoch, and `unsure` how much longer the slower unchanged life's epochs took.
+        `ratio` is the slowest unchanged life's time over the plan's, `claimed` what trials say it
+        is in the first epoch, and `unsure` how much longer that life's epochs took than another's.
         """
         if ratio >= SLOWER or ratio >= LATER_LOSS * claimed:
             return
@@ -93,7 +95,7 @@ class TimeComparison:
             self.found.problem(Aspect.SECOND_EPOCH, slower, self.found.loader_knobs, is_timed=True)
         else:
             self._doubt(
-                f"it cannot be told whether {slower}: two lives of that differ by {unsure - 1:.0%}"
+                f"it cannot be told whether {slower}: lives of that differ by {unsure - 1:.0%}"
             )
 
     def _judge_last(self, claimed: float) -> None:
@@ -102,8 +104,7 @@ class TimeComparison:
         Something was turned on between, such as an evaluation in each step. What workers take to
         start is in both.
         """
-        lives = (self.found.lives.first, self.found.lives.second, self.found.lives.plan)
-        *ours, planned = map(_later_passes_s, lives)
+        *ours, planned = map(_later_passes_s, (*self.found.lives.unchanged, self.found.lives.plan))
         if not planned[1:] or any(len(times_s) != len(planned) for times_s in ours):
             return
         last_s = [times_s[-1] for times_s in ours]
@@ -114,8 +115,8 @@ class TimeComparison:
             self._doubt(f"the last epoch of the rehearsal takes {slower}, and others may as well")
 
     def _judge_whole(self, forecast: Forecast, unsure_s: float = 0.0) -> None:
-        """Say that the whole run loses time, where that is more than its two lives differ by."""
-        starts_s = [self.found.lives.first.startup_s, self.found.lives.second.startup_s]
+        """Say that the whole run loses time, where that is more than its lives differ by."""
+        starts_s = [life.startup_s for life in self.found.lives.unchanged]
         unsure_s += max(starts_s) - min(starts_s)
         if forecast.saved_s + unsure_s >= 0:
             return

@@ -121,6 +121,8 @@ def sentences(
         yield f"{where}{whose}: {place(found.gap)}{again}."
         yield from _meanwhile(found, facts)
     yield from told
+    if part is TimeCategory.BETWEEN_KERNELS:
+        yield from _after_each(found, facts)
     if how:
         how = how.replace("SCRIPT", script)
         yield f"{how[:1].upper()}{how[1:]}."
@@ -238,6 +240,21 @@ def _meanwhile(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:
     if longest is not None and longest[1] > MOST:
         name = facts.profile.header.texts[longest[0]]
         yield f"The CPU is in {name} then{figures.of_it(longest[1])}."
+
+
+def _after_each(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:
+    """Yield how long the device is idle after each of its kernels, where most of them are short:
+    nothing but fewer kernels leaves out such gaps, however they are launched."""
+    if len(facts.busy) > 1 or not (queues := facts.queues):
+        return
+    kernels, short = queues[0].kernels, queues[0].short_kernels
+    if kernels and short > MOST * kernels:
+        each = figures.nanoseconds(found.largest.time_ns / kernels)
+        yield (
+            f"That is {each} after each of its {kernels:,} kernels, of which"
+            f" {figures.percent(short / kernels)} run for less than 10 µs: fewer kernels that do"
+            " more each, fused or of more samples at once, leave out such gaps."
+        )
 
 
 def would_tell(facts: Facts, part: TimeCategory, script: str, ranks_known: bool) -> str:

@@ -286,3 +286,20 @@ def test_a_loop_is_no_single_event():
     found, text = said(made_up((every, 12, "operators", "kineto")))
     assert "single events" not in text and "All work in this recording" not in text
     assert LOOPS & {each.rule for each in found.worth_fixing}
+
+
+@pytest.mark.parametrize(("kernel_us", "told"), [(9.0, True), (12.0, False)])
+def test_gaps_after_short_kernels_are_told_with_what_leaves_them_out(kernel_us, told):
+    """Launched long before they run, as those of a CUDA graph; counters would tell little."""
+    made = Made()
+    for number in range(40):
+        begin_us = 1_000.0 + (kernel_us + 1.5) * number
+        made.launched("my_kernel", (number, 1), (begin_us, kernel_us))
+    _, text = said(made.profile(devices=(H100,)))
+    assert "the largest part is 1" in text and "from one kernel to the next" in text
+    sentence = (
+        "That is 1.46 µs after each of its 40 kernels, of which 100 % run for less than 10 µs:"
+        " fewer kernels that do more each, fused or of more samples at once, leave out such gaps."
+    )
+    assert (sentence in text) is told
+    assert ("fewer kernels that do more each" in text) is told

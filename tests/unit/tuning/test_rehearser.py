@@ -50,13 +50,15 @@ def life(knobs, later_s, startup_s=0.0, loops=()):
 
 @pytest.fixture
 def rehearse(monkeypatch):
-    def run(*planned_s):
-        """Rehearse; the plan's lives have later passes of these durations, one after the other."""
-        left = list(planned_s)
+    def run(*planned_s, unchanged_s=()):
+        """Rehearse; the plan's lives have later passes of these durations, one after the other, and
+        those of the unchanged script of these, then of 0.05 s."""
+        left, unchanged_s = list(planned_s), list(unchanged_s)
 
         def live(request, shortening):
             names = [each.knob for each in request.specification.applications]
-            return life(names, left.pop(0) if names else 0.05)
+            own_s = unchanged_s.pop(0) if unchanged_s and not names else 0.05
+            return life(names, left.pop(0) if names else own_s)
 
         monkeypatch.setattr(rehearsal, "run_life", live)
         monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
@@ -76,6 +78,15 @@ def test_a_busy_moment_is_no_slow_plan(rehearse):
 def test_later_epochs_that_stay_slow(rehearse):
     found, left = rehearse(0.5, 0.4)
     assert [problem.aspect for problem in found.problems] == [Aspect.SECOND_EPOCH]
+    assert found.wall_s == pytest.approx(15), "two lives under the plan, three without it"
+    assert not left
+
+
+def test_later_epochs_that_are_slow_as_long_as_others_work(rehearse):
+    found, left = rehearse(0.5, 0.4, unchanged_s=(0.05, 0.05, 0.3))
+    assert found.agrees
+    said = "it cannot be told whether later epochs take 1.33x as long as the unchanged script's"
+    assert found.doubt == f"{said}: lives of that differ by 500%"
     assert not left
 
 
