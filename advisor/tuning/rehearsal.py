@@ -141,6 +141,7 @@ class Rehearser:
             lambda given_up: self._on_equal_weights(
                 known, shortening, self._room_s(fair_s, plan), given_up
             ),
+            lambda: self._precise(known, fair_s, plan),
             self._has_room_for_two(first),
         )
         lives = Lives(
@@ -152,7 +153,7 @@ class Rehearser:
             untimed.nudged,
             self._reseeded,
             untimed.on_equal_weights,
-            lambda: self._precise(known, fair_s, plan),
+            untimed.precise,
         )
         try:
             found = compare(lives, settings, self.knobs, self.tolerance)
@@ -385,26 +386,44 @@ class Rehearser:
 
 
 class _Untimed:
-    """The two lives whose times are not compared: nudged, and on equal weights.
+    """The lives whose times are not compared: nudged, on equal weights, and with more digits there.
 
-    Where there is room they go on side by side, and the second is given up if nobody asks for it.
-    What came to no end beside the other has another life alone.
+    Each is lived once, however often lives are compared that others' work has disturbed. Where
+    there is room the first two go on side by side, and the second is given up if nobody asks for
+    it. What came to no end beside the other has another life alone.
     """
 
     def __init__(
         self,
         nudged: Callable[[float], Life | None],
         on_equal_weights: Callable[[Callable[[], bool]], Life | None],
+        precise: Callable[[], Life | None],
         has_room: bool,
     ) -> None:
         self._nudge = nudged
         self._equal = on_equal_weights
+        self._precise = precise
+        self._known: dict[object, Life | None] = {}
         self._pool = ThreadPoolExecutor(1) if has_room else None
         self._beside: Future[Life | None] | None = None
         self._given_up = False
 
     def nudged(self, amount: float) -> Life | None:
-        if self._pool is None:
+        return self._once(("nudged", amount), lambda: self._nudged(amount))
+
+    def on_equal_weights(self) -> Life | None:
+        return self._once("equal", self._on_equal_weights)
+
+    def precise(self) -> Life | None:
+        return self._once("precise", self._precise)
+
+    def _once(self, what: object, live: Callable[[], Life | None]) -> Life | None:
+        if what not in self._known:
+            self._known[what] = live()
+        return self._known[what]
+
+    def _nudged(self, amount: float) -> Life | None:
+        if self._pool is None or "equal" in self._known:
             return self._nudge(amount)
         self._beside = self._pool.submit(self._equal, lambda: self._given_up)
         life = self._nudge(amount)
@@ -413,15 +432,16 @@ class _Untimed:
             life = self._nudge(amount)
         return life
 
-    def on_equal_weights(self) -> Life | None:
+    def _on_equal_weights(self) -> Life | None:
         life = self._beside.result() if self._beside is not None else None
         return life or self._equal(lambda: False)
 
     def close(self) -> None:
-        """End the life that goes on beside, if any."""
+        """End the life that goes on beside, if any; further ones go on alone."""
         self._given_up = True
         if self._pool is not None:
             self._pool.shutdown()
+            self._pool = None
 
 
 def _is_of_times(found: Rehearsal) -> bool:

@@ -291,3 +291,15 @@ class TestOnEqualWeights:
         status, asked, _ = rehearsed(**known)
         assert status == "equivalent"
         assert asked[3:].count(kind) == 2
+
+    @pytest.mark.parametrize("free", [MEMORY, 4 << 30])
+    def test_they_live_once_however_often_times_are_compared(self, monkeypatch, rehearsed, free):
+        """The plan's later epochs are slow as often as they are seen."""
+        usual = self.lived
+
+        def slow(names, late):
+            return replace(usual(names, late), epochs=life(names, 0.5 if names else 0.05).epochs)
+
+        monkeypatch.setattr(self, "lived", slow)
+        _, asked, _ = rehearsed(free=free, allowed_s=60.0, plan=3.0, nudged=5.0)
+        assert sorted(asked) == ["equal", *["first"] * 3, "nudged", *["plan"] * 2]
