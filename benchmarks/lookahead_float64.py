@@ -89,7 +89,9 @@ def main() -> int:
             each.use_triton = used is not None
         model.zero_grad()
         kept = [parameter.detach().clone() for parameter in model.parameters()]
-        add_up(batches) if used is not None else (model.double(), add_up(batches))
+        if used is None:
+            model.double()
+        add_up(batches)
         found = [p.grad.double() for p in model.parameters() if p.grad is not None]
         model.float()
         for each in plain:

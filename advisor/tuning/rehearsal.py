@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from gpuadvisor.collectors.load import LoadMeter
@@ -261,8 +261,8 @@ class Rehearser:
         limit_s = self._room_s(fair_s, like) if precise else 0.0
         name = f"unchanged script, {', '.join(precise)} in float32"
         life = self._on_equal_weights(precise, self._shortening, limit_s, name=name)
-        is_applied = life is not None and all(each.state == "effective" for each in life.applied)
-        return life if is_applied else None
+        states = {each.state for each in life.applied} if life is not None else set()
+        return life if states == {"effective"} else None
 
     def _has_room_for_two(self, first: Life) -> bool:
         """Say whether two lives on a GPU can go on side by side in the machine's memory.
@@ -402,28 +402,15 @@ class _Untimed:
     ) -> None:
         self._nudge = nudged
         self._equal = on_equal_weights
-        self._precise = precise
-        self._known: dict[object, Life | None] = {}
+        self.nudged = cache(self._nudged)
+        self.on_equal_weights = cache(self._on_equal_weights)
+        self.precise = cache(precise)
         self._pool = ThreadPoolExecutor(1) if has_room else None
         self._beside: Future[Life | None] | None = None
         self._given_up = False
 
-    def nudged(self, amount: float) -> Life | None:
-        return self._once(("nudged", amount), lambda: self._nudged(amount))
-
-    def on_equal_weights(self) -> Life | None:
-        return self._once("equal", self._on_equal_weights)
-
-    def precise(self) -> Life | None:
-        return self._once("precise", self._precise)
-
-    def _once(self, what: object, live: Callable[[], Life | None]) -> Life | None:
-        if what not in self._known:
-            self._known[what] = live()
-        return self._known[what]
-
     def _nudged(self, amount: float) -> Life | None:
-        if self._pool is None or "equal" in self._known:
+        if self._pool is None:
             return self._nudge(amount)
         self._beside = self._pool.submit(self._equal, lambda: self._given_up)
         life = self._nudge(amount)

@@ -275,8 +275,8 @@ class LaterComparison:
             return f"on equal weights {said}"
         off = [f"{error(side, exact):.1%}" for side in (theirs, ours)]
         self._remarks.append(
-            f"gradients of its parameters are {off[0]} off float32's, and {off[1]} in the unchanged"
-            " script"
+            f"gradients are {off[0]} off those of its kernels in float32, the unchanged script's"
+            f" {off[1]}"
         )
         return None
 

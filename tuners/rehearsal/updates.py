@@ -82,15 +82,23 @@ def less_near(
         for name, far in _FAR.items():
             off, known = far(true, other), far(true, one)
             if not (math.isfinite(off) and off <= max(limit, known)):
-                ends = f"{known:.1%} in the unchanged script"
-                return f"{name} {off:.1%} off float32's, and {ends}"
+                return f"{name} {_off(off, known)}"
         for off, known in zip(new, own, strict=True):
             if not off <= max(limit, known, min(NEAREST, SPREAD_FACTOR * known)):
-                return (
-                    f"a parameter's gradients are {off:.1%} off float32's, and {known:.1%} in the"
-                    " unchanged script"
-                )
+                return f"a parameter's gradients are {_off(off, known)}"
+        if any(map(_is_lost, _parts(other), _parts(true))):
+            return "a parameter has no gradients, and has some in float32"
     return None
+
+
+def _off(off: float, known: float) -> str:
+    return f"{off:.1%} off float32's, the unchanged script's {known:.1%}"
+
+
+def _is_lost(gradients: Sequence[float], true: Sequence[float]) -> bool:
+    """Say whether nothing is left of a parameter's gradients: the script's own may be so far off
+    that none would be nearer."""
+    return any(true) and not any(gradients)
 
 
 def error(steps: Sequence[Update], exact: Sequence[Update]) -> float:
@@ -98,12 +106,17 @@ def error(steps: Sequence[Update], exact: Sequence[Update]) -> float:
     return max(_root_mean_square(*pair) for pair in zip(exact, steps, strict=True))
 
 
+def _parts(step: Update) -> Iterator[Sequence[float]]:
+    """Yield the gradients of each parameter."""
+    end = 0
+    for count in step.counts:
+        begin, end = end, end + count
+        yield step.gradients[begin:end]
+
+
 def _errors(step: Update, exact: Update) -> Iterator[float]:
     """Yield the relative error of each parameter's gradients."""
-    end = 0
-    for count in exact.counts:
-        begin, end = end, end + count
-        yield relative_difference(exact.gradients[begin:end], step.gradients[begin:end])
+    return map(relative_difference, _parts(exact), _parts(step))
 
 
 def _root_mean_square(exact: Update, step: Update) -> float:

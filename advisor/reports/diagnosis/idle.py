@@ -15,6 +15,7 @@ from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis.account import MOST, IdleWithoutFinding, place
 from gpuadvisor.reports.profile.wording import PARTS
+from gpuadvisor.rules.estimates import queue
 from gpuadvisor.rules.facts.host_idle import (
     FEWEST_SAMPLES,
     MOSTLY,
@@ -243,15 +244,16 @@ def _meanwhile(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:
 
 
 def _after_each(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:
-    """Yield how long the device is idle after each of its kernels, where most of them are short:
-    nothing but fewer kernels leaves out such gaps, however they are launched."""
-    if len(facts.busy) > 1 or not (queues := facts.queues):
+    """Yield how long the device is idle after a kernel, where most kernels are short: these gaps
+    are as many as there are kernels, also in a CUDA graph."""
+    of_kernels = queue(facts)
+    if of_kernels is None or len(facts.busy) > 1:
         return
-    kernels, short = queues[0].kernels, queues[0].short_kernels
+    kernels, short = of_kernels.kernels, of_kernels.short_kernels
     if kernels and short > MOST * kernels:
         each = figures.nanoseconds(found.largest.time_ns / kernels)
         yield (
-            f"That is {each} after each of its {kernels:,} kernels, of which"
+            f"On average that is {each} after each of its {kernels:,} kernels, of which"
             f" {figures.percent(short / kernels)} run for less than 10 µs: fewer kernels that do"
             " more each, fused or of more samples at once, leave out such gaps."
         )

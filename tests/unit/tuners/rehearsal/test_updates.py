@@ -83,6 +83,13 @@ def test_a_reference_of_another_function_excuses_nothing():
     assert "far from the script's own" in less_near(true, plan, other, LIMIT)
 
 
+def test_a_parameter_without_gradients_is_told_however_far_off_the_scripts_own_are():
+    true = [exact(n) for n in range(3)]
+    ours = [rounded(each, 1.5, 1, of=[0]) for each in true]
+    nothing = [step([*(0.0,) * 8, *each.gradients[8:]]) for each in true]
+    assert "has no gradients" in less_near(ours, nothing, true, LIMIT)
+
+
 def test_gradients_where_there_should_be_none_are_not_near_however_many_there_are():
     """Of a parameter that the reference does not train; the script's own has some, too."""
     true = [step([0.0] * 8 + [1.0] * 88)]
