@@ -299,7 +299,8 @@ def test_gaps_after_short_kernels_are_told_with_what_leaves_them_out(kernel_us, 
     assert "the largest part is 1" in text and "from one kernel to the next" in text
     sentence = (
         "On average that is 1.46 µs after each of its 40 kernels, of which 100 % run for less than"
-        " 10 µs: fewer kernels that do more each, fused or of more samples at once, leave out such gaps."
+        " 10 µs: fewer kernels that do more each, fused or of more samples at once, leave out such"
+        " gaps."
     )
     assert (sentence in text) is told
     assert ("fewer kernels that do more each" in text) is told
