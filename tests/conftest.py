@@ -6,6 +6,7 @@ Tests marked `gpu` run where there is a GPU; elsewhere they are skipped, and say
 import gc
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -75,6 +76,16 @@ def statements_are_compiled_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stores, "create_engine", alike)
         yield
+
+
+@pytest.fixture(autouse=True)
+def each_test_draws_the_same_numbers():
+    """Whether a commit passes is no matter of luck: torch, numpy and Python begin anew."""
+    random.seed(0)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
+    if torch := sys.modules.get("torch"):  # what a test imports itself has a seed of its own
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

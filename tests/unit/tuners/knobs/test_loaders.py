@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset 
 
 from gpuadvisor.tuners.knobs.dataloader_workers import KNOB  # noqa: E402 - no torch
 
-DATA = TensorDataset(torch.randn(64, 4))
+DATA = TensorDataset(torch.arange(256.0).reshape(64, 4))
 
 
 class Stream(IterableDataset):

@@ -215,11 +215,11 @@ def test_moments() -> None:
 # -- samples without their padding -----------------------------------------------------------------
 
 ARRAYS = {
-    "tokens": torch.randint(1, 900, (1, 9)),
-    "sounds": torch.randn(1, 20, 8),
-    "channels first": torch.randn(1, 8, 20),
-    "picture": torch.rand(1, 3, 12, 10),
-    "half": torch.randn(1, 20, 4).bfloat16(),
+    "tokens": torch.arange(9)[None] + 2,  # does not end in a number that pads
+    "sounds": images(1, 20, 8)[:1],
+    "channels first": images(2, 8, 20)[:1],
+    "picture": images(3, 3, 12, 10)[:1],
+    "half": images(4, 20, 4)[:1].bfloat16(),
     "mask": torch.ones(1, 9, dtype=torch.bool),
     "array": numpy.random.default_rng(0).standard_normal((1, 9, 4)),
 }
