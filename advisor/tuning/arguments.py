@@ -88,6 +88,13 @@ def value_of(args: Sequence[str], flag: str) -> str | None:
     return args[place + 1] if place + 1 < len(args) else None
 
 
+def in_more_digits(settings: Settings, knobs: Mapping[str, Knob]) -> Settings:
+    """Return the values with which the unchanged script computes in more digits what these settings
+    round otherwise; empty where no knob of them has such a value."""
+    known = ((n, knobs[n].precise(value)) for n, value in settings.items() if n in knobs)
+    return {name: value for name, value in known if value is not None}
+
+
 def applied(
     settings: Settings, knobs: Mapping[str, Knob]
 ) -> tuple[tuple[Application, ...], dict[str, str]]:

@@ -27,7 +27,7 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.rehearsal.comparison import compare
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, enough_batches
 from gpuadvisor.tuners.rehearsal.lives import Lives, draws_samples_at_random, ending
-from gpuadvisor.tuning.arguments import applied, with_arguments
+from gpuadvisor.tuning.arguments import applied, in_more_digits, with_arguments
 from gpuadvisor.tuning.budgeting.budget import USUAL_REHEARSAL_S
 from gpuadvisor.tuning.trials.trial_runner import Progress, Side, Silent
 
@@ -136,12 +136,13 @@ class Rehearser:
             numerics = self._without_data(settings, fair_s, plan)
         times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
         known = self._without_data_knobs(settings) if numerics is not None else settings
+        precise = in_more_digits(known, self.knobs)
         untimed = _Untimed(
             self._nudged,
             lambda given_up: self._on_equal_weights(
                 known, shortening, self._room_s(fair_s, plan), given_up
             ),
-            lambda: self._precise(known, fair_s, plan),
+            lambda: self._precise(precise, fair_s, plan),
             self._has_room_for_two(first),
         )
         lives = Lives(
@@ -153,7 +154,7 @@ class Rehearser:
             untimed.nudged,
             self._reseeded,
             untimed.on_equal_weights,
-            untimed.precise,
+            untimed.precise if precise else None,
         )
         try:
             found = compare(lives, settings, self.knobs, self.tolerance)
@@ -249,16 +250,12 @@ class Rehearser:
         life = self._live(settings, taking, limit_s, given_up=given_up, name=name)
         return life if life.state is TrialState.COMPLETE else None
 
-    def _precise(self, settings: Settings, fair_s: float, like: Life) -> Life | None:
-        """Let the unchanged script live with these weights, and with more digits in what the
-        settings round otherwise.
+    def _precise(self, precise: Settings, fair_s: float, like: Life) -> Life | None:
+        """Let the unchanged script live with these weights and with values of more digits.
 
-        None where no knob of them has such a value, or it could not be applied.
+        None where that has no room, or not all of them could be applied.
         """
-        known = ((name, self.knobs[name].precise(value)) for name, value in settings.items()
-                 if name in self.knobs)  # fmt: skip
-        precise = {name: value for name, value in known if value is not None}
-        limit_s = self._room_s(fair_s, like) if precise else 0.0
+        limit_s = self._room_s(fair_s, like)
         name = f"unchanged script, {', '.join(precise)} in float32"
         life = self._on_equal_weights(precise, self._shortening, limit_s, name=name)
         states = {each.state for each in life.applied} if life is not None else set()

@@ -263,13 +263,16 @@ class LaterComparison:
         """Say why steps that differ are not as good as the unchanged script's; None where they are
         no farther from those that it makes with more digits."""
         lives = self.found.lives
-        precise = lives.precise() if lives.precise is not None else None
+        apart = "a first step changes the weights in another way on equal weights"
+        if lives.precise is None:
+            return apart
+        precise = lives.precise()
         if precise is None:
-            return "a first step changes the weights in another way on equal weights"
+            return f"{apart}, and there was no life of the unchanged script in float32 beside them"
         ours, theirs, exact = (each.updates for each in (lives.second, equal, precise))
-        apart = losses_apart(exact, ours)
-        if apart > self.limit:
-            return f"in float32 losses differ by {apart:.1%} on equal weights"
+        lost = losses_apart(exact, ours)
+        if lost > self.limit:
+            return f"in float32 losses differ by {lost:.1%} on equal weights"
         said = less_near(ours, theirs, exact, AMPLIFIED * self.limit)
         if said is not None:
             return f"on equal weights {said}"

@@ -44,7 +44,8 @@ class Lives:
     or None where that has no room: what it computes on them, whatever training makes of them."""
     precise: Callable[[], Life | None] | None = None
     """Gives the unchanged script's life on these weights, with what the settings round otherwise
-    computed in more digits; None where it has no room or cannot be had, or for such settings."""
+    computed in more digits, or None where that has no room or could not be applied; itself None
+    for settings that have no such value."""
     third: Life | None = None
     """The unchanged script's once more, after the plan's: to see what others that use the machine
     at times make of passes that last milliseconds."""

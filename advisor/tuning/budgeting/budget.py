@@ -377,7 +377,8 @@ class Budget:
             return left_s if (1 - LIFE_ERROR) * needed_s <= left_s else 0.0
         most_s = left_s - self.durations.first_look_s(settings)
         usual_s = left_s - self._proof_s(settings)
-        longer_s = (1 + LIFE_ERROR) * needed_s  # what takes so long is as expected, and may end
+        all_s = self.durations.lives_s(settings, is_rounded=True)
+        longer_s = (1 + LIFE_ERROR) * all_s  # what takes so long is as expected, and may end
         return 0.0 if needed_s > most_s else max(min(longer_s, most_s), usual_s)
 
     def advice(self) -> str | None:
@@ -462,9 +463,11 @@ class Budget:
         return least_s + rehearsal_s if both else least_s
 
     def _rehearsal_reserve_s(self, settings: Settings) -> float:
-        """Return what a rehearsal will take; nothing is kept back for one beyond its share."""
-        lives_s = self.durations.lives_s(settings)
-        return lives_s if lives_s <= REHEARSAL_SHARE * (self._limit.seconds or 0.0) else 0.0
+        """Return what a rehearsal will take, with all lives that it may want if they have room in
+        its share; nothing is kept back for one whose usual lives are beyond that."""
+        share_s = REHEARSAL_SHARE * (self._limit.seconds or 0.0)
+        lives_s = [self.durations.lives_s(settings, is_rounded=each) for each in (True, False)]
+        return next((each for each in lives_s if each <= share_s), 0.0)
 
     def _proof_s(self, settings: Settings) -> float:
         """Return how long a usual proof takes, if that is no more than its share."""

@@ -8,12 +8,17 @@ from gpuadvisor.domain.knobs import Effect, Settings
 from gpuadvisor.domain.study import Aspect, Objective, Trial, TrialState
 from gpuadvisor.tuners.base import COMPILING_S, Knob
 from gpuadvisor.tuners.statistics import LOOKS
+from gpuadvisor.tuning.arguments import in_more_digits
 from gpuadvisor.tuning.turning import unable_to_turn
 
 LIFE_TRIALS = 1.75
 """Trials that a life lasts: beside the start and some steps it has a second epoch's start, an
 evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s on an H200. Epochs
 after the second are lived only where the time that is allowed has room for them."""
+ROUNDED_LIVES = 2
+"""Further lives of a rehearsal whose knobs have a value that computes in more digits: on a GPU two
+that go on side by side (with weights changed as much as by rounding, and on equal ones), and then
+the unchanged script's in these digits."""
 LIFE_ERROR = 0.08
 """Part by which lives differ from that: those of ResNet-50 took 1.69 to 1.91 trials on H200s."""
 COMPILED_ANEW = (Effect.NUMERICS, Effect.TRAINING)
@@ -177,16 +182,19 @@ class Durations:
         run_s = self.again_s(settings) - self.saved_s(settings)
         return (2 + len(settings)) * run_s if len(settings) > 1 else 0.0
 
-    def lives_s(self, settings: Settings, least: bool = False) -> float:
+    def lives_s(self, settings: Settings, least: bool = False, is_rounded: bool = False) -> float:
         """Return how long the lives of a rehearsal take; 0 where these settings had theirs.
 
         The unchanged script lives twice for all rehearsals of a study together. With `least`, that
-        is without the life that only scripts want whose samples are drawn at random.
+        is without the life that only scripts want whose samples are drawn at random; where it
+        `is_rounded`, with those that show which side is nearer to what more digits give.
         """
         if frozenset(settings.items()) in self._lived:
             return 0.0
         unchanged_s = 0.0 if self.has_lived else 2 * self.run_s({})
         lives = 1 if least else self._lives(settings)
+        if is_rounded and in_more_digits(settings, self._knobs):
+            lives += ROUNDED_LIVES
         return self._life_trials * (unchanged_s + lives * self.again_s(settings))
 
     def life_s(self, settings: Settings) -> float:

@@ -20,7 +20,7 @@ from gpuadvisor.tuning.budgeting.budget import (
     Reserve,
 )
 from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
-from gpuadvisor.tuning.budgeting.durations import LIFE_ERROR, LIFE_TRIALS
+from gpuadvisor.tuning.budgeting.durations import LIFE_ERROR, LIFE_TRIALS, ROUNDED_LIVES
 from gpuadvisor.tuning.trials.trial_runner import limits_for
 from tests.simulation import Switch, measurement
 
@@ -28,7 +28,6 @@ SLOW = Switch("compile")
 SLOW.first_start_s = 40.0
 NHWC = Switch("nhwc")
 NHWC.effect = Effect.NUMERICS
-KNOBS = {"compile": SLOW, "tf32": Switch("tf32")}
 TF32 = {"tf32": True}
 
 
@@ -37,6 +36,16 @@ class Live(Switch):
 
     def live(self, target):
         raise NotImplementedError
+
+
+class Rounding(Switch):
+    """A knob whose results are held against those of more digits."""
+
+    def precise(self, value):
+        return value
+
+
+KNOBS = {"compile": SLOW, "tf32": Switch("tf32"), "blocks": Rounding("blocks")}
 
 
 def trial(wall_s, phase="search", **settings):
@@ -161,6 +170,21 @@ class TestTime:
         assert made.rehearsal_s(TF32) == 0
         clock[0] = 150 - LOOKS[0] * 20 - LIFE_TRIALS * 30
         assert made.rehearsal_s(TF32) == LIFE_TRIALS * 30, "it has what is left for it"
+
+    def test_lives_that_show_which_side_is_nearer_have_room_where_it_suffices(self, clock):
+        blocks = {"blocks": True}
+        usual_s, more_s = LIFE_TRIALS * 30, ROUNDED_LIVES * LIFE_TRIALS * 10
+        for seconds, kept_s in ((600, usual_s + more_s), (200, usual_s)):
+            assert (usual_s + more_s <= REHEARSAL_SHARE * seconds) is (kept_s > usual_s)
+            clock[0] = 0.0
+            made = budget_of(f"{seconds}s")
+            made.record(trial(10.0, blocks=True))
+            clock[0] = seconds - LOOKS[0] * 20 - kept_s - 10
+            assert made.affordable([blocks])
+            clock[0] += 1
+            assert not made.affordable([blocks])
+            clock[0] = seconds - LOOKS[0] * 20 - usual_s
+            assert made.rehearsal_s(blocks) == usual_s, "it may do without them"
 
     def test_nothing_is_kept_back_for_what_is_only_looked_at(self, clock):
         made = budget_of("600s")
