@@ -27,6 +27,9 @@ _CURES = {
 }
 """What a script has to do for a part to be rehearsed that a verdict needs, after `let the
 script`."""
+ENDLESS_S = 7 * 24 * 3600.0
+"""Seconds of an epoch from which on it is told by the hour: that of a loader that draws for ever,
+as 10^10 samples with replacement, has a length that nobody waits for. [own]"""
 
 
 def rehearsed(result: StudyResult) -> tuple[str, ...]:
@@ -156,6 +159,9 @@ def _forecast(forecast: Forecast, compiles: bool) -> Iterator[str]:
 def saving(forecast: Forecast) -> str:
     """Return `saves 3 h 10 min of the 4 h 02 min of your 90 epochs`, or what it loses."""
     verb = "saves" if forecast.saved_s >= 0 else "loses"
+    if forecast.epochs is None and forecast.whole_s > ENDLESS_S:
+        part_s = 3600 * abs(forecast.saved_s) / forecast.whole_s
+        return f"{verb} {figures.duration(part_s)} of each hour that it goes on"
     span = (
         f"the {figures.duration(forecast.whole_s)} of an epoch"
         if forecast.epochs is None

@@ -290,6 +290,8 @@ def test_what_was_rehearsed_and_what_it_means():
     [
         ({"epochs": None, "saved_s": 42.0, "whole_s": 192.0},
          "it saves 42 s of the 3 min 12 s of an epoch."),
+        ({"epochs": None, "saved_s": 4e6, "whole_s": 8e6},
+         "it saves 30 min 00 s of each hour that it goes on."),
         ({"epochs": 1, "saved_s": -42.0, "whole_s": 192.0},
          "it loses 42 s on top of the 3 min 12 s of your 1 epoch."),
         ({"break_even_steps": None}, "(seen once), which is never earned back"),
