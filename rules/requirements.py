@@ -179,9 +179,19 @@ def _lacks_idle(facts: Facts) -> str | None:
     lacks = _lacks_launches(facts) or facts.fitness.no_idle
     if lacks is not None:
         return lacks
-    if facts.unknown_launch_share > MOST_UNKNOWN:
+    if _unknown_launch_share(facts) > MOST_UNKNOWN:
         return "the calls that launched many of the kernels were not recorded"
     return None
+
+
+def _unknown_launch_share(facts: Facts) -> float:
+    """Return the share of the kernels (0 to 1) whose launch was not recorded, of those that began
+    after the first one whose launch was: those before were launched before recording began."""
+    known = facts.launched.known[: facts.work.kernels]
+    begin = facts.work.begin_ns[: facts.work.kernels]
+    if not known.any():
+        return 1.0 if len(known) else 0.0
+    return 1.0 - float(known[begin >= begin[known].min()].mean())
 
 
 MOST_UNKNOWN = 0.25

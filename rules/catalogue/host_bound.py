@@ -90,7 +90,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     is_compiled = doing is not None and doing.name.startswith(COMPILED)
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
-        f" things than launching{f', mostly {doing.name}' if doing else ''}{_seldom(facts, idle)}"
+        f" things than launching{_doing(facts)}{_seldom(facts, idle)}"
         + (
             f", and copies to the host for another {evidence.share(copying):.0%} in the midst of it"
             if evidence.share(copying) >= NOTICEABLE
@@ -113,6 +113,17 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         " midst of it, one tensor after the other, go with it.",
         knobs=("compile_cudagraphs", "cpu_threads") if is_compiled else None,
     )
+
+
+def _doing(facts: Facts) -> str:
+    """Return what the host does in its own time, as the end of a sentence: what takes most of it,
+    else that most of it is in no operator, else what takes more than anything else."""
+    known, outside = facts.host_doing, facts.outside_operators
+    if known is not None and known.share > MOST:
+        return f", mostly {known.name}"
+    if outside > MOST:
+        return f", for {outside:.0%} of that in no operator: in Python, or it waits"
+    return f", {known.name} for {known.share:.0%} of that" if known is not None else ""
 
 
 def _of_program(evidence: Evidence, cause: Cause, idle: float, high: float) -> RuleResult:

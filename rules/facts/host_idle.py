@@ -29,6 +29,8 @@ from gpuadvisor.rules.facts.intervals import (
     either,
     ends,
     none,
+    one,
+    union,
     without,
 )
 from gpuadvisor.rules.facts.joins import call_tree, thread_keys
@@ -49,8 +51,8 @@ INNER = 0.9
 """Share of what an operator takes, from which on the one that it calls is all that it does; and of
 the time from the first to the last moment that is to be explained, from which on a marked range is
 around all of it. [own]"""
-
-
+HOST_RANGES = (Range.USER, Range.STEP, Range.PYTHON, Range.LOADER)
+"""Kinds of ranges that tell what the host did."""
 FEWEST_SAMPLES = 20
 """Samples from which on shares of them are told: of fewer, the 95 % interval of a half is wider
 than 40 points (Wilson's)."""
@@ -83,6 +85,23 @@ class HostIdle:
     def comes_again(self, steps: int) -> bool:
         """Tell whether batches came again and again, or in each of several marked steps."""
         return self.preparing_rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
+
+
+def host_recorded(profile: Profile) -> bool:
+    """Say whether anything of the host was recorded but its calls into CUDA."""
+    if profile.rows("operators"):
+        return True
+    return bool(np.isin(profile.columns("ranges", ("kind",))["kind"], HOST_RANGES).any())
+
+
+def unseen(profile: Profile, host: Calls, work: DeviceWork) -> Intervals:
+    """Return when devices worked on what was launched before recording began, or had done so, and
+    nothing of the host was recorded yet."""
+    begins = [host.begin_ns, profile.columns("operators", ("begin_ns",))["begin_ns"]]
+    ranges = profile.columns("ranges", ("begin_ns", "kind"))
+    begins.append(ranges["begin_ns"][np.isin(ranges["kind"], HOST_RANGES)])
+    first = min((int(each.min()) for each in begins if len(each)), default=0)
+    return one(int(work.begin_ns.min(initial=first)), first)
 
 
 NOTHING = HostIdle(0, none(), 0, np.empty(0, np.int64), 0, none(), none())
@@ -174,6 +193,12 @@ def doing(profile: Profile, ran: Operators, times: Intervals) -> Doing | None:
     of_program = _named(profile, times, name, spent)
     known = [each for each in (found, of_program) if each is not None]
     return max(known, key=lambda each: each.share, default=None)
+
+
+def outside_operators(ran: Operators, times: Intervals) -> float:
+    """Return the share of some time, 0 to 1, in which no operator of the framework ran."""
+    rest = without(times, union(ran.begin_ns, ran.end_ns))
+    return rest.total_ns / times.total_ns if times.total_ns else 0.0
 
 
 def _named(

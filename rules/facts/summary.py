@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, Range
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile
 from gpuadvisor.domain.unprofiled import UnprofiledSteps, unprofiled_steps
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.backward import Backward, backward
@@ -35,11 +35,14 @@ from gpuadvisor.rules.facts.host_idle import (
     cpu_samples,
     doing,
     host_idle,
+    host_recorded,
+    outside_operators,
     system_calls,
+    unseen,
 )
 from gpuadvisor.rules.facts.idle import IdleTime, idle, launching_times, reach_ns
 from gpuadvisor.rules.facts.idle_causes import Threads
-from gpuadvisor.rules.facts.intervals import IntArray, Intervals, either, none, union
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, either, union
 from gpuadvisor.rules.facts.kernels import (
     KernelShape,
     KernelTime,
@@ -112,8 +115,6 @@ WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
 
 _OF_PYTORCH = re.compile(r"\bat::|_ZN2at\d|\baten::|\bc10::|torch|\btriton_", re.IGNORECASE)
 """In names of PyTorch's kernels, of those that its compiler makes, and of its ranges."""
-HOST_RANGES = (Range.USER, Range.STEP, Range.PYTHON, Range.LOADER)
-"""Kinds of ranges that tell what the host did."""
 
 
 @dataclass(frozen=True)
@@ -229,31 +230,13 @@ class Facts:
     @cached_property
     def host_recorded(self) -> bool:
         """Whether anything of the host was recorded but its calls into CUDA."""
-        if self.profile.rows("operators"):
-            return True
-        kinds = np.unique(self.profile.columns("ranges", ("kind",))["kind"])
-        return bool(np.isin(kinds, HOST_RANGES).any())
+        return host_recorded(self.profile)
 
     @cached_property
     def unseen(self) -> Intervals:
         """When devices worked on what was launched before recording began, or had done so, and
         nothing of the host was recorded yet."""
-        begins = [self.host.begin_ns, self.profile.columns("operators", ("begin_ns",))["begin_ns"]]
-        ranges = self.profile.columns("ranges", ("begin_ns", "kind"))
-        begins.append(ranges["begin_ns"][np.isin(ranges["kind"], HOST_RANGES)])
-        first = min((int(each.min()) for each in begins if len(each)), default=0)
-        begin = int(self.work.begin_ns.min(initial=first))
-        return Intervals(np.array([begin]), np.array([first])) if begin < first else none()
-
-    @cached_property
-    def unknown_launch_share(self) -> float:
-        """Share of the kernels (0 to 1) whose launch was not recorded, of those that began after
-        the first one whose launch was: those before were launched before recording began."""
-        known = self.launched.known[: self.work.kernels]
-        begin = self.work.begin_ns[: self.work.kernels]
-        if not known.any():
-            return 1.0 if len(known) else 0.0
-        return 1.0 - float(known[begin >= begin[known].min()].mean())
+        return unseen(self.profile, self.host, self.work)
 
     @property
     def has_timeline(self) -> bool:
@@ -313,6 +296,11 @@ class Facts:
     def host_doing(self) -> Doing | None:
         """What the host did in the time in which it neither launched nor waited."""
         return doing(self.profile, self.launching, self.host_idle.other_times)
+
+    @cached_property
+    def outside_operators(self) -> float:
+        """The share of that time, 0 to 1, in which the host was in no operator."""
+        return outside_operators(self.launching, self.host_idle.other_times)
 
     @cached_property
     def system_calls(self) -> SystemCalls | None:

@@ -77,6 +77,28 @@ def test_a_pause_that_comes_once_is_told_as_such(pauses_us, seldom):
     assert told is seldom
 
 
+@pytest.mark.parametrize(
+    ("computed_us", "told"),
+    [
+        ({"aten::sort": 1800}, ", mostly aten::sort"),
+        ({"aten::sort": 100}, "% of that in no operator: in Python, or it waits"),
+        ({"aten::copy_": 1100, "aten::add": 350, "aten::sort": 500}, ", aten::sort for 37%"),
+    ],
+)
+def test_mostly_is_said_of_what_takes_most_of_the_time(computed_us, told):
+    """What ran for a little of a pause that was else Python was named as what takes most of it."""
+    program = Program()
+    for number in range(6):
+        began = program.now
+        for name, us in computed_us.items():
+            program.computes(name, us)
+        program.works(2000 - sum(computed_us.values()))
+        program.launches("kernel", runs=200, times=4)
+        program.step(number, began)
+    (found,) = host_bound.check(timeline(program.made))
+    assert told in found.summary
+
+
 def test_of_a_program_without_operators_its_own_ranges_or_samples_tell_what_the_cpu_does():
     for marked, sampled in ((True, False), (False, True), (False, False)):
         made = Made()
