@@ -13,36 +13,54 @@ from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Estimate, Rule, Rul
 
 RULE = Rule(Category.COPY, needs=(KERNELS, LAUNCHES, COPIES, RECURRING, COPY_SIZES))
 
+_LESS = " or copy less: reduce on the GPU first."
+_BOTH = "Copy in both directions at once, each on a stream of its own, while kernels run,"
+_STAYS = f"{_BOTH} or copy fewer bytes: keep on the GPU what is used there again."
+_FROM_GPU = {
+    False: (
+        "Copy the results of one step on a stream of their own while the next one computes,"
+        f"{_LESS}",
+        f"Copy results on a stream of their own while the GPU computes what comes next,{_LESS}",
+    ),
+    True: (_STAYS, _STAYS),
+}
+_TO_GPU = {
+    False: (
+        "Copy the next batch on a stream of its own while this one computes, or copy fewer bytes:"
+        " send 8-bit data and convert on the GPU.",
+        "Copy what comes next on a stream of its own while the GPU computes, or copy fewer bytes:"
+        " keep on the GPU what is used there again.",
+    ),
+    True: (_STAYS, _STAYS),
+}
+"""By whether much is copied in the other direction as well: what to do in a program of PyTorch, and
+in others."""
+
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find copies between the GPU and pinned memory that nothing hides."""
     facts = evidence.known_facts
     copies, run = pinned(facts.work, facts.timeline), evidence.run_ns
-    computing = sum(each.compute_ns for each in facts.busy) / max(len(facts.busy), 1)
     exposed = float(copies.exposed_ns)
     if not run or exposed < NOTICEABLE * span_ns(facts):
         return
-    hidden = min(exposed, computing)
-    direction = "to the host" if copies.to_host else "from the host"
+    saved = min(exposed, float(copies.hideable_ns))
+    step, program = (_FROM_GPU if copies.to_host else _TO_GPU)[copies.both_ways]
+    directions = "to the host", "from the host"
+    first, second = directions if copies.to_host else directions[::-1]
     yield RuleResult(
-        f"For {evidence.share(exposed):.0%} of the run the GPU only copies {direction}",
+        f"For {evidence.share(exposed):.0%} of the run the GPU only copies {first}"
+        + (f" and {second}" if copies.both_ways else ""),
         (
             percent("exposed_copies", evidence.share(exposed), NOTICEABLE),
             Figure("copies", copies.count),
             Figure("bandwidth", round(copies.bytes_per_s / 1e9, 2), "GB/s"),
         ),
-        "Copy the results of one step on a stream of their own while the next one computes, or"
-        " copy less: reduce on the GPU first."
-        if copies.to_host
-        else "Copy the next batch on a stream of its own while this one computes, or copy fewer"
-        " bytes: send 8-bit data and convert on the GPU.",
-        Estimate(LEAST_REACHED * hidden, hidden, {"copy/exposed": exposed}),
-        "At most all of the time in which copies and no kernel ran, as far as there are kernels to"
-        " hide it; at least half.",
-        program_advice="Copy results on a stream of their own while the GPU computes what comes"
-        " next, or copy less: reduce on the GPU first."
-        if copies.to_host
-        else "Copy what comes next on a stream of its own while the GPU computes, or copy fewer"
-        " bytes: keep on the GPU what is used there again.",
+        step,
+        Estimate(LEAST_REACHED * saved, saved, {"copy/exposed": exposed}),
+        "At most all of the time in which copies and no kernel ran, as far as that may lie beside"
+        " kernels, or copies in the other direction, that do not lie beside copies yet; at least"
+        " half.",
+        program_advice=program,
         work=copies.rows,
     )

@@ -11,6 +11,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import LEAST_OF_LINK, pinned_bandwidth
+from gpuadvisor.rules.facts.failures import all_launches_failed
 from gpuadvisor.rules.facts.kernels import limits_of
 from gpuadvisor.rules.facts.migrations import Migrations, migrations
 from gpuadvisor.rules.facts.summary import Facts
@@ -33,7 +34,9 @@ RULE = Rule(Category.COPY, needs=(COPIES, COPY_SIZES))
 def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find runs that wait for managed memory, on the device that waits longest."""
     facts, run = evidence.known_facts, evidence.run_ns
-    found = migrations(facts.work, facts.idle) if facts.has_timeline else ()
+    if not facts.has_timeline or all_launches_failed(facts):
+        return  # pages that move for kernels that never ran say nothing of those that will
+    found = migrations(facts.work, facts.idle)
     most = max(found, key=lambda each: each.exposed_ns + each.inside_ns, default=None)
     if most is None or not run or most.exposed_ns + most.inside_ns < NOTICEABLE * run:
         return

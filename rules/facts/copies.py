@@ -34,6 +34,8 @@ class CopyTime:
     """Bytes of the copies whose size is known."""
     time_ns: int
     """Sum of the copies' times, even where they ran at the same time."""
+    ran_ns: int
+    """Time in which at least one of the copies ran."""
     exposed_ns: int
     """Time in which at least one of the copies and no kernel ran."""
     bandwidth_bytes_per_s: float | None
@@ -73,6 +75,7 @@ def _of_kind(work: DeviceWork, device: int, rows: IntArray, kernels: Intervals) 
         len(rows),
         moved,
         exact_sum(duration),
+        work.intervals(rows).total_ns,
         uncovered_ns(work.intervals(rows), kernels),
         moved / took * 1e9 if took and known.any() else None,
     )
@@ -81,6 +84,8 @@ def _of_kind(work: DeviceWork, device: int, rows: IntArray, kernels: Intervals) 
 STAGED_BYTES = 65_536
 """Copies of pageable memory to the device of at most so many come back at once (CUDA Runtime API,
 "API synchronization behavior")."""
+LESSER = 0.25
+"""Part of the copies' time from which on their lesser direction is named as well. [own]"""
 BETWEEN = (Direction.HOST_TO_DEVICE, Direction.DEVICE_TO_HOST)
 
 
@@ -96,6 +101,9 @@ class Transfers:
     """Time in which a copy and no kernel ran."""
     to_host_ns: int
     """The part of `time_ns` that goes to the host."""
+    hideable_ns: int
+    """Time that would be saved if kernels, copies to the host and copies from it each went on at
+    the same time as the other two: a link carries both directions at once."""
     rounds: int
     """Number of times that such copies came, with kernels between."""
 
@@ -107,6 +115,11 @@ class Transfers:
     def to_host(self) -> bool:
         """Whether most of the time goes into copies to the host."""
         return 2 * self.to_host_ns > self.time_ns
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether a good part of the time goes into either direction."""
+        return min(self.to_host_ns, self.time_ns - self.to_host_ns) >= LESSER * self.time_ns
 
     @property
     def bytes_per_s(self) -> float:
@@ -154,11 +167,16 @@ def _chosen(work: DeviceWork, line: Timeline | None, chosen: BoolArray) -> Trans
     duration = work.duration_ns[rows]
     # Copies after as many kernels came one after the other, as those that load weights.
     kernels_before = np.searchsorted(np.sort(work.begin_ns[kernels]), work.begin_ns[rows])
+    every = np.concatenate((kernels, rows))
+    longest = max(
+        work.intervals(each).total_ns for each in (kernels, rows[to_host], rows[~to_host])
+    )
     return Transfers(
         rows,
         int(np.maximum(work.copies["bytes"][number], 0).sum()),
         int(duration.sum()),
         uncovered_ns(work.intervals(rows), work.intervals(kernels)),
         int(duration[to_host].sum()),
+        work.intervals(every).total_ns - longest,
         len(np.unique(kernels_before)),
     )

@@ -49,10 +49,13 @@ def failed_launches(facts: Facts) -> tuple[FailedCalls, ...]:
 
 
 def all_launches_failed(facts: Facts) -> bool:
-    """Say whether something was to be launched, and no call that did so succeeded."""
+    """Say whether something was to be launched and no kernel ran to its end: no call that launches
+    succeeded, or the first kernels that were launched ended all that came after them."""
     launches = int(facts.host.of_kinds(_LAUNCHING).sum())
     failed = sum(each.times for each in failed_launches(facts))
-    return 0 < launches <= failed and not facts.work.kernels
+    if facts.work.kernels or not launches:
+        return False
+    return launches <= failed or (failed > 0 and sticky_error(facts) is not None)
 
 
 def sticky_error(facts: Facts) -> int | None:
@@ -80,7 +83,9 @@ def failures(facts: Facts) -> str | None:
     calls = (
         f"{who} {launches:,} calls that launch" if launches != 1 else "The only call that launches"
     )
-    none = "so no kernel ran" if all_launches_failed(facts) else "so their kernels did not run"
+    none = "so their kernels did not run"
+    if all_launches_failed(facts):
+        none = "so no kernel ran" if failed >= launches else "so no kernel ran to its end"
     return f"{calls} kernels returned an error, {none}: {_listed(found)}"
 
 

@@ -8,6 +8,7 @@ from gpuadvisor.rules.catalogue import (
     allocator_churn,
     cuda_graphs,
     exposed_communication,
+    exposed_copies,
     host_bound,
     input_bound,
     launch_bound,
@@ -20,6 +21,7 @@ from gpuadvisor.rules.catalogue import (
 from tests.profiles import Made
 from tests.rules.building import timeline
 from tests.rules.cases import cuda_graphs as graph_cases
+from tests.rules.cases.exposed_copies import both_ways
 from tests.rules.cases.straggler_rank import ranks
 from tests.rules.cases.tail_effect import rounds
 from tests.rules.cases.uneven_ranks import in_turns
@@ -228,6 +230,19 @@ def test_a_program_that_only_copies_is_not_judged_by_one_copy(copies, severity):
         program.copies(512 << 20, 5)
     (found,) = pageable_copies.check(timeline(program.made))
     assert found.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "at_once", "low", "high"), [(5, False, 0.24, 0.485), (400, True, 0.0, 0.01)]
+)
+def test_copies_both_ways_are_worth_what_is_not_at_the_same_time_yet(kernel_us, at_once, low, high):
+    """Where a link is full in both directions and kernels lie beside copies, nothing is left."""
+    evidence = both_ways(kernel_us, at_once=at_once)
+    (found,) = exposed_copies.check(evidence)
+    assert "the GPU only copies" in found.summary and "and " in found.summary
+    assert "in both directions at once" in found.advice
+    assert evidence.share(found.saving.low_ns) == pytest.approx(low, abs=0.01)
+    assert evidence.share(found.saving.high_ns) == pytest.approx(high, abs=0.01)
 
 
 @pytest.mark.parametrize(("kernels", "keeps"), [(1, False), (4, True)])

@@ -164,8 +164,20 @@ def mostly_moves(
             f" ({figures.nanoseconds(time_ns / gpus)}{each_gpu}{_which(mostly)});"
             f" {beside if kernels else 'no kernel was recorded'}."
         )
-        if account.share_of(time_ns) > MOST:
-            yield SHORTER_FILLS if is_fill else SHORTER_COPIES
+        if account.share_of(time_ns) <= MOST:
+            continue
+        longest = max(kinds, key=lambda each: each.ran_ns, default=None)
+        ran = gpus * longest.ran_ns if longest is not None else 0
+        if is_fill:
+            yield SHORTER_FILLS
+        elif longest is None or account.share_of(ran) <= FILLED:
+            yield SHORTER_COPIES
+        else:
+            yield (
+                f"Copies ({copy_words(longest)}) run for {_percent(account.share_of(ran))} of the"
+                " run, also beside kernels and other copies: no more of that shortens it, but fewer"
+                " bytes do, as of data that could stay on the GPU."
+            )
 
 
 SHORTER_COPIES = (

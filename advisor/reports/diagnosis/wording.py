@@ -135,7 +135,7 @@ def _nothing(report: DiagnosisReport) -> str:
     if without := _without_work(report):
         return f"{without}; nothing to fix was found"
     if all_launches_failed(report.profile.facts):
-        return "No kernel ran, so nothing of the program can be judged"
+        return "No kernel ran to its end, so nothing of the program can be judged"
     if report.profile.facts.fitness.no_idle is not None:
         return "Nothing can be said about idle time, and nothing to fix was found"
     facts = report.profile.facts
@@ -217,6 +217,8 @@ def account(report: DiagnosisReport) -> list[str]:
     facts = report.profile.facts
     whole = facts.account
     words = [account_wording.line(whole, report.diagnosis)]
+    if all_launches_failed(facts):
+        return words
     is_short = _is_too_short(report)
     left = account_wording.idle_without_finding(whole, report.diagnosis)
     if left is not None and facts.fitness.no_idle is None and not is_short:

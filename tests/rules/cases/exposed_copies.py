@@ -1,5 +1,6 @@
 """Copies of pinned memory, hidden and not."""
 
+from gpuadvisor.domain.profile import Direction, Memory
 from tests.profiles import Made
 from tests.rules.building import timeline
 from tests.rules.programs import Program
@@ -22,7 +23,26 @@ def hidden():
     return timeline(made)
 
 
+def both_ways(kernel_us, at_once):
+    """As much to the GPU as back, by turns or at once; kernels lie beside copies then."""
+    made = Made()
+    for number in range(20):
+        at = 1000.0 * number
+        back_at = at if at_once else at + 500 + kernel_us
+        kernel_at = at if at_once else at + 490
+        sizes = {"bytes": 12_000_000}
+        to_gpu = {"source": Memory.PINNED, "destination": Memory.DEVICE}
+        back = {"source": Memory.DEVICE, "destination": Memory.PINNED}
+        took = 990 if at_once else 480
+        made.copied((at - 10, 2), (at, took), direction=Direction.HOST_TO_DEVICE, **to_gpu, **sizes)
+        made.copied((at - 6, 2), (back_at, took), stream=9, direction=Direction.DEVICE_TO_HOST,
+                    **back, **sizes)  # fmt: skip
+        made.launched("kernel", call=(at - 3, 2), runs=(kernel_at, kernel_us), stream=8)
+    return timeline(made)
+
+
 FIRES = {
+    "by turns to the GPU and back": lambda: both_ways(5, at_once=False),
     "to the GPU": lambda: batches(32 << 20),
     "to the host": lambda: batches(32 << 20, to_host=True),
     "near the threshold": lambda: batches(3 << 20),

@@ -1,6 +1,13 @@
 """Runs with pages of managed memory that move."""
 
-from gpuadvisor.domain.profile import Direction, Memory
+from gpuadvisor.domain.profile import (
+    FAILED_CALLS,
+    CallKind,
+    Direction,
+    FailedCalls,
+    Memory,
+    failed_calls_told,
+)
 from tests.profiles import Made
 from tests.rules.building import timeline
 
@@ -41,6 +48,16 @@ def checked(after, every):
     return timeline(made)
 
 
+def failed():
+    """Pages that move for a kernel that an illegal access ended, and no kernel after it."""
+    made = Made()
+    pages(made, 0, 100, 5)
+    for number in range(9):
+        made.call("cudaLaunchKernel", (600 + 10 * number, 5), CallKind.LAUNCH)
+    told = failed_calls_told([FailedCalls("cudaLaunchKernel", 700, 8)])
+    return timeline(made, recorded={FAILED_CALLS: told}, source="nsys")
+
+
 FIRES = {
     "in a kernel that waits for its data": lambda: run(in_kernel=400),
     "when the host reads": lambda: run(after=200),
@@ -50,6 +67,7 @@ FIRES = {
 SILENT = {
     "results that are checked for long": lambda: checked(after=20, every=5_000),
     "none": run,
+    "for kernels that did not run": failed,
     "a few": lambda: run(in_kernel=5, after=5),
     "seldom in a long kernel": lambda: run(in_kernel=20, every=400),
 }

@@ -259,7 +259,7 @@ def test_launches_that_failed_are_told_first_and_nothing_else_is_judged():
     facts = {FAILED_CALLS: "3 x cudaLaunchKernel: 222"}
     lines = said(of(made.profile(source="nsys", facts=facts), Diagnosis(()), rules=RULES))
     assert lines.splitlines()[1].startswith("All 3 calls that launch kernels returned an error, so")
-    assert "No kernel ran, so nothing of the program can be judged" in lines
+    assert "No kernel ran to its end, so nothing of the program can be judged" in lines
 
 
 def test_a_recording_that_lacks_the_gpus_part_is_told_from_launches_that_failed():

@@ -64,6 +64,13 @@ def test_a_recording_without_kernels_in_which_most_launches_succeeded_does_not_s
     assert "1 of 3 calls" in told and "so their kernels did not run" in told
 
 
+def test_a_first_kernel_that_ended_all_others_ran_to_no_end_itself():
+    facts = facts_of((FailedCalls("cudaLaunchKernel", 700, 2),))
+    assert all_launches_failed(facts)
+    assert "2 of 3 calls" in failures(facts)
+    assert "so no kernel ran to its end" in failures(facts)
+
+
 def test_one_launch_is_told_in_the_singular():
     told = failures(facts_of((FailedCalls("cudaLaunchKernel", 222, 1),), launches=1))
     assert told.startswith("The only call that launches kernels returned an error, so no kernel")
