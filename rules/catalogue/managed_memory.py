@@ -13,19 +13,15 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import LEAST_OF_LINK, pinned_bandwidth
 from gpuadvisor.rules.facts.failures import all_launches_failed
 from gpuadvisor.rules.facts.kernels import limits_of
-from gpuadvisor.rules.facts.migrations import Migrations, migrations
+from gpuadvisor.rules.facts.migrations import WHOLE_BYTES, Migrations, migrations
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES
-from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, SERIOUS, Estimate, Rule, RuleResult, percent
 
 CRITICAL = 0.25
 """Share of the run, in the middle of the estimate, from which on a finding is critical; as in the
 engine."""
 
-WHOLE_BYTES = 1 << 20
-"""Mean bytes of a piece from which on no page fault moves it: faults move 4 KiB to just below 1 MiB
-at once, and a prefetch up to 2 MiB (nvprof's tables of unified memory in NVIDIA's "Unified Memory
-for CUDA Beginners", 2017)."""
 _PREFETCHES = re.compile("MemPrefetch")
 
 RULE = Rule(Category.COPY, needs=(COPIES, COPY_SIZES))
@@ -59,7 +55,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         others.append(f"all kernels together take {most.kernels_ns / 1e6:.3g} ms, {kernels:.1%}")
     low, high = _saved(facts, most)
     # Where a fault ends and the host's own work begins is not told, so that much may be the latter.
-    sure = low >= NOTICEABLE * run or (low + high) / 2 < CRITICAL * run
+    counted = (low + high) / 2 / run
+    sure = low >= NOTICEABLE * run or counted < CRITICAL
+    unseen = float(most.unseen_ns) if most.unseen_ns >= NOTICEABLE * run else 0.0
+    severity = None if sure else Severity.WARNING
+    if unseen and counted < SERIOUS:  # what may be in it is no reason to call it more than that
+        severity = Severity.NOTICE
     yield RuleResult(
         "; ".join([f"{summary[:1].upper()}{summary[1:]} ({len(most.rows):,} migrations)", *others]),
         (
@@ -72,12 +73,18 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             Figure("bytes_back", most.bytes_back, "bytes"),
         ),
         _advice(most, back_rate is not None),
-        Estimate(low, high, _parts(most)),
+        Estimate(low, high + unseen, _parts(most)),
         "At most the time in which pages move or the GPU waits for them, 50 us a gap, and that of"
         " kernels while pages move or move again within 50 us, less what the same bytes take from"
-        " pinned memory. At least the time in which pages moved, less these bytes at half that"
-        " rate.",
-        severity=None if sure else Severity.WARNING,
+        " pinned memory"
+        + (
+            ", and all the rest of the time of kernels in which they move: faults that move"
+            " nothing, as where nobody touched a page before, are in no recording"
+            if unseen
+            else ""
+        )
+        + ". At least the time in which pages moved, less these bytes at half that rate.",
+        severity=severity,
     )
 
 

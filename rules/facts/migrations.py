@@ -14,6 +14,11 @@ from gpuadvisor.rules.facts.idle_causes import FAULT_NS, Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, covered_ns, union
 from gpuadvisor.rules.facts.starting import SLOW_CALL_NS
 
+WHOLE_BYTES = 1 << 20
+"""Bytes of a piece from which on no page fault moves it: faults move 4 KiB to just below 1 MiB at
+once, and a prefetch up to 2 MiB (nvprof's tables of unified memory in NVIDIA's "Unified Memory for
+CUDA Beginners", 2017)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Migrations:
@@ -42,6 +47,10 @@ class Migrations:
     """Time in which at least one kernel ran."""
     in_kernels_ns: Mapping[str, int]
     """Time of kernels while pages moved or would soon move again (`FAULT_NS`), by their names."""
+    unseen_ns: int
+    """The rest of the time of kernels in which faults moved pages to the GPU: they may have waited
+    in it for pages that nobody had touched before, which move nothing, so that no recording has
+    them."""
 
     @property
     def bytes_back(self) -> int:
@@ -88,6 +97,8 @@ def _of_device(work: DeviceWork, device: int, rows: IntArray, waiting_ns: int) -
     before_pages = idle_before[np.isin(rows, pages)]
     running = work.intervals(kernels)
     asked = to_gpu & (covered_ns(running, work.begin_ns[pages], work.end_ns[pages]) > 0)
+    faults = work.intervals(pages[to_gpu & (size < WHOLE_BYTES)])
+    faulted = covered_ns(faults, begin, end) > 0
     names: dict[str, int] = {}
     for name, time_ns in zip(work.name[kernels].tolist(), within.tolist(), strict=True):
         if time_ns:
@@ -105,6 +116,7 @@ def _of_device(work: DeviceWork, device: int, rows: IntArray, waiting_ns: int) -
         work.intervals(pages[~to_gpu]).total_ns,
         running.total_ns,
         names,
+        int((end - begin - within)[faulted].sum()),
     )
 
 

@@ -187,6 +187,23 @@ def test_what_is_prefetched_to_the_host_is_not_to_be_prefetched(piece, call, is_
     assert ("only waits for pages" in found.summary) is not is_prefetched
 
 
+@pytest.mark.parametrize(("piece", "may_wait"), [(64 << 10, True), (2 << 20, False)])
+def test_a_kernel_that_faults_may_wait_for_more_pages_than_a_recording_has(piece, may_wait):
+    """Pages that nobody touched before move nothing; those that are prefetched meanwhile do."""
+    made = Made()
+    made.launched("stencil", (0, 5), (10, 10_000))
+    for number in range(60):
+        made.copy(
+            (5_000 + 10 * number, 8), direction=Direction.MIGRATION,
+            source=Memory.MANAGED, destination=Memory.DEVICE, bytes=piece,
+        )  # fmt: skip
+    evidence = timeline(made)
+    (found,) = managed_memory.check(evidence)
+    assert (evidence.share(found.saving.high_ns) > 0.9) is may_wait
+    assert ("are in no recording" in found.method) is may_wait
+    assert (found.severity is Severity.NOTICE) is may_wait
+
+
 @pytest.mark.parametrize(
     ("allocate", "free", "whose"),
     [

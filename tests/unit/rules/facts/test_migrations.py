@@ -34,6 +34,7 @@ def test_the_parts_are_within_the_account(kernels, moved):
     assert 0 <= found.alone_ns <= idle.causes_ns[Cause.COPYING]
     assert found.alone_ns <= found.moving_ns
     assert found.exposed_ns + found.inside_ns <= facts.window.run_ns
+    assert found.inside_ns + found.unseen_ns <= found.kernels_ns
     for name, time_ns in found.in_kernels_ns.items():
         assert time_ns <= account.kernels_ns[name]
     assert found.bytes == 4096 * len(moved) >= found.bytes_to_gpu >= found.bytes_asked_in_kernels
