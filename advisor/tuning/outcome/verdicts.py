@@ -167,6 +167,8 @@ def not_tried(
                 found[name] = search.discouraged[name]
             elif name not in search.pointless:
                 found[name] = _why(name, search, no_room, interrupted) or "nothing led to it"
+        elif disturbance := _slow_beside_others(name, trials):
+            found[name] = f"it was slow, but while {disturbance}, which says nothing of it"
         elif not _is_useless(name, trials):
             why = _why(name, search, no_room, interrupted) or search.ended.get(name)
             why = why or _spared(tried[name])
@@ -191,6 +193,17 @@ def _is_useless(name: str, trials: Sequence[Trial]) -> bool:
         trial.state in USELESS and list(trial.settings)[-1:] == [name]  # the new one comes last
         for trial in trials
     )
+
+
+def _slow_beside_others(name: str, trials: Sequence[Trial]) -> str:
+    """Return what disturbed a run of a knob, all of whose runs were stopped early and disturbed;
+    empty where any of them says more.
+
+    Two threads on busy cores may take 20 times as long: such runs are held against no knob.
+    """
+    runs = [trial for trial in trials if name in trial.settings and trial.phase == "search"]
+    tells = any(trial.state is not TrialState.PRUNED or not trial.disturbance for trial in runs)
+    return "" if tells or not runs else runs[-1].disturbance
 
 
 def _why(name: str, search: OrderedSearch, no_room: str, interrupted: str) -> str:

@@ -186,6 +186,17 @@ class TestNotTried:
         )
         assert found == {}
 
+    def test_what_was_stopped_early_beside_others_that_used_the_machine(self):
+        space, others = Space((self.WORKERS,)), "others used 1.0 of 2 CPU cores, and none was idle"
+        slow = ran({"workers": 2}, TrialState.PRUNED, gain=0.3)
+        search = OrderedSearch(SimulatedEvaluator(lambda s: 1.0), space, measurement([10.0]))
+        disturbed = replace(slow, disturbance=others)
+        assert not_tried(space, search, [disturbed], "no room", "") == {
+            "workers": f"it was slow, but while {others}, which says nothing of it"
+        }
+        for told in (slow, ran({"workers": 4})):  # by a run on a quiet machine, or to its end
+            assert "workers" not in not_tried(space, search, [disturbed, told], "no room", "")
+
     def test_what_an_interruption_left(self):
         space = Space((self.WORKERS,))
         search = OrderedSearch(SimulatedEvaluator(lambda s: 1.0), space, measurement([10.0]))
