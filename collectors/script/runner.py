@@ -165,6 +165,7 @@ def start_template(request: RunRequest, imports: Path, begun: Template | None = 
     for the same, where that comes so far. NoTemplateError where it cannot be had. When it is no
     longer used, it is to be closed.
     """
+    _template_start(request)  # first: a run in a private view has noted nothing that we could read
     return _template(request, noted(imports), begun=begun)
 
 

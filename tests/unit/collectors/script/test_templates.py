@@ -439,6 +439,12 @@ def test_what_the_script_sets_before_it_imports_torch_keeps_it_from_being_forked
         start_template(request(tmp_path), tmp_path / "missing")
 
 
+def test_runs_in_private_views_are_not_forked_whatever_they_could_note(tmp_path):
+    wanted = replace(request(tmp_path), scratch=True)
+    with pytest.raises(NoTemplateError, match="each run has a view of the file system of its own"):
+        start_template(wanted, tmp_path / "notes.json")
+
+
 def test_what_a_library_sets_itself_is_set_in_each_run(tmp_path, begin):
     module = library(tmp_path, "import os; os.environ['CACHE_OF_IT'] = 'here'")
     write(tmp_path, "import os; print(os.environ['CACHE_OF_IT'])")
