@@ -65,6 +65,7 @@ LATER, LEAST_WAIT_S = 5.0, 30.0
 so many times, and no less. A profiler is loaded before it, and slows the way to it. [own]"""
 NS_PER_MS = 1e6
 OUTSIDE = "what is no function of the project"
+BESIDE_A_PROFILE = "while a version was profiled"
 
 
 @dataclass(frozen=True)
@@ -235,8 +236,8 @@ def _limits(base: Profiled, head: Profiled, of_ms: float) -> Iterator[str]:
             yield f"the {side}'s profile has no steps"
     if disturbance := head.disturbance or base.disturbance:
         yield (
-            f"while a version was profiled, {disturbance}: what takes longer without running more "
-            "often may be that"
+            f"{BESIDE_A_PROFILE}, {disturbance}: what takes longer without running more often may "
+            "be that"
         )
     if of_ms <= 0:
         yield "steps do not take longer in the profiles"
@@ -408,6 +409,8 @@ def agreed(one: Explanation, two: Explanation) -> Explanation:
     causes = tuple(_both(one.causes, two.causes))
     left_out = len({*map(_key, one.causes), *map(_key, two.causes)}) - len(causes)
     notes = [note for each in (one, two) for note in each.note.split("; ") if note]
+    beside = next((note for note in notes if note.startswith(BESIDE_A_PROFILE)), "")
+    notes = [n for n in notes if n == beside or not n.startswith(BESIDE_A_PROFILE)]
     if left_out:
         what = "one thing" if left_out == 1 else f"{left_out} things"
         notes.append(f"left out is {what} that only one of two profiles of each version shows")

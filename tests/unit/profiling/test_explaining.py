@@ -166,6 +166,15 @@ def test_what_else_used_the_machine_is_said():
     assert "While a version was profiled, others used 2 cores: what takes longer" in lead(found)
 
 
+@pytest.mark.parametrize("cores", [2, 3])
+def test_what_else_used_the_machine_beside_both_pairs_is_said_once(cores):
+    one, two = (
+        explanation_of(profiled(BASE), profiled(SLOW, disturbance=f"others used {n} cores"), 0.4)
+        for n in (2, cores)
+    )
+    assert agreed(one, two).note == one.note
+
+
 def test_files_of_the_project_are_told_from_others(tmp_path):
     top = tmp_path / "repo"
     for name in (
