@@ -370,24 +370,33 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
 
 def _in_single_runs(result: StudyResult) -> str:
     """Return what the settings of a result gained in the search, as the beginning of a clause;
-    nothing where that was no gain."""
+    nothing where that was no gain, and no figure where it may be that of an unlucky baseline."""
     runs = [t for t in result.trials if t.phase == "search" and t.settings == result.settings]
     gains = [trial.gain for trial in runs if trial.state is TrialState.COMPLETE and trial.gain]
     if not gains or min(gains) <= 1:
         return ""
     single = "a single run" if len(gains) == 1 else "single runs"
+    if min(gains) <= _apart(result):
+        less = "by less than runs of the unchanged script differ"
+        return f"looked {_GAIN[result.objective]} in {single}, {less}, and "
     return f"looked {figures.ratio(min(gains))} {_GAIN[result.objective]} in {single}, but "
 
 
 def _not_shown(result: StudyResult, gain: str) -> str:
     """Return what single runs say against a gain, with how much those of the unchanged script
     differ: a smaller one there may be."""
+    if (apart := _apart(result)) == 0.0:
+        return f"no {gain} was shown"
+    differ = figures.percent(apart - 1)
+    return f"no {gain} was shown, where runs of the unchanged script differ by {differ}"
+
+
+def _apart(result: StudyResult) -> float:
+    """Return how many times as much the dearest run of the unchanged script cost as the cheapest;
+    0 where there are no two."""
     runs = [t.measurement for t in result.trials if t.phase == "baseline" and t.measurement]
     costs = [cost for run in runs if (cost := result.objective.cost(run))]
-    if len(costs) < 2:
-        return f"no {gain} was shown"
-    differ = figures.percent(max(costs) / min(costs) - 1)
-    return f"no {gain} was shown, where runs of the unchanged script differ by {differ}"
+    return max(costs) / min(costs) if len(costs) > 1 else 0.0
 
 
 def expectation_rows(result: StudyResult, brief: bool = False) -> list[tuple[str, str, str]]:

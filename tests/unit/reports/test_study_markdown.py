@@ -7,7 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gpuadvisor.domain.knobs import Snippet
-from gpuadvisor.domain.study import Equivalence, Objective, Speedup
+from gpuadvisor.domain.study import Equivalence, Objective, Speedup, Trial, TrialState
 from gpuadvisor.reports.study.document import study_markdown
 from tests.studies import measurement, snippets, study, study_without_gain
 
@@ -107,6 +107,24 @@ def test_how_much_runs_differ_is_said_where_it_is_known(baselines, seen):
     trials = study().trials
     text = study_markdown(study(trials=(*trials[:baselines], *trials[2:]), settings={}))
     assert f"| `pin_memory` | no gain was shown{seen}" in text
+
+
+@pytest.mark.parametrize(
+    ("apart", "said"),
+    [
+        (1.1, "looked 1.50x faster in a single run, but was not proven"),
+        (2.0, "looked faster in a single run, by less than runs of the unchanged script differ"),
+    ],
+)
+def test_what_a_single_run_gained_is_told_where_runs_differ_by_less(apart, said):
+    settings = {"tf32": True}
+    done = TrialState.COMPLETE
+    runs = (
+        Trial(0, {}, "baseline", done, measurement=measurement(10.0)),
+        Trial(1, {}, "baseline", done, measurement=measurement(10.0 * apart)),
+        Trial(2, settings, "search", done, gain=1.5, measurement=measurement(8.0)),
+    )
+    assert said in study_markdown(study(speedup=None, settings=settings, trials=runs))
 
 
 def test_what_did_not_help_has_its_reason():
