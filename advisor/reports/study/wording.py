@@ -360,8 +360,9 @@ def not_helpful(result: StudyResult) -> dict[str, str]:
             if knob in kept or knob in told or knob in result.no_effect or knob in result.untried:
                 continue
             if trial.state is TrialState.COMPLETE:
-                if judged:
-                    reasons[knob] = not_shown
+                if judged:  # what else used the machine may have cost more than the knob brings
+                    beside = f"; meanwhile {trial.disturbance}" if trial.disturbance else ""
+                    reasons[knob] = f"{not_shown}{beside}"
             else:
                 state = STATES[trial.state]
                 reasons.setdefault(knob, f"{state}: {trial.reason}" if trial.reason else state)

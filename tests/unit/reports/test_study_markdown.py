@@ -102,6 +102,12 @@ def test_a_run_that_something_disturbed_is_marked():
     assert "complete (disturbed: other processes took 31 % of the CPU)" in text
 
 
+def test_what_used_the_machine_beside_a_knob_that_showed_no_gain_is_told_with_it():
+    shaken = (replace(each, disturbance="others used 2 cores") for each in study().trials)
+    text = study_markdown(study(trials=tuple(shaken), settings={}))
+    assert re.search(r"`pin_memory` \| no gain was shown.*; meanwhile others used 2 cores", text)
+
+
 @pytest.mark.parametrize(("baselines", "seen"), [(2, ", where runs"), (1, " |"), (0, " |")])
 def test_how_much_runs_differ_is_said_where_it_is_known(baselines, seen):
     trials = study().trials
