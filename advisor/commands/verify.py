@@ -112,11 +112,7 @@ def _fail(found: Verification) -> None:
     from gpuadvisor.domain.verification import Outcome
 
     if found.outcome is Outcome.INCONCLUSIVE:
-        narrower = "; a larger --budget or a quieter machine narrows the interval"
-        raise InconclusiveError(
-            f"whether the plan holds is not known: {found.reason}"
-            + (narrower if found.result.speedup is not None else "")
-        )
+        raise InconclusiveError(f"whether the plan holds is not known: {found.reason}")
     if found.outcome is not Outcome.HOLDS:
         raise BrokenPlanError(
             f"the plan does not hold: {found.reason}; make a new one with `gpuadvisor tune`"

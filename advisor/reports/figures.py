@@ -12,7 +12,7 @@ from math import floor, isclose, isfinite, log10
 
 from gpuadvisor.domain.knobs import Settings, Value, shown_value
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.study import StudyResult
+from gpuadvisor.domain.study import Objective, StudyResult
 
 NOT_MEASURED = "not measured"
 
@@ -263,17 +263,20 @@ class ComparedQuantity:
     baseline: str
     best: str
     change: str
-    """`-29.6 %`; empty where one of the two was not measured."""
+    """`-29.6 %`; empty where one of the two was not measured, and `not proven` where runs do not
+    show that they differ."""
 
 
 def comparisons(result: StudyResult) -> tuple[ComparedQuantity, ...]:
     """Return the rows of the table; without a best run its cells and changes are empty."""
     before, after = quantities(result.baseline), quantities(result.best)
     moved = change(before.throughput, after.throughput) if before.unit == after.unit else ""
+    is_open = _is_open(result)
+    moved = NOT_PROVEN if is_open and moved else moved
     rows = [
-        _row("Step time, mean", before.mean_ms, after.mean_ms, milliseconds),
-        _row("Step time, median", before.p50_ms, after.p50_ms, milliseconds),
-        _row("Step time, p95", before.p95_ms, after.p95_ms, milliseconds),
+        _row("Step time, mean", before.mean_ms, after.mean_ms, milliseconds, is_open),
+        _row("Step time, median", before.p50_ms, after.p50_ms, milliseconds, is_open),
+        _row("Step time, p95", before.p95_ms, after.p95_ms, milliseconds, is_open),
         ComparedQuantity(
             "Throughput",
             throughput(before.throughput, before.unit),
@@ -290,7 +293,7 @@ def comparisons(result: StudyResult) -> tuple[ComparedQuantity, ...]:
         joules = [each.per_sample(each.energy_j_per_step) for each in (before, after)]
         rows[:0] = [
             _row("Samples per step", before.samples_per_step, after.samples_per_step, number),
-            _row("Time per sample, mean", *time, milliseconds),
+            _row("Time per sample, mean", *time, milliseconds, is_open),
             _row("Energy per sample", joules[0], joules[1], energy),
         ]
     return tuple(rows)
@@ -321,10 +324,29 @@ def _as_many(before: float, after: float) -> bool:
     return isclose(before, after, rel_tol=0.1)
 
 
+NOT_PROVEN = "not proven"
+
+
+def _is_open(result: StudyResult) -> bool:
+    """Say whether it was not shown that the times of baseline and best differ at all: two runs do
+    by more than that, and a share of it would be taken for what is gained."""
+    if result.objective is not Objective.THROUGHPUT:
+        return False
+    found = result.speedup
+    return found is None or found.ci99_low <= 1.0 <= found.ci99_high
+
+
 def _row(
-    label: str, before: float | None, after: float | None, show: Callable[[float | None], str]
+    label: str,
+    before: float | None,
+    after: float | None,
+    show: Callable[[float | None], str],
+    is_open: bool = False,
 ) -> ComparedQuantity:
-    return ComparedQuantity(label, show(before), show(after), change(before, after))
+    moved = change(before, after)
+    return ComparedQuantity(
+        label, show(before), show(after), NOT_PROVEN if is_open and moved else moved
+    )
 
 
 def _positive(value: float | None) -> float | None:

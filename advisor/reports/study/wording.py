@@ -249,6 +249,10 @@ def _inconclusive_advice(result: StudyResult) -> str:
         room = "its proof alone" if _untried_knobs(result) else "the proof"
         return f"{words}{_larger_budget(result)} has room for {room}."
     if left := _untried_knobs(result):
+        hopeful = tuple(name for name in left if not _screened_slower(result, name))
+        if not hopeful and result.speedup is None:
+            words = "Nothing was changed: what is left looks slower, but a gain is not ruled out: "
+        left = hopeful or left
         # What more pairs may still show is not to be lost for what was never tried.
         again = () if result.speedup is None or is_no_gain(result.speedup) else result.settings
         what = "compares that again, and tries what is left" if again else "tries what is left"
@@ -260,6 +264,13 @@ def _inconclusive_advice(result: StudyResult) -> str:
         return f"{words}{_larger_budget(result)} has room for the proof."
     only = _only(tuple(result.settings))
     return f"{words}{only}{_larger_budget(result)}, or a quieter machine, narrows the interval."
+
+
+def _screened_slower(result: StudyResult, knob: str) -> bool:
+    """Say whether each value of a knob that was timed in one process was slower than without it,
+    if by less than can be told."""
+    ratios = [each.ratio.ratio for each in result.screened if each.knob == knob and each.ratio]
+    return bool(ratios) and max(ratios) < 1.0
 
 
 def _only(knobs: Sequence[str]) -> str:

@@ -130,9 +130,15 @@ def needed(promised: Speedup | None, proof: Proof, objective: Objective) -> Need
 def _wanting(needed: Needed | None) -> str:
     """Return what it would take to tell, as a clause; that nobody could wait for it if None."""
     if needed is None:
-        return "no number of runs that anybody could wait for would tell"
+        return (
+            "no number of runs that anybody could wait for would tell on a machine like this now,"
+            " but a quieter one may"
+        )
     pairs = "pair" if needed.pairs == 1 else "pairs"
-    return f"about {needed.pairs} more {pairs} of runs would, in {needed.seconds / 60:.1f} min"
+    return (
+        f"about {needed.pairs} more {pairs} of runs would, in {needed.seconds / 60:.1f} min, for"
+        " which a larger --budget has room"
+    )
 
 
 def _of_failure(failed: Trial) -> tuple[Outcome, str]:

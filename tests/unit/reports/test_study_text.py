@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Level, LoaderFacts, ScriptFacts
+from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs
 from gpuadvisor.domain.study import Equivalence, Speedup, Trial, TrialState, Verdict
 from gpuadvisor.reports.study import wording
 from gpuadvisor.reports.study.document import print_summary, study_markdown
@@ -118,6 +119,37 @@ def test_a_gain_that_is_only_not_proven_is_no_verdict_against_it():
     )
     assert "or a quieter machine, narrows the interval." in text
     assert not set(wording.not_helpful(wide)) & set(wide.settings)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "advised"),
+    [
+        (
+            {"cpu_threads": 0.91},
+            "looks slower, but a gain is not ruled out: `--only cpu_threads`",
+        ),
+        ({"cpu_threads": 1.02}, "a gain is possible: `--only cpu_threads`"),
+        ({"cpu_threads": 0.91, "tf32": 1.2}, "a gain is possible: `--only tf32` with"),
+    ],
+)
+def test_a_knob_that_was_slower_in_one_process_is_not_advised_beside_others(ratios, advised):
+    screened = tuple(
+        Screened(name, 1, ScreenedAs.UNRESOLVED, Ratio(ratio, 0.9 * ratio, 1.1 * ratio, 5))
+        for name, ratio in ratios.items()
+    )
+    untried = dict.fromkeys(ratios, "the budget was spent")
+    left = inconclusive_study(speedup=None, settings={}, screened=screened, untried=untried)
+    assert advised in " ".join(printed(left).split())
+
+
+@pytest.mark.parametrize(
+    ("speedup", "shown"),
+    [(Speedup(2.63, 0.93, 7.45, 4), "not proven"), (Speedup(1.42, 1.40, 1.45, 4), "-29.6 %")],
+)
+def test_what_two_runs_differ_by_is_no_share_that_was_gained(speedup, shown):
+    text = printed(study(speedup=speedup))
+    assert re.search(rf"Step time, mean .*{shown}", text)
+    assert re.search(rf"Throughput .*{'not proven' if shown == 'not proven' else '42'}", text)
 
 
 def test_what_looks_slower_is_no_gain_to_hope_for():
