@@ -222,6 +222,23 @@ TRAPS = (
     trap("ensemble_shards", DOUBLE, FILES),
     trap("ensemble_archive", DOUBLE, RESULTS),
     trap("recall_near_one", DOUBLE, RESULTS),
+    # Written by someone who knew the documentation and these cases, and not the code.
+    trap("cached_projection", COMPILED, RESULTS, FILES),
+    trap("lazy_gradient_penalty", COMPILED, END),
+    trap("center_stalls", BF16, RESULTS, FILES),
+    trap("crop_seeds_all", WORKERS, RESULTS, FILES, STATE, BATCHES),
+    trap("repeat_until_known", WORKERS, BATCHES, ROWS, SECOND, RESULTS, STATE),
+    trap("sample_objects", WORKERS, SECOND, STATE, FILES, RESULTS),
+    trap("cache_by_identity", WORKERS, RESULTS, STATE),
+    trap("nan_is_nan", WORKERS, RESULTS, STATE),
+    trap("hashed_words_spawn", WORKERS, BATCHES, SECOND, STATE),
+    trap("rare_attachment", WORKERS, END),
+    trap("seen_often", OWN_KEPT, SECOND, STATE),
+    replace(trap("floor_shards", {"dataloader_workers": 4}, BATCHES, ROWS, SECOND), refusable=True),
+    trap("int8_activations", DOUBLE, ROWS, RESULTS, FILES),
+    trap("rows_by_batches", DOUBLE, RESULTS),
+    trap("byte_counts", DOUBLE, RESULTS),
+    trap("seeded_key", NHWC, RESULTS, FILES),
 )
 
 HEALTHY = (
@@ -286,6 +303,10 @@ HEALTHY = (
     Case("late_unfreeze_dense", FUSED, gains=False),
     Case("metric_logger", WORKERS, gains=False),
     Case("recommender", DOUBLE, gains=False),
+    Case("loader_knows_batch", DOUBLE, gains=False),
+    Case("shared_cache_map", WORKERS, gains=False),
+    Case("fixed_per_sample", WORKERS),
+    Case("cached_positions", COMPILED, gains=False),
 )
 
 CASES = TRAPS + HEALTHY
