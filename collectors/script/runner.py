@@ -25,7 +25,12 @@ from gpuadvisor.collectors.script.request import Command, RunOutcome, RunRequest
 from gpuadvisor.collectors.script.run_folder import run_folder
 from gpuadvisor.collectors.script.run_processes import RunProcesses, reap
 from gpuadvisor.collectors.script.scratch import View, scratch
-from gpuadvisor.collectors.script.specification import VARIABLE, Shortening, Specification
+from gpuadvisor.collectors.script.specification import (
+    HASH_SEED,
+    VARIABLE,
+    Shortening,
+    Specification,
+)
 from gpuadvisor.collectors.script.templates import (
     Forked,
     NoTemplateError,
@@ -51,9 +56,10 @@ FEW_STEPS = 5
 """Steps from which on what one takes can be told."""
 EXIT_S = 10.0
 """How long a script that ended by itself may take for its exit handlers."""
-DEFAULTS = {"PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"}
+DEFAULTS = {HASH_SEED: "0", "PYTHONUNBUFFERED": "1"}
 """Variables that are set unless they are set already. What a script printed before it was killed
-would be lost in its buffer, which has no terminal behind it."""
+would be lost in its buffer, which has no terminal behind it. Without a fixed hash seed the order of
+a set would be another one in each run."""
 
 
 class Tail:
@@ -122,9 +128,9 @@ def run_life(request: RunRequest, shortening: Shortening) -> Life:
     with run_folder() as folder:
         record = folder / "record"
         record.mkdir()
-        specification = replace(
-            request.specification, shortening=replace(shortening, record=str(record))
-        )
+        is_apart = not {HASH_SEED} & {*os.environ, *request.environment}
+        shortening = replace(shortening, record=str(record), hashes_apart=is_apart)
+        specification = replace(request.specification, shortening=shortening)
         recorder = RunRecorder(lambda: None)
         outcome = _outcome(replace(request, specification=specification), folder, recorder)
         return read_life(record, outcome, recorder)
@@ -227,8 +233,8 @@ def _template_start(request: RunRequest) -> Start:
     if request.scratch:
         raise NoTemplateError("each run has a view of the file system of its own")
     start = _start_of(request, request.specification)
-    if start.environment["PYTHONHASHSEED"] == "random":
-        raise NoTemplateError("$PYTHONHASHSEED asks for other hashes in each process")
+    if start.environment[HASH_SEED] == "random":
+        raise NoTemplateError(f"${HASH_SEED} asks for other hashes in each process")
     return start
 
 

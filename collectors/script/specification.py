@@ -10,6 +10,8 @@ from gpuadvisor.domain.knobs import Application
 
 VARIABLE = "GPUADVISOR_SPECIFICATION"
 """The environment variable that carries it, inherited by every process the script starts."""
+HASH_SEED = "PYTHONHASHSEED"
+"""The environment variable that says how an interpreter hashes texts; without it by chance."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,9 @@ class Shortening:
     before an evaluation within a pass; empty where none are kept."""
     takes_weights: bool = False
     """Whether those that another life kept there take the place of its own."""
+    hashes_apart: bool = False
+    """Whether interpreters that the script starts hash texts otherwise than its own process, as
+    they do without `$PYTHONHASHSEED`."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.runner import run_life, run_script
-from gpuadvisor.collectors.script.specification import Shortening
+from gpuadvisor.collectors.script.specification import HASH_SEED, Shortening
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.equivalence import relative_difference
 from tests.integration import runs
@@ -125,6 +125,26 @@ def test_weights_that_were_changed_a_little(lived, plain, tmp_path):
     assert [call.grad for call in plain.calls] == [True] * 12
     assert len({call.random for call in plain.calls}) == 12
     assert [call.random for call in nudged.calls] == [call.random for call in plain.calls]
+
+
+@pytest.mark.parametrize(("seed", "alike"), [(None, False), ("0", True)])
+def test_interpreters_that_it_starts_hash_texts_by_the_users_seed_only(
+    lived, tmp_path, monkeypatch, seed, alike
+):
+    if seed is None:
+        monkeypatch.delenv(HASH_SEED, raising=False)
+    else:
+        monkeypatch.setenv(HASH_SEED, seed)
+    script = "\n".join(
+        (
+            "import subprocess, sys, torch",
+            "other = subprocess.check_output([sys.executable, '-c', 'print(hash(\"word\"))'])",
+            "print('alike', int(other) == hash('word'))",
+        )
+    )
+    life = lived(tmp_path, script=script)
+    assert life.output.endswith(f"alike {alike}")
+    assert lived(tmp_path, script=script).output == life.output
 
 
 def test_other_random_numbers_from_the_first_call_on(lived, plain, tmp_path):

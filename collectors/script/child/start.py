@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuadvisor.collectors.script.child.channel import Channel, guarded, leave
 from gpuadvisor.collectors.script.child.imports import after_import, is_library
-from gpuadvisor.collectors.script.specification import VARIABLE, Specification
+from gpuadvisor.collectors.script.specification import HASH_SEED, VARIABLE, Specification
 
 if TYPE_CHECKING:
     from gpuadvisor.collectors.script.child.imported import ImportNotes
@@ -30,6 +30,9 @@ LONGEST_FOLDER = 80
 WATCHING = ("clock", "counters", "markers", "script_facts", "session", "trace", "windows")
 """Modules of the harness that only watch. Others stand around calls of the script's, whose failures
 are its own."""
+OTHER_HASHES = "1"
+"""Hash seed of the interpreters that a script starts, whose own is 0: those of all lives are alike,
+and a text that has one place in a table by the script's `hash` has another by theirs."""
 HEAD, TAIL = 600, 1200
 """Characters kept of an exception's message. Its end, too: there stands the cause of what a worker
 raised."""
@@ -67,6 +70,8 @@ def start() -> None:
         folder = str(Path(specification.events).parent)
         after_import("multiprocessing.process", lambda: _house_sockets(folder, channel))
     if specification.shortening is not None:
+        if specification.shortening.hashes_apart:
+            os.environ[HASH_SEED] = OTHER_HASHES
         with guarded(channel, "end the script's loops early"):
             from gpuadvisor.collectors.script.child.shortening import loop_imports
             from gpuadvisor.collectors.script.child.shortening.progress import Progress
