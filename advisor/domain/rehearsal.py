@@ -194,6 +194,20 @@ class Update:
     """How many numbers of `change` are of which parameter."""
 
 
+@dataclass(frozen=True)
+class KeptTensor:
+    """A floating-point tensor that a model made in its calls and keeps for later ones."""
+
+    root: int
+    """Place of the model among the roots."""
+    path: str
+    """Attribute path: `encoder.center`."""
+    bits: int
+    """Bits of each of its numbers."""
+    follows: bool
+    """Whether it changes by little from call to call, as a sum or a moving average does."""
+
+
 class LoopKind(str, Enum):
     """What a loop of the script repeats."""
 
@@ -318,6 +332,8 @@ class Life:
     """The first step of an optimizer in each pass, and the second and the fifth of all."""
     equalled: int = 0
     """How often weights that another life had kept took the place of its own."""
+    kept: tuple[KeptTensor, ...] = ()
+    """What models made in their calls and keep, at the end of the life."""
     losses: tuple[float, ...] = ()
     loops: tuple[Loop, ...] = ()
     branches: tuple[Branch, ...] = ()

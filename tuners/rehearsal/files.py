@@ -232,7 +232,7 @@ def contents_apart(
             difference = _difference(name, sides, trained, limits, least)
             if difference is not None:
                 return difference
-        elif not trained and (ours.digest == again.digest or found.is_resized or found.rounds):
+        elif not trained and (ours.digest == again.digest or found.is_resized or found.rounding):
             sentence = f"{name} is not the same, and {_UNREADABLE}"
             unknown = unknown or Difference(sentence, False)
     return unknown

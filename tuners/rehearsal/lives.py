@@ -180,10 +180,10 @@ class Findings:
         return not self.lives.first.losses and not self.model_redraws
 
     @property
-    def rounds(self) -> bool:
-        """Whether settings compute at another precision, or by another algorithm."""
-        effects = {self.knobs[n].effect for n in self.settings if n in self.knobs}
-        return Effect.NUMERICS in effects
+    def rounding(self) -> list[str]:
+        """The settings that compute at another precision, or by another algorithm."""
+        names = (n for n in self.settings if n in self.knobs)
+        return [name for name in names if self.knobs[name].effect is Effect.NUMERICS]
 
     @property
     def is_resized(self) -> bool:

@@ -61,6 +61,10 @@ class ResultComparison:
         if is_broken(Trace(first.losses), Trace(plan.losses)) or _breaks(first, plan):
             self.found.problem(Aspect.RESULTS, "NaN or infinity turns up in losses or outputs")
             return Equivalence("wrong", "NaN or infinity", None, self.found.tolerance)
+        rounded_away = _rounded_away(first, plan)
+        if rounded_away:
+            self.found.problem(Aspect.RESULTS, rounded_away, self.found.rounding)
+            return Equivalence("wrong", rounded_away, None, self.found.tolerance)
         random = self.found.is_redrawn
         found = self._losses_or_outputs(first, plan, by_probe=random)
         if found is None:
@@ -106,7 +110,7 @@ class ResultComparison:
         """Judge settings that change nothing but which random samples are read."""
         if self.found.lacks_same_samples:
             return self._unchecked(_NO_SAME_SAMPLES)
-        if self.found.rounds or not {Aspect.BATCHES, Aspect.SECOND_EPOCH} <= set(
+        if self.found.rounding or not {Aspect.BATCHES, Aspect.SECOND_EPOCH} <= set(
             self.found.covered
         ):
             return self._unchecked("the plan reads other random samples")
@@ -172,6 +176,20 @@ def _is_asked_after_steps(life: Life) -> bool:
         elif known in trained:
             asked.add(known)
     return len(asked) > len(trained) / 2
+
+
+def _rounded_away(ours: Life, theirs: Life) -> str:
+    """Say what a model follows in small changes that the other life keeps in 16 bits; empty if
+    nothing: in a long run it stands still there, though a short one shows no difference."""
+    bits = {(each.root, each.path): each.bits for each in theirs.kept}
+    for each in ours.kept:
+        fewer = bits.get((each.root, each.path), each.bits)
+        if each.follows and fewer <= 16 < each.bits:
+            return (
+                f"the model's {each.path} changes by little in each call, and is kept in {fewer}"
+                f" bits and not {each.bits}: small changes of it are rounded away"
+            )
+    return ""
 
 
 def _breaks(ours: Life, theirs: Life) -> bool:

@@ -28,6 +28,7 @@ from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
     parameters_of,
 )
 from gpuadvisor.collectors.script.child.rehearsal.generators import torch_digest
+from gpuadvisor.collectors.script.child.rehearsal.kept_tensors import KeptTensors
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
 from gpuadvisor.collectors.script.child.rehearsal.outputs import outputs_of
 from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
@@ -89,6 +90,7 @@ class LifeSession(Session):
         from torch.optim import optimizer
 
         torch, registry = self._torch, self._registry
+        self._kept = KeptTensors(torch)
         if self._shortening.weights:
             folder, takes = self._shortening.weights, self._shortening.takes_weights
             self._equal = EqualWeights(torch, folder, takes)
@@ -259,6 +261,8 @@ class LifeSession(Session):
         if not self._is_traced():
             with guarded(self._channel, "look at the random numbers"):
                 self._before[id(module)] = torch_digest(self._torch)
+            with guarded(self._channel, "look at what a model keeps"):
+                self._kept.found(module)
         if self._shortening.nudge:
             with guarded(self._channel, "change the weights a little"), self._torch.no_grad():
                 self._nudge(module)
@@ -299,6 +303,7 @@ class LifeSession(Session):
             random = torch_digest(self._torch)
             before, self._before[id(module)] = self._before.get(id(module)), None
             self._write_call("call", module, args, kwargs, out, grad, random)
+            self._kept.called(module, self._root_places[id(module)])
             if module.training and id(module) not in self._probed and len(self._probed) < PROBES:
                 self._probed.add(id(module))
                 if before != random:
@@ -418,6 +423,8 @@ class LifeSession(Session):
                 self._record.send("loop", **asdict(each))
             for branch in self._loops.report_branches() if self._loops is not None else ():
                 self._record.send("branch", **asdict(branch))
+            for kept in self._kept.report():
+                self._record.send("kept", **kept)
             self._record.send(
                 "end",
                 most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],

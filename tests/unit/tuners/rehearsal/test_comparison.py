@@ -17,6 +17,7 @@ from gpuadvisor.domain.rehearsal import (
     Branch,
     Call,
     Epoch,
+    KeptTensor,
     Life,
     Loop,
     LoopKind,
@@ -116,6 +117,31 @@ def rehearsed(plan, first=None, second=None, settings=WORKERS, **more):
 
 def with_workers(plan):
     return replace(plan, epochs=tuple(replace(each, workers=2) for each in plan.epochs))
+
+
+class TestKept:
+    """What a model follows by little is lost in 16 bits, which a short life does not show."""
+
+    def of(self, bits, follows=True, path="center", settings=BF16):
+        first = life(kept=(KeptTensor(0, "center", 32, follows),))
+        plan = life(kept=(KeptTensor(0, path, bits, False),))
+        return rehearsed(plan, first, settings=settings)
+
+    def test_small_changes_that_are_rounded_away(self):
+        found = self.of(16, settings={**BF16, **WORKERS})
+        assert [(each.aspect, each.suspects) for each in found.problems] == [
+            (Aspect.RESULTS, ("bf16_autocast",))
+        ]
+        assert "center changes by little in each call, and is kept in 16 bits" in str(
+            found.problems[0].sentence
+        )
+        assert found.equivalence.status == "wrong"
+
+    @pytest.mark.parametrize(
+        "changes", [{"bits": 32}, {"bits": 16, "follows": False}, {"bits": 16, "path": "other"}]
+    )
+    def test_others_are_fine(self, changes):
+        assert self.of(**changes).agrees
 
 
 class TestAgreement:

@@ -1,0 +1,117 @@
+"""What a model makes in its calls and keeps for later ones, such as a mean that it follows slowly.
+
+In 16 bits a small change of a large number is rounded away. Whether such a tensor grows or follows
+by little is seen where nothing is rounded so: in the unchanged script's life.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuadvisor.collectors.script.child.rehearsal.equal_weights import numbers_of
+
+MOST_TENSORS = 64
+"""Tensors of a root that are looked at."""
+MOST_CALLS = 64
+"""Calls of a root after which they are looked at: four passes of 16 batches."""
+LEAST_CALLS = 8
+"""Calls after which it can be told whether a tensor follows what came before."""
+LAG = 8
+"""Calls between which a tensor that follows has moved by far more than from one to the next."""
+FOLLOWS = 2 / 3
+"""Part of the change over `LAG` calls, or half of all, that comes with one call at most: of what is
+made anew in each call it is all of it, of a sum of random terms half of it after four calls, and
+less the longer it follows one direction."""
+
+
+@dataclass
+class _Series:
+    """Some numbers of one tensor after each call."""
+
+    bits: int
+    size: int
+    numbers: list[Any] = field(default_factory=list)
+
+
+class KeptTensors:
+    """Watches the tensors of roots that were not there before their first calls."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._before: dict[int, list[weakref.ref[Any]]] = {}
+        self._calls: dict[int, int] = {}
+        self._series: dict[tuple[int, str], _Series] = {}
+
+    def found(self, root: Any) -> None:
+        """Note what a root has before its first call."""
+        self._before[id(root)] = [weakref.ref(tensor) for _, tensor in self._of(root)]
+
+    def called(self, root: Any, place: int) -> None:
+        """Look at what a root has after a call. `place` is the root's among all."""
+        calls = self._calls[place] = self._calls.get(place, 0) + 1
+        if id(root) not in self._before or calls > MOST_CALLS:
+            return
+        before = {id(tensor) for each in self._before[id(root)] if (tensor := each()) is not None}
+        made = [(path, each) for path, each in self._of(root) if id(each) not in before]
+        for path, tensor in made[:MOST_TENSORS]:
+            bits, size = 8 * tensor.element_size(), tensor.numel()
+            known = self._series.get((place, path))
+            if known is None or (known.bits, known.size) != (bits, size):
+                known = self._series[place, path] = _Series(bits, size)
+            known.numbers.append(numbers_of(self._torch, [tensor]))
+
+    def report(self) -> Iterator[dict[str, Any]]:
+        """Yield the fields of a `KeptTensor` for each."""
+        for (root, path), series in self._series.items():
+            follows = _follows(self._torch, series.numbers)
+            yield {"root": root, "path": path, "bits": series.bits, "follows": follows}
+
+    def _of(self, root: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the dense floating-point tensors of a module and its members, but for parameters
+        and what belongs to a graph of gradients, with their attribute paths."""
+        for name, member in root.named_modules():
+            for attribute, value in (*vars(member).items(), *member._buffers.items()):
+                if attribute.startswith("_"):
+                    continue  # torch's own: parameters, hooks
+                path = f"{name}.{attribute}" if name else attribute
+                for key, tensor in _inside(value):
+                    if isinstance(tensor, self._torch.Tensor) and self._is_watched(tensor):
+                        yield path + key, tensor
+
+    def _is_watched(self, tensor: Any) -> bool:
+        is_dense = tensor.layout == self._torch.strided and not tensor.is_nested
+        return bool(
+            is_dense
+            and tensor.is_floating_point()
+            and not tensor.requires_grad
+            and tensor.numel()
+            and tensor.device.type != "meta"
+        )
+
+
+def _inside(value: Any) -> list[tuple[str, Any]]:
+    """Return a value by an empty key, or the members of a plain dictionary or list by their own."""
+    if type(value) is dict:
+        return [(f"[{key!r}]", each) for key, each in value.items() if type(key) in (int, str)]
+    if type(value) is list:
+        return [(f"[{place}]", each) for place, each in enumerate(value[:MOST_TENSORS])]
+    return [("", value)]
+
+
+def _follows(torch: Any, numbers: list[Any]) -> bool:
+    """Say whether numbers change by little from call to call, and by more over several."""
+    if len(numbers) < LEAST_CALLS:
+        return False
+    near, far = (_moved(torch, numbers, lag) for lag in (1, min(LAG, len(numbers) // 2)))
+    return 0 < near < FOLLOWS * far
+
+
+def _moved(torch: Any, numbers: list[Any], lag: int) -> float:
+    """Return the median change of those numbers that are others so many calls later; 0 if none."""
+    every = torch.stack(numbers)
+    change = (every[lag:] - every[:-lag]).abs()
+    change = change[torch.isfinite(change) & (change > 0)]
+    return float(change.median()) if len(change) else 0.0
