@@ -69,6 +69,9 @@ OF_ITS_WORKER = "its worker"
 """Path of a `PossibleChange` that says that samples may depend on the worker that reads them."""
 OF_ITS_TIME = "its time"
 """Path of a `PossibleChange` that says that samples may depend on how long reading them takes."""
+COUNTED = "count in "
+"""How the path of a `PossibleChange` begins where reading counts in an attribute, and another count
+makes another sample."""
 RAISES = "raises "
 """How the path of a `PossibleChange` begins that says which error reading raises for some samples,
 where workers give the script another one in its place."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuadvisor.domain.rehearsal import (
+    COUNTED,
     OF_ITS_TIME,
     OF_ITS_WORKER,
     RAISES,
@@ -89,6 +90,7 @@ class StateComparison:
         in_workers = {each.loader for each in plan.epochs if each.workers}
         in_main = {each.loader for each in first.epochs if not each.workers}
         self._possible(in_main & in_workers)
+        self._counted(in_workers - in_main)
         told = set()
         for change in first.changes:
             if change.loader not in in_workers or (change.path, change.moment) in told:
@@ -116,6 +118,8 @@ class StateComparison:
         seen = [f"{c.path}." for c in changes if c.moment is Moment.READING]
         for each in () if is_whole(lives.first) else lives.first.possible:
             inside = (f"{each.path}.", f"{each.path}[")
+            if each.path.startswith(COUNTED):
+                continue
             if each.loader in loaders and not any(path.startswith(inside) for path in seen):
                 why = f"{each.code} can change {each.path}, and did for no sample of the rehearsal"
                 if each.path == OF_ITS_WORKER:
@@ -125,6 +129,22 @@ class StateComparison:
                 if each.path.startswith(RAISES):
                     what = f"{each.code} {each.path.replace(RAISES, 'can raise ')}"
                     why = f"{what}, and did for no sample of the rehearsal: workers raise another"
+                self.found.not_covered[Aspect.DATASET_STATE] = self.found.doubt = why
+                self.found.covered = [a for a in self.found.covered if a != Aspect.DATASET_STATE]
+                return
+
+    def _counted(self, loaders: set[int]) -> None:
+        """Say that samples would depend on what workers counted in earlier passes."""
+        first = self.found.lives.first
+        if "persistent_workers" not in self.found.settings or is_whole(first):
+            return
+        for each in first.possible:
+            if each.loader in loaders and each.path.startswith(COUNTED):
+                path = each.path[len(COUNTED) :]
+                why = (
+                    f"{each.code} makes another sample by its count in {path}, which workers that"
+                    " live on go on with"
+                )
                 self.found.not_covered[Aspect.DATASET_STATE] = self.found.doubt = why
                 self.found.covered = [a for a in self.found.covered if a != Aspect.DATASET_STATE]
                 return

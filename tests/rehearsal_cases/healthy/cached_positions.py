@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 
 @lru_cache(maxsize=None)
@@ -34,10 +35,11 @@ torch.manual_seed(0)
 x = torch.randn(640, 12, 32)
 y = x.cumsum(1)[..., 0]
 model = nn.Sequential(Block(32), Block(32), Block(32), nn.Linear(32, 1))
+loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 for epoch in range(5):
-    for rows in torch.randperm(len(x)).split(16):
-        loss = nn.functional.mse_loss(model(x[rows]).squeeze(2), y[rows])
+    for inputs, targets in loader:
+        loss = nn.functional.mse_loss(model(inputs).squeeze(2), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -20,6 +20,7 @@ from gpuadvisor.collectors.script.child.rehearsal.generators import (
 from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_of
 from gpuadvisor.collectors.script.child.rehearsal.walk import Part, Walk
 from gpuadvisor.domain.rehearsal import (
+    COUNTED,
     OF_ITS_TIME,
     OF_ITS_WORKER,
     RAISES,
@@ -71,7 +72,7 @@ def state_of(roots: Mapping[str, Any]) -> State:
     possible = {
         path: place
         for path, place in walk.possible.items()
-        if path in kept | {OF_ITS_TIME, OF_ITS_WORKER} or path.startswith(RAISES)
+        if path in kept | {OF_ITS_TIME, OF_ITS_WORKER} or path.startswith((COUNTED, RAISES))
     }
     return State(
         walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators, walk.shared, possible

@@ -5,6 +5,8 @@ decide, those that are taken. An attribute that is simply assigned is made again
 So does an error of the script's own that it catches elsewhere and that has more than a text: torch
 passes on the text alone of what a worker raises, as a `RuntimeError` where it makes no such error.
 A branch that asks the clock and makes another sample counts anyway: others take longer beside it.
+So does one that asks how often samples were read, where reading counts them: workers that live on
+have a count that others begin anew.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +33,7 @@ from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, 
 from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
 from gpuadvisor.collectors.script.child.shortening.branch_names import MUTATING
 from gpuadvisor.collectors.script.child.shortening.syntax import assigned, last_name, stored_names
-from gpuadvisor.domain.rehearsal import OF_ITS_TIME, OF_ITS_WORKER, RAISES
+from gpuadvisor.domain.rehearsal import COUNTED, OF_ITS_TIME, OF_ITS_WORKER, RAISES
 
 WORKER_NAMES = frozenset({"current_process", "get_worker_info"})
 """Functions of torch's and of multiprocessing that tell a worker from the script's process."""
@@ -47,21 +49,22 @@ def of_object(path: str, kind: type, own: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     classes = (item for base in reversed(mro_of(kind)) for item in class_dict(base).items())
     values = {**{name: value for name, value in classes if type(value) in PLAIN}, **own}
+    counts = _Counts()
     for name in ENTRY_METHODS:
         method = method_named(kind, name) if name != "__len__" else None
         if method is not None:
             more: dict[str, str] = {}
-            _Reader(path, f"{path}.{name}", method, kind, values, more).read()
+            _Reader(path, f"{path}.{name}", method, kind, values, more, counts).read()
             if name in _STREAMS:
                 more.pop(OF_ITS_WORKER, None)
             found = {**found, **{p: code for p, code in more.items() if p not in found}}
-    return found
+    return {**found, **{f"{COUNTED}{p}": code for p, code in counts.decisive().items()}}
 
 
 def of_function(path: str, function: types.FunctionType) -> dict[str, str]:
     """Return what a function may change that is not its own: attribute path to the function."""
     found: dict[str, str] = {}
-    _Reader("", path, function, None, {}, found).read()
+    _Reader("", path, function, None, {}, found, _Counts()).read()
     return found
 
 
@@ -79,6 +82,23 @@ def _functions(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
 
 
 @dataclass
+class _Counts:
+    """What reading any sample counts, by attribute paths."""
+
+    counted: set[str] = field(default_factory=set)
+    """What is counted up or down."""
+    begun: set[str] = field(default_factory=set)
+    """What is simply assigned, as where a count begins."""
+    asked: dict[str, str] = field(default_factory=dict)
+    """What decides which sample is made, to the function that asks for it."""
+
+    def decisive(self) -> dict[str, str]:
+        """Return what is counted over all samples and decides, to the function."""
+        paths = self.counted - self.begun - {""}  # a local name
+        return {path: code for path, code in self.asked.items() if path in paths}
+
+
+@dataclass
 class _Reader:
     """Reads a function and those that it calls."""
 
@@ -90,6 +110,7 @@ class _Reader:
     values: Mapping[str, Any]
     """The object's attributes that settings may be among."""
     found: dict[str, str]
+    counts: _Counts
     levels: int = LEVELS
     """Calls that are followed yet."""
     is_rare: bool = False
@@ -133,6 +154,8 @@ class _Reader:
             if self._clock.is_asked(node.test) and _gives_another(node):
                 self.found.setdefault(OF_ITS_TIME, self._name)
             known = self._known(node.test)
+            if known is None and (_gives_another(node) or self._fills(node)):
+                self._ask(node.test)
             sides = [s for s, when in ((node.body, 1), (node.orelse, 0)) if known in (None, when)]
             over = [self._branch(side, known is None) for side in sides]
             self.is_over, self.is_rare = all(over), self.is_rare or any(over)
@@ -158,6 +181,12 @@ class _Reader:
         """Note what one statement or expression changes, or the functions that it calls do."""
         if isinstance(node, ast.AugAssign):
             self._note(node.target)
+            self.counts.counted.add(self._path(node.target))
+        elif isinstance(node, ast.Assign):
+            whole = (each for each in node.targets if not isinstance(each, ast.Subscript))
+            self.counts.begun.update(map(self._path, whole))
+        elif isinstance(node, ast.IfExp):
+            self._ask(node.test)
         elif isinstance(node, ast.Subscript) and _is_changed(node):
             if self._path(node) not in self._loaded:  # else it is a cache
                 self._note(node)
@@ -178,8 +207,22 @@ class _Reader:
             elif isinstance(called, ast.Name) and called.id not in self._locals:
                 function, place = self.function.__globals__.get(called.id), f"global {called.id}"
             if type(function) is types.FunctionType:
-                to = self.levels - 1, self.is_rare, self.is_caught
+                to = self.counts, self.levels - 1, self.is_rare, self.is_caught
                 _Reader(self.owner, place, function, kind, self.values, self.found, *to).read()
+
+    def _fills(self, branch: ast.If) -> bool:
+        """Say whether a branch writes into what a local name has: `x[:9] = 0`, `x.zero_()`."""
+        return any(
+            (isinstance(n, ast.Subscript) and _is_changed(n) and not self._path(n))
+            or (isinstance(n, ast.Attribute) and n.attr.endswith("_") and not self._path(n.value))
+            for n in ast.walk(branch)
+        )
+
+    def _ask(self, test: ast.expr) -> None:
+        """Note of which attributes a sample depends by a test."""
+        for node in ast.walk(test):
+            if isinstance(node, (ast.Attribute, ast.Subscript, ast.Name)):
+                self.counts.asked.setdefault(self._path(node), self._name)
 
     def _note(self, target: ast.expr) -> None:
         path = self._path(target)

@@ -10,6 +10,7 @@ import pytest
 
 from gpuadvisor.domain.knobs import AppliedKnob
 from gpuadvisor.domain.rehearsal import (
+    COUNTED,
     OF_ITS_TIME,
     OF_ITS_WORKER,
     RAISES,
@@ -500,6 +501,24 @@ class TestSilence:
         lacks = settings is WORKERS and not is_whole
         said = f"Scans.__getitem__ {why}" if lacks else None
         assert missing(rehearsed(plan, first, settings=settings)) == said
+
+    @pytest.mark.parametrize(
+        ("workers", "is_whole", "settings", "lacks"),
+        [
+            (2, False, {"persistent_workers": True}, True),
+            (2, True, {"persistent_workers": True}, False),
+            (2, False, {"prefetch_factor": 4}, False),
+            (0, False, {**WORKERS, "persistent_workers": True}, False),
+        ],
+    )
+    def test_counts_of_workers_that_live_on(self, workers, is_whole, settings, lacks):
+        possible = (PossibleChange(0, f"{COUNTED}dataset.shown", "Signals.__getitem__"),)
+        whole = 8 if is_whole else 100
+        first = life([epoch(n, whole_batches=whole, workers=workers) for n in (0, 1)])
+        first = replace(first, possible=possible)
+        said = "Signals.__getitem__ makes another sample by its count in dataset.shown, which"
+        found = missing(rehearsed(with_workers(first), first, settings=settings))
+        assert found == (f"{said} workers that live on go on with" if lacks else None)
 
     def test_code_that_only_workers_of_the_script_s_own_ran(self):
         possible = (PossibleChange(0, "dataset.bad", "Scans.__getitem__"),)

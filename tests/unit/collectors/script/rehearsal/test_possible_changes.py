@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import state_of
+from gpuadvisor.domain.rehearsal import COUNTED
 
 torch = pytest.importorskip("torch")
 
@@ -397,3 +398,77 @@ class Complains(Data):
 def test_samples_that_may_depend_on_the_time() -> None:
     assert state_of({"dataset": GivesUp(deadline=1)}).possible == {"its time": "GivesUp.late"}
     assert state_of({"dataset": Complains(last=1)}).possible == {}
+
+
+class CutsOften(Data):
+    def __getitem__(self, i):
+        sample = torch.ones(3)
+        if self.x[i] > 3:
+            sample[:2] = 0
+        self.x[i] += 1
+        return sample
+
+
+class ClearsOften(Data):
+    def __getitem__(self, i):
+        sample = torch.ones(3)
+        self.x += 1
+        if self.x > 3:
+            sample.zero_()
+        return sample
+
+
+class CutsOftenByHelpers(Data):
+    def __getitem__(self, i):
+        self.note()
+        return self.cut(i)
+
+    def note(self):
+        self.x += 1
+
+    def cut(self, i):
+        return 0 if self.x > 1000 else i
+
+
+class BeginsAnew(Data):
+    def __iter__(self):
+        self.x = 0
+        return self
+
+    def __next__(self):
+        if self.x > 9:
+            return None
+        self.x += 1
+        return self.x
+
+
+class CountsOnly(Data):
+    def __getitem__(self, i):
+        self.x += 1
+        if i > 9:
+            return 0
+        return i
+
+
+class EmptiesWhenFull(Data):
+    def __getitem__(self, i):
+        self.x += 1
+        if self.x > 9:
+            self.seen.clear()
+        return i
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "code"),
+    [
+        (CutsOften, [0] * 9, "CutsOften.__getitem__"),
+        (ClearsOften, 0, "ClearsOften.__getitem__"),
+        (CutsOftenByHelpers, 0, "CutsOftenByHelpers.cut"),
+        (BeginsAnew, 0, None),
+        (CountsOnly, 0, None),
+        (EmptiesWhenFull, 0, None),
+    ],
+)
+def test_a_count_that_decides_which_sample_is_made(kind, value, code):
+    possible = state_of({"dataset": kind(x=value)}).possible
+    assert possible.get(f"{COUNTED}dataset.x") == code
