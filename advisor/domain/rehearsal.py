@@ -72,6 +72,8 @@ OF_ITS_TIME = "its time"
 COUNTED = "count in "
 """How the path of a `PossibleChange` begins where reading counts in an attribute, and another count
 makes another sample."""
+UNSENT = "what cannot be sent"
+"""Path of a `PossibleChange` that says that some samples hold what cannot be pickled."""
 RAISES = "raises "
 """How the path of a `PossibleChange` begins that says which error reading raises for some samples,
 where workers give the script another one in its place."""

@@ -10,6 +10,7 @@ from gpuadvisor.domain.rehearsal import (
     OF_ITS_TIME,
     OF_ITS_WORKER,
     RAISES,
+    UNSENT,
     Moment,
     StateChange,
     StateKind,
@@ -126,6 +127,8 @@ class StateComparison:
                     why = f"{each.code} asks for its worker: samples not rehearsed may depend on it"
                 if each.path == OF_ITS_TIME:
                     why = f"{each.code} asks the clock: a sample that takes longer may be another"
+                if each.path == UNSENT:
+                    why = f"{each.code} gives for some samples what no worker can send"
                 if each.path.startswith(RAISES):
                     what = f"{each.code} {each.path.replace(RAISES, 'can raise ')}"
                     why = f"{what}, and did for no sample of the rehearsal: workers raise another"

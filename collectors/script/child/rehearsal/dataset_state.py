@@ -24,6 +24,7 @@ from gpuadvisor.domain.rehearsal import (
     OF_ITS_TIME,
     OF_ITS_WORKER,
     RAISES,
+    UNSENT,
     Moment,
     StateChange,
     StateKind,
@@ -72,7 +73,7 @@ def state_of(roots: Mapping[str, Any]) -> State:
     possible = {
         path: place
         for path, place in walk.possible.items()
-        if path in kept | {OF_ITS_TIME, OF_ITS_WORKER} or path.startswith((COUNTED, RAISES))
+        if path in kept | {OF_ITS_TIME, OF_ITS_WORKER, UNSENT} or path.startswith((COUNTED, RAISES))
     }
     return State(
         walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators, walk.shared, possible

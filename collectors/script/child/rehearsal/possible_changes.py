@@ -6,7 +6,8 @@ So does an error of the script's own that it catches elsewhere and that has more
 passes on the text alone of what a worker raises, as a `RuntimeError` where it makes no such error.
 A branch that asks the clock and makes another sample counts anyway: others take longer beside it.
 So does one that asks how often samples were read, where reading counts them: workers that live on
-have a count that others begin anew.
+have a count that others begin anew. And so does what no worker can send: a function that
+was made on the way, or an open file.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, 
 from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
 from gpuadvisor.collectors.script.child.shortening.branch_names import MUTATING
 from gpuadvisor.collectors.script.child.shortening.syntax import assigned, last_name, stored_names
-from gpuadvisor.domain.rehearsal import COUNTED, OF_ITS_TIME, OF_ITS_WORKER, RAISES
+from gpuadvisor.domain.rehearsal import COUNTED, OF_ITS_TIME, OF_ITS_WORKER, RAISES, UNSENT
 
 WORKER_NAMES = frozenset({"current_process", "get_worker_info"})
 """Functions of torch's and of multiprocessing that tell a worker from the script's process."""
@@ -132,6 +133,9 @@ class _Reader:
         stored = [n.value for n in nodes if isinstance(n, ast.Subscript) and _is_changed(n)]
         names = (n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and n not in stored)
         self._loaded = {self._path(name) for name in names if not _is_changed(name)}
+        self._made = {n.name for n in nodes if isinstance(n, ast.FunctionDef) and n is not tree}
+        given_back = [n.value for n in nodes if isinstance(n, (ast.Return, ast.Yield)) and n.value]
+        self._given = {value.id for value in given_back if isinstance(value, ast.Name)}
         given = (pair for node in nodes for pair in assigned(node))
         self._clock = Clock(((n, value) for to, value in given for n in stored_names(to)), {})
         self._branch(tree.body, False)
@@ -179,6 +183,8 @@ class _Reader:
 
     def _statement(self, node: ast.AST) -> None:
         """Note what one statement or expression changes, or the functions that it calls do."""
+        if self.is_rare and self._gives_unsendable(node):
+            self.found.setdefault(UNSENT, self._name)
         if isinstance(node, ast.AugAssign):
             self._note(node.target)
             self.counts.counted.add(self._path(node.target))
@@ -209,6 +215,26 @@ class _Reader:
             if type(function) is types.FunctionType:
                 to = self.counts, self.levels - 1, self.is_rare, self.is_caught
                 _Reader(self.owner, place, function, kind, self.values, self.found, *to).read()
+
+    def _gives_unsendable(self, node: ast.AST) -> bool:
+        """Say whether a statement puts into a sample what cannot be pickled."""
+        if isinstance(node, ast.Assign):
+            members = (each for each in node.targets if isinstance(each, ast.Subscript))
+            is_given = any(last_name(each.value) in self._given for each in members)
+            return is_given and self._is_unsendable(node.value)
+        given = node.value if isinstance(node, (ast.Return, ast.Yield)) else None
+        held: list[ast.expr | None] = [given]
+        if isinstance(given, ast.Dict):
+            held = list(given.values)
+        elif isinstance(given, (ast.List, ast.Tuple)):
+            held = list(given.elts)
+        return any(each is not None and self._is_unsendable(each) for each in held)
+
+    def _is_unsendable(self, value: ast.expr) -> bool:
+        if isinstance(value, ast.Call):
+            return isinstance(value.func, ast.Name) and value.func.id == "open"
+        is_made = isinstance(value, ast.Name) and value.id in self._made
+        return is_made or isinstance(value, (ast.Lambda, ast.GeneratorExp))
 
     def _fills(self, branch: ast.If) -> bool:
         """Say whether a branch writes into what a local name has: `x[:9] = 0`, `x.zero_()`."""

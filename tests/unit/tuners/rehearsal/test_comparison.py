@@ -14,6 +14,7 @@ from gpuadvisor.domain.rehearsal import (
     OF_ITS_TIME,
     OF_ITS_WORKER,
     RAISES,
+    UNSENT,
     Batch,
     Branch,
     Call,
@@ -485,6 +486,7 @@ class TestSilence:
         ("path", "why"),
         [
             (OF_ITS_WORKER, "asks for its worker: samples not rehearsed may depend on it"),
+            (UNSENT, "gives for some samples what no worker can send"),
             (OF_ITS_TIME, "asks the clock: a sample that takes longer may be another"),
             (f"{RAISES}TornError", "can raise TornError, and did for no sample of the rehearsal: "
              "workers raise another"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import state_of
-from gpuadvisor.domain.rehearsal import COUNTED
+from gpuadvisor.domain.rehearsal import COUNTED, UNSENT
 
 torch = pytest.importorskip("torch")
 
@@ -472,3 +472,65 @@ class EmptiesWhenFull(Data):
 def test_a_count_that_decides_which_sample_is_made(kind, value, code):
     possible = state_of({"dataset": kind(x=value)}).possible
     assert possible.get(f"{COUNTED}dataset.x") == code
+
+
+class AddsLambda(Data):
+    def __getitem__(self, i):
+        record = {"x": i}
+        if i % 400 == 399:
+            record["more"] = lambda: i
+        return record
+
+
+class GivesFile(Data):
+    def __getitem__(self, i):
+        if i % 400 == 399:
+            return i, open(self.x)  # noqa: PTH123 - what strangers write
+        return i, None
+
+
+class GivesInnerFunction(Data):
+    def __getitem__(self, i):
+        def more():
+            return i
+
+        if i % 400 == 399:
+            return {"more": more}
+        return {}
+
+
+class SortsByLambda(Data):
+    def __getitem__(self, i):
+        keys = {}
+        if i % 400 == 399:
+            keys["size"] = lambda each: -each
+            return sorted([i, 1], key=lambda each: keys["size"](each))
+        return [i, 1]
+
+
+class ReadsFile(Data):
+    def __getitem__(self, i):
+        if i % 400 == 399:
+            with open(self.x) as file:  # noqa: PTH123 - what strangers write
+                return file.read()
+        return ""
+
+
+class AlwaysGivesLambda(Data):
+    def __getitem__(self, i):
+        return {"more": lambda: i}
+
+
+@pytest.mark.parametrize(
+    ("kind", "lacks"),
+    [
+        (AddsLambda, True),
+        (GivesFile, True),
+        (GivesInnerFunction, True),
+        (SortsByLambda, False),
+        (ReadsFile, False),
+        (AlwaysGivesLambda, False),
+    ],
+)
+def test_what_no_worker_can_send_of_some_samples(kind, lacks):
+    assert (UNSENT in state_of({"dataset": kind(x="file")}).possible) is lacks
