@@ -239,6 +239,9 @@ TRAPS = (
     trap("rows_by_batches", DOUBLE, RESULTS),
     trap("byte_counts", DOUBLE, RESULTS),
     trap("seeded_key", NHWC, RESULTS, FILES),
+    trap("mask_seeds_mixup", WORKERS, RESULTS, STATE),
+    trap("shared_ramp", {"prefetch_factor": 12}, BATCHES, SECOND, STATE),
+    trap("hooked_center", BF16, RESULTS, FILES),
 )
 
 HEALTHY = (
