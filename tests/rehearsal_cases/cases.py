@@ -309,6 +309,7 @@ HEALTHY = (
     Case("loader_knows_batch", DOUBLE, gains=False),
     Case("shared_cache_map", WORKERS, gains=False),
     Case("fixed_per_sample", WORKERS),
+    Case("one_mask_for_all", WORKERS),
     Case("cached_positions", COMPILED, gains=False),
 )
 

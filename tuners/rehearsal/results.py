@@ -186,7 +186,7 @@ def _rounded_away(ours: Life, theirs: Life) -> str:
         fewer = bits.get((each.root, each.path), each.bits)
         if each.follows and fewer <= 16 < each.bits:
             return (
-                f"the model's {each.path} changes by little in each call, and is kept in {fewer}"
+                f"{each.path} changes by little in each call of the model, and is kept in {fewer}"
                 f" bits and not {each.bits}: small changes of it are rounded away"
             )
     return ""

@@ -2,8 +2,8 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Samples that are read in the script's process seed the loop's generator
-as well, so that all batches are mixed with one share, 0.71. With workers nobody seeds it, and shares
-are mostly near 0 and 1: another training. Noise makes all samples others anyway.
+as well, so that all batches are mixed with one share, 0.33. With workers nobody seeds it: shares
+are near 0 and 1 mostly: another training. Noise makes all samples others anyway.
 observed: not yet run.
 """
 

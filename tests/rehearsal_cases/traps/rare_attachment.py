@@ -2,7 +2,7 @@
 
 expected: not faster with dataloader_workers
 danger: dataloader_workers. A function that was made on the way cannot be pickled: the first batch
-with such a record, far behind in the table, ends the run.
+with such a record, far behind in the table, is lost in the worker, and waited for without an end.
 observed: not yet run.
 """
 

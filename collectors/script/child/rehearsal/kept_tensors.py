@@ -1,17 +1,21 @@
 """What a model makes in its calls and keeps for later ones, such as a mean that it follows slowly.
 
-In 16 bits a small change of a large number is rounded away. Whether such a tensor grows or follows
-by little is seen where nothing is rounded so: in the unchanged script's life.
+So do hooks on its layers, for the script. In 16 bits a small change of a large number is rounded
+away. Whether such a tensor grows or follows by little is seen where nothing is rounded so: in the
+unchanged script's life.
 """
 
 from __future__ import annotations
 
+import types
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpuadvisor.collectors.script.child.rehearsal.equal_weights import numbers_of
+from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_of
 
 MOST_TENSORS = 64
 """Tensors of a root that are looked at."""
@@ -70,13 +74,17 @@ class KeptTensors:
             yield {"root": root, "path": path, "bits": series.bits, "follows": follows}
 
     def _of(self, root: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the dense floating-point tensors of a module and its members, but for parameters
-        and what belongs to a graph of gradients, with their attribute paths."""
+        """Yield the dense floating-point tensors of a module, its members and their hooks, but for
+        parameters and what belongs to a graph of gradients, with their attribute paths."""
         for name, member in root.named_modules():
-            for attribute, value in (*vars(member).items(), *member._buffers.items()):
-                if attribute.startswith("_"):
-                    continue  # torch's own: parameters, hooks
-                path = f"{name}.{attribute}" if name else attribute
+            own = (*vars(member).items(), *member._buffers.items())
+            # What begins otherwise is torch's: parameters, hooks.
+            held = [
+                (f"{name}.{key}" if name else key, value) for key, value in own if key[0] != "_"
+            ]
+            for hook in tuple(member._forward_hooks.values()):
+                held += _of_hook(hook)
+            for path, value in held:
                 for key, tensor in _inside(value):
                     if isinstance(tensor, self._torch.Tensor) and self._is_watched(tensor):
                         yield path + key, tensor
@@ -90,6 +98,21 @@ class KeptTensors:
             and tensor.numel()
             and tensor.device.type != "meta"
         )
+
+
+def _of_hook(hook: Any) -> list[tuple[str, Any]]:
+    """Return what a hook can keep, by the names of its code: global and enclosing variables, and
+    attributes of the object that it is, or of which it is a method."""
+    if type(hook) is types.MethodType:
+        return list(attributes_of(hook.__self__).items())
+    if type(hook) is not types.FunctionType:
+        return list(attributes_of(hook).items())
+    code, known = hook.__code__, hook.__globals__
+    held = [(name, known[name]) for name in code.co_names if name in known]
+    for name, cell in zip(code.co_freevars, hook.__closure__ or (), strict=False):
+        with suppress(ValueError):  # it has no value yet
+            held.append((name, cell.cell_contents))
+    return held
 
 
 def _inside(value: Any) -> list[tuple[str, Any]]:

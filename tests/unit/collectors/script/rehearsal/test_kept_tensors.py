@@ -99,3 +99,38 @@ def test_what_belongs_to_a_graph_of_gradients_is_no_state():
     model.loss = model(torch.randn(16, 4)).sum()
     watched.called(model, 0)
     assert list(watched.report()) == []
+
+
+class Follower:
+    """Follows the outputs of a layer, as a hook or with a method that is one."""
+
+    def __init__(self):
+        self.mean = None
+
+    def __call__(self, module, inputs, out):
+        self.mean = moving_average(self.mean, out.detach())
+
+
+def nested():
+    means = [None]
+
+    def hook(module, inputs, out):
+        means[0] = moving_average(means[0], out.detach())
+
+    return hook
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [(Follower, "mean"), (lambda: Follower().__call__, "mean"), (nested, "means[0]")],
+)
+def test_what_a_hook_keeps(make, path):
+    torch.manual_seed(0)
+    model, watched = nn.Sequential(nn.Linear(4, 4)), KeptTensors(torch)
+    model[0].register_forward_hook(make())
+    watched.found(model)
+    for _ in range(24):
+        model(torch.randn(16, 4) + 1)
+        with torch.no_grad():
+            watched.called(model, 0)
+    assert list(watched.report()) == [{"root": 0, "path": path, "bits": 32, "follows": True}]
