@@ -111,6 +111,19 @@ class WorkerStart:
 
 
 @dataclass(frozen=True)
+class Reseeding:
+    """One of the process's own generators that reading leaves in one state, whatever is read."""
+
+    loader: int
+    path: str
+    """`random`, `numpy.random` or `torch`."""
+    digest: str
+    """Digest of that state."""
+    drawn: bool
+    """Whether the script draws from it, too, before it reads the next batch."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """One batch as the script got it."""
 
@@ -323,6 +336,7 @@ class Life:
     changes: tuple[StateChange, ...] = ()
     possible: tuple[PossibleChange, ...] = ()
     workers: tuple[WorkerStart, ...] = ()
+    reseeded: tuple[Reseeding, ...] = ()
     unseen: tuple[str, ...] = ()
     """Attribute paths of data sets that were too large or too many to look at."""
     calls: tuple[Call, ...] = ()

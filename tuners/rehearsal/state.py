@@ -12,6 +12,7 @@ from gpuadvisor.domain.rehearsal import (
     RAISES,
     UNSENT,
     Moment,
+    Reseeding,
     StateChange,
     StateKind,
     WorkerStart,
@@ -49,17 +50,21 @@ class Repetition:
         return self.first[0] == self.second[0]
 
 
-def repeated(starts: Iterable[WorkerStart]) -> list[Repetition]:
+def repeated(starts: Iterable[WorkerStart], reseeded: Iterable[Reseeding] = ()) -> list[Repetition]:
     """Return which generators repeat themselves: once each between workers and between epochs.
 
-    Each worker is given once a pass. What nobody drew from is no repetition.
+    Each worker is given once a pass. What nobody drew from is no repetition, nor what each sample
+    of the unchanged script begins anew.
     """
+    alike = {(each.loader, each.path, f"{SEEDED}{each.digest}") for each in reseeded}
     first_seen: dict[tuple[int, str, str], tuple[int, int]] = {}
     found: dict[tuple[int, str, bool], Repetition] = {}
     for start in sorted(starts, key=lambda each: (each.loader, each.epoch, each.worker)):
         loader, epoch, worker = start.loader, start.epoch, start.worker
         for path in sorted(start.advanced):
             digest = start.generators.get(path, "")
+            if (loader, path, digest) in alike:
+                continue
             if digest.startswith(SEEDED):  # by a sample's number, perhaps: meant to be the same
                 digest += f" in epoch {epoch}"
             first = first_seen.setdefault((loader, path, digest), (epoch, worker))
@@ -103,7 +108,14 @@ class StateComparison:
                 self._between_batches(change)
             elif change.loader in in_main and change.path.split(".")[0] not in _SAMPLERS:
                 self._in_process(change)
-        for each in repeated(plan.workers):
+        for seeded in first.reseeded:
+            if seeded.drawn and seeded.loader in in_main & in_workers:
+                why = (
+                    f"reading any sample seeds {seeded.path} alike, and the script draws from it"
+                    " between batches: what it draws is other numbers where workers read"
+                )
+                self._problem(why, "dataloader_workers")
+        for each in repeated(plan.workers, first.reseeded):
             where = "in two workers" if each.is_between_workers else "in two epochs"
             self._problem(f"{each.path} draws the same random numbers {where}")
 

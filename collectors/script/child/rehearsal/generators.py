@@ -25,6 +25,8 @@ WORDS = 624
 BLOCKS_AT_ONCE = 1024
 MOST_BLOCKS = 1 << 14
 """Times that a state is made anew that are looked through: 10 million words, 0.1 s."""
+GLOBAL = ("torch", "random", "numpy.random")
+"""Paths of the process's own generators."""
 
 
 @dataclass(frozen=True)

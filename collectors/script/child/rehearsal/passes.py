@@ -25,10 +25,12 @@ from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
     state_of,
 )
 from gpuadvisor.collectors.script.child.rehearsal.generators import (
+    GLOBAL,
     generator_digest,
     global_generators,
 )
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
+from gpuadvisor.collectors.script.child.rehearsal.reseeding import ReseedingWatch
 from gpuadvisor.collectors.script.child.rehearsal.worker_evidence import watch_workers
 from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.domain.rehearsal import Moment, StateChange, StateKind
@@ -39,8 +41,6 @@ LOOKED_S = 0.5
 """Seconds of a life for looking at data sets between batches: some of large ones, all of others."""
 WATCHED = 4
 """Batches of a pass at which one looks whether reading draws random numbers."""
-GLOBAL = ("torch", "random", "numpy.random")
-"""Paths of the process's own generators."""
 SHORT = "_gpuadvisor_short"
 """Attribute of a DataLoader: what stands for its index sampler."""
 
@@ -271,12 +271,14 @@ class States:
         """The pass of the newest batch, and its loader's state when that was given."""
         self._looked_s = 0.0
         """What looking between batches has taken."""
+        self._reseeding = ReseedingWatch()
 
     def begin(self, loader: Any, place: int) -> None:
         """Look at a loader before the first batch of a pass."""
         with guarded(self._record, "look at a data set"):
             watch = self._watches.setdefault(place, StateWatch(place))
             state = state_of(loader_roots(loader))
+            self._reseeding.begin(place, state, loader)
             self._write(watch.pass_begins(loader, state))
             for path, code in state.possible.items():
                 self._once("possible", loader=place, path=path, code=code)
@@ -295,6 +297,8 @@ class States:
         if self._looked_s < LOOKED_S:
             with guarded(self._record, "look at a data set"):
                 self._given = pass_, self._look(pass_)
+                for reseeding in self._reseeding.found(pass_.place):
+                    self._once("reseeded", **asdict(reseeding))
 
     def next_wanted(self, pass_: Pass) -> None:
         """Look once more, as it wants the next: what changed, the script did with the batch."""
@@ -310,6 +314,7 @@ class States:
     def _look(self, pass_: Pass) -> State:
         began_s = time.perf_counter()
         state = state_of(loader_roots(pass_.loader))
+        self._reseeding.look(pass_.place, state)
         self._looked_s += time.perf_counter() - began_s
         return state
 

@@ -26,6 +26,7 @@ from gpuadvisor.domain.rehearsal import (
     Moment,
     Numbers,
     PossibleChange,
+    Reseeding,
     StateChange,
     StateKind,
     Touch,
@@ -284,6 +285,29 @@ class TestState:
         )
         found = rehearsed(with_workers(life(workers=starts)))
         assert "dataset.rng draws the same random numbers in two workers" in str(found.problems)
+
+
+class TestReseeding:
+    """Reading any sample leaves a generator in one state, in the unchanged script, too."""
+
+    starts = tuple(
+        WorkerStart(0, 0, worker, {"random": "seeded a"}, ("random",)) for worker in (0, 1)
+    )
+
+    @pytest.mark.parametrize(
+        ("digest", "drawn", "sentence"),
+        [
+            ("a", False, None),
+            ("b", False, "random draws the same random numbers in two workers"),
+            ("a", True, "reading any sample seeds random alike, and the script draws from it"),
+        ],
+    )
+    def test_one_seed_for_all_samples(self, digest, drawn, sentence):
+        first = life(reseeded=(Reseeding(0, "random", digest, drawn),))
+        found = rehearsed(with_workers(life(workers=self.starts)), first)
+        said = [problem.sentence for problem in found.problems]
+        assert len(said) == (sentence is not None)
+        assert sentence is None or said[0].startswith(sentence)
 
 
 class TestRandomSamples:
