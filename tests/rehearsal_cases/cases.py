@@ -310,6 +310,7 @@ HEALTHY = (
     Case("shared_cache_map", WORKERS, gains=False),
     Case("fixed_per_sample", WORKERS),
     Case("one_mask_for_all", WORKERS),
+    Case("noise_and_dropout", WORKERS),
     Case("cached_positions", COMPILED, gains=False),
 )
 

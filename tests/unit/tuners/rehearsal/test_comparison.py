@@ -371,6 +371,18 @@ class TestRandomSamples:
         found = rehearsed(with_workers(plan), first, settings=settings, numerics=numerics)
         assert found.equivalence.status == "equivalent"
 
+    @pytest.mark.parametrize(
+        ("asked", "settings", "status"),
+        [(1, WORKERS, "equivalent"), (0, WORKERS, "wrong"), (1, {**WORKERS, **BF16}, "wrong")],
+    )
+    def test_outputs_of_other_samples_are_others(self, asked, settings, status):
+        """Of a model with dropout, and noise that workers draw by themselves."""
+        first = replace(self.first, probes=(put_out(1.0, 2.0),))
+        probes = (replace(put_out(1.1, 2.0), input=asked),)
+        plan = life([noisy(0, 5), noisy(1, 5)], workers=self.starts, probes=probes)
+        found = rehearsed(with_workers(plan), first, settings=settings)
+        assert found.equivalence.status == status
+
     def test_other_samples_and_another_precision_are_not_checked(self):
         losses = tuple(1.3 / (n + 1) for n in range(16))
         plan = life([noisy(0, 5), noisy(1, 5)], workers=self.starts, losses=losses)
