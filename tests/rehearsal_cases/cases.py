@@ -222,7 +222,8 @@ TRAPS = (
     trap("ensemble_shards", DOUBLE, FILES),
     trap("ensemble_archive", DOUBLE, RESULTS),
     trap("recall_near_one", DOUBLE, RESULTS),
-    # Written by someone who knew the documentation and these cases, and not the code.
+    # Written by someone who knew the documentation and these cases, and not the code; the last two
+    # after its gaps were known.
     trap("cached_projection", COMPILED, RESULTS, FILES),
     trap("lazy_gradient_penalty", COMPILED, END),
     trap("center_stalls", BF16, RESULTS, FILES),
@@ -240,7 +241,6 @@ TRAPS = (
     trap("byte_counts", DOUBLE, RESULTS),
     trap("seeded_key", NHWC, RESULTS, FILES),
     trap("mask_seeds_mixup", WORKERS, RESULTS, STATE),
-    trap("shared_ramp", {"prefetch_factor": 12}, BATCHES, SECOND, STATE),
     trap("hooked_center", BF16, RESULTS, FILES),
 )
 
@@ -312,6 +312,7 @@ HEALTHY = (
     Case("one_mask_for_all", WORKERS),
     Case("noise_and_dropout", WORKERS),
     Case("cached_positions", COMPILED, gains=False),
+    Case("stashed_attention", BF16, gains=False),
 )
 
 CASES = TRAPS + HEALTHY

@@ -1,7 +1,7 @@
 """A table of positions behind `functools.lru_cache` in the forward pass: it is the same each time.
 
 expected: right with compile
-observed: not yet run.
+observed: the same loss; 4.5 times as long, most of it for compiling.
 """
 
 from functools import lru_cache

@@ -1,7 +1,8 @@
 """Noise on each sample when it is read, by the generator of torch, and a model with dropout.
 
 expected: faster with dataloader_workers
-observed: not yet run.
+observed: as fast, on two cores that others used; a loss of 0.1111 in the last epoch instead of
+0.1061.
 """
 
 import time

@@ -3,7 +3,7 @@
 expected: not faster with batch_size
 danger: batch_size. A quiet log has few alarms in a batch of 160. In the storm behind its middle
 nearly all rows are alarms: 160 fit into a byte, 320 do not, and 64 are left of them.
-observed: not yet run.
+observed: 320 alarms instead of 1600.
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Graphs from a worker are copies that live for a batch: the next one is
 made at the same address, and gets the eigenvectors of a graph that is gone.
-observed: not yet run.
+observed: 208 of 400 graphs are right instead of 394.
 """
 
 import time

@@ -3,7 +3,7 @@
 expected: not faster with compile
 danger: compile. Dynamo ignores `lru_cache` and traces what is behind it: each call draws another
 projection, so that what the layer after it learned of the last one is worth nothing.
-observed: not yet run.
+observed: an error of 1.5325 instead of 0.4725 on the rows that it was trained on.
 """
 
 from functools import lru_cache

@@ -3,7 +3,7 @@
 expected: not faster with bf16_autocast
 danger: bf16_autocast. The centre is made from the first features, in their type. In bfloat16 a
 change by a thousandth is rounded away: the centre stays for ever where the first batch put it.
-observed: not yet run.
+observed: a mean distance of 0.8829 from the centre instead of 0.5358.
 """
 
 import torch

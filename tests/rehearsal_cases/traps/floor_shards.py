@@ -3,7 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Two workers take five files each. Four take two each, and the last two
 files are never read: a fifth of the data, all of one year.
-observed: not yet run.
+observed: 960 rows an epoch both times: the knob leaves a stream alone that has workers already.
 """
 
 import time

@@ -3,7 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Each new interpreter has a salt of its own for `hash`: a word has
 another place in each worker of each epoch, and in the script's own process, which evaluates.
-observed: not yet run.
+observed: 0.590 of what was held out is right instead of 0.955.
 """
 
 import multiprocessing

@@ -3,7 +3,7 @@
 expected: not faster with bf16_autocast
 danger: bf16_autocast. The hook gets features in bfloat16, and the centre is kept in their type: a
 change by a thousandth is rounded away.
-observed: not yet run.
+observed: a mean distance of 0.8814 from the centre instead of 0.5358.
 """
 
 import torch

@@ -3,7 +3,7 @@
 expected: not faster with batch_size
 danger: batch_size. A row's rounding depends on the largest value of its batch. Some rows are a
 hundred times as large as others (a sensor that fails), and with larger batches more are spoiled.
-observed: not yet run.
+observed: 31 rows of the first class instead of 18, 2,954 of the fourth instead of 3,063.
 """
 
 import torch

@@ -2,7 +2,8 @@
 
 expected: not faster with compile
 danger: compile. What AOTAutograd compiled cannot be differentiated twice: the 33rd step fails.
-observed: not yet run.
+observed: status 1: RuntimeError, "this backward function was compiled with non-empty donated
+buffers which requires create_graph=False", at the first penalty.
 """
 
 import torch

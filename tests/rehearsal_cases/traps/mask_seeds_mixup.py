@@ -4,7 +4,7 @@ expected: not faster with dataloader_workers
 danger: dataloader_workers. Samples that are read in the script's process seed the loop's generator
 as well, so that all batches are mixed with one share, 0.33. With workers nobody seeds it: shares
 are near 0 and 1 mostly: another training. Noise makes all samples others anyway.
-observed: not yet run.
+observed: a loss of 0.3132 in the last epoch instead of 0.4311.
 """
 
 import random

@@ -3,7 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. Workers are given four batches ahead: the queue looks empty while the
 last ones are still on their way, and what is wrong in them is never asked again.
-observed: not yet run.
+observed: 485 cards in the last epoch instead of 483, and a loss of 0.3472 instead of 0.2816.
 """
 
 import time

@@ -3,7 +3,7 @@
 expected: not faster with batch_size
 danger: batch_size. The last batch is not full, which the product does not know: 1,100 rows are 7
 batches of 160 (1,120), but 4 of 320 (1,280). The accuracy falls by an eighth.
-observed: not yet run.
+observed: an accuracy of 0.6930 instead of 0.7920 at the largest shift.
 """
 
 import torch

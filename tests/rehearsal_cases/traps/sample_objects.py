@@ -3,7 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. What comes from a worker is a copy: the notes are lost with the batch.
 The weight of a sample stays 1, and the table at the end says that nothing was ever difficult.
-observed: not yet run.
+observed: no difficult samples instead of 72.
 """
 
 import json

@@ -3,7 +3,7 @@
 expected: not faster with channels_last
 danger: channels_last. `rand_like` draws in the order of memory. The pattern of an output in NHWC
 has the key's numbers in other places, and who draws it by the shape finds nothing.
-observed: not yet run.
+observed: -0.0000 of a watermark of 0.02 is found, and 0.0200 unchanged.
 """
 
 import torch

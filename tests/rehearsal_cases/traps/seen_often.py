@@ -3,7 +3,7 @@
 expected: not faster with persistent_workers
 danger: persistent_workers. Workers that are made anew begin to count at 0 in each epoch, so that
 nothing was ever cut out. Those that live on count over epochs, and begin with it after some.
-observed: not yet run.
+observed: a loss of 0.3948 in the last epoch instead of 0.0253.
 """
 
 import time

@@ -21,6 +21,9 @@ MOST_TENSORS = 64
 """Tensors of a root that are looked at."""
 MOST_CALLS = 64
 """Calls of a root after which they are looked at: four passes of 16 batches."""
+LOOKS = (1, 2, 4, 8, 16, 32)
+"""Calls after which a root is looked at of which nothing is known yet: to look through a thousand
+modules takes some 10 ms."""
 LEAST_CALLS = 8
 """Calls after which it can be told whether a tensor follows what came before."""
 LAG = 8
@@ -57,6 +60,8 @@ class KeptTensors:
         """Look at what a root has after a call. `place` is the root's among all."""
         calls = self._calls[place] = self._calls.get(place, 0) + 1
         if id(root) not in self._before or calls > MOST_CALLS:
+            return
+        if calls not in LOOKS and all(of != place for of, _ in self._series):
             return
         before = {id(tensor) for each in self._before[id(root)] if (tensor := each()) is not None}
         made = [(path, each) for path, each in self._of(root) if id(each) not in before]

@@ -303,7 +303,9 @@ class LifeSession(Session):
             random = torch_digest(self._torch)
             before, self._before[id(module)] = self._before.get(id(module)), None
             self._write_call("call", module, args, kwargs, out, grad, random)
+            began_s = time.perf_counter()
             self._kept.called(module, self._root_places[id(module)])
+            self._passes.add_own_time(time.perf_counter() - began_s)
             if module.training and id(module) not in self._probed and len(self._probed) < PROBES:
                 self._probed.add(id(module))
                 if before != random:
