@@ -128,14 +128,13 @@ def _without_stray(
     if not cost:
         return first, again, ""
     if max(cost, least) >= STRAY * min(cost, least):
-        evaluator.leave_out(third, "two runs before it are as far apart", first)
-        return first, again, ""
+        why = "two runs before it are as far apart"
+        return first, again, evaluator.leave_out(third, why, first)
     why = f"it cost {most / cost:.0f} times as much as two others"
     if seen := dear.disturbance or dear.limit:
         why += f", while {seen}"
     one, other = (again, third) if dear is first else (first, third)
-    evaluator.leave_out(dear, why, one)
-    return one, other, f"a run of the unchanged script is left out, as {why}"
+    return one, other, evaluator.leave_out(dear, why, one)
 
 
 def _cost(run: RunOutcome, options: TuneOptions) -> float | None:

@@ -202,9 +202,9 @@ class ScriptEvaluator:
             runner.beside, runner.shared = (), ()
         return outcome
 
-    def leave_out(self, run: RunOutcome, why: str, kept: RunOutcome) -> None:
+    def leave_out(self, run: RunOutcome, why: str, kept: RunOutcome) -> str:
         """Take a run of the unchanged script out of all that rests on such runs; `kept` is the
-        first of the others. `why` is told, and kept with the trial."""
+        first of the others. `why` is kept with the trial, and returned as a sentence to be told."""
         number = next(n for n, t in enumerate(self.trials) if t.measurement is run.measurement)
         left = replace(
             self.trials[number], state=TrialState.PRUNED, reason=why, measurement=None, gain=None
@@ -214,7 +214,7 @@ class ScriptEvaluator:
             if run.measurement is not None:
                 self.validator.forget(run.measurement)
             self.validator.baseline = kept.measurement
-        self._progress.on_message(f"run {left.number} is left out: {why}")
+        return f"run {left.number}, of the unchanged script, is left out: {why}"
 
     def begin_proof_with_last(self) -> Trial:
         """Make the last run, one of the unchanged script, the first one of the proof that is about
