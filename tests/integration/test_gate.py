@@ -1,6 +1,7 @@
 """`gpuadvisor gate` with the real program and real work trees: what it tells by its exit status."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -81,7 +82,9 @@ def test_ctrl_c_leaves_nothing(repo, begun):
     running.process.send_signal(signal.SIGINT)
     answer = running.end()
     assert answer.status == 130
-    assert answer.err.endswith("gpuadvisor: interrupted\n")
+    last = answer.err.splitlines()[-1]
+    # Runs of a pair end together where they take turns, and one after the other where not.
+    assert re.match(r"gpuadvisor: interrupted (before anything was compared|after 1 pair)", last)
     assert not [child for child in children if child.is_running()]
     assert git(repo, "worktree", "list").count("\n") == 1
     assert not list((repo / ".git").glob("worktrees/*"))

@@ -120,14 +120,20 @@ def at_work(
 def outputs(args: argparse.Namespace) -> Iterator[Outputs]:
     """Yield the outputs; at the end of the block each is written once, also where it raised.
 
-    UsageError before the block where one cannot be written. An interrupted gate writes none.
+    UsageError before the block where one cannot be written. An interrupted gate writes none, but
+    what its benchmarks came to that had ended is printed.
     """
     from gpuadvisor.commands._output import note
 
     made = _outputs(args, os.environ)
     try:
         yield made
-    except (Interrupted, BrokenPipeError):
+    except Interrupted as interruption:
+        if made.outcomes:
+            interruption.args = (f"{made.name}: {interruption}",)
+            _print(made, are_all=False)
+        raise
+    except BrokenPipeError:
         raise
     except Exception as error:
         made.fail(error)
@@ -208,8 +214,11 @@ def _check(path: str) -> None:
         raise UsageError(f"cannot write {path}: {reason}; choose another file") from None
 
 
-def _print(made: Outputs) -> None:
-    """Print what was found, unless the standard output is taken."""
+def _print(made: Outputs, are_all: bool = True) -> None:
+    """Print what was found, unless the standard output is taken.
+
+    Each benchmark is named where there are several, also where others have no outcome (`are_all`).
+    """
     from rich.text import Text
 
     from gpuadvisor.commands._output import output
@@ -218,12 +227,13 @@ def _print(made: Outputs) -> None:
 
     if any(each.path == STANDARD_OUTPUT for each in made.wanted):
         return
+    are_several = len(made.outcomes) > 1 or not are_all
     for outcome in made.outcomes:
-        if len(made.outcomes) > 1:
+        if are_several:
             output().print(Text(f"\n{outcome.name}", style="bold"))
         if outcome.found is not None:
             print_gate(outcome.found, output())
-        elif len(made.outcomes) > 1:
+        elif are_several:
             headline = f"{outcome.ending.capitalize()}: {outcome.why}."
             output().print(Text(printable(headline)))
 

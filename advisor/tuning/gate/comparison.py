@@ -18,7 +18,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.explanation import EXPLAINED, Explanation
 from gpuadvisor.domain.gate import GateResult, GateRun, GateVerdict
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.errors import AdvisorError, RefusedError, ScriptError, UsageError
+from gpuadvisor.errors import AdvisorError, Interrupted, RefusedError, ScriptError, UsageError
 from gpuadvisor.tuners.gate.comparing import Compared, Comparing
 from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuners.gate.metrics import check_names, chosen
@@ -38,6 +38,7 @@ from gpuadvisor.tuning.gate.sides import (
     ready,
     settings_of,
 )
+from gpuadvisor.tuning.gate.unfinished import told_of
 from gpuadvisor.tuning.preparation import (
     devices_for,
     refuse_contention,
@@ -59,7 +60,8 @@ def gate(
 
     Raises UsageError for what cannot be done, RefusedError where something else uses the GPU or
     holds it down, ScriptError where the script fails in both versions, and Interrupted when it was
-    cancelled. No work tree and no process is left in any case.
+    cancelled, which says what the pairs so far have shown. No work tree and no process is left in
+    any case.
     """
     with closing(gates([options], progress, cancelled)) as found:
         result = next(found)
@@ -157,8 +159,10 @@ class _Gate:
         """What both had when they were ready."""
         self._began_s = time.monotonic()
         options, progress, cancelled = self.options, self.progress, self.cancelled
-        metrics = chosen(options.metrics, options.only)
-        counting = Counting(self.device, metrics)
+        self._metrics = chosen(options.metrics, options.only)
+        self._counted_from = 0
+        """The first of all runs that is compared; those of pairs before it do not count."""
+        counting = Counting(self.device, self._metrics)
         self._runs = Runs(
             options, self.device, progress, cancelled, counting, self.errors, saves=True
         )
@@ -168,6 +172,10 @@ class _Gate:
     def run(self, setups: Sequence[SetUp]) -> GateResult:
         try:
             return self._run_both(setups)
+        except Interrupted:
+            names = self.base.side.name, self.head.side.name
+            count = self._runs.all[self._counted_from :]
+            raise Interrupted(told_of(count, *names, self._metrics)) from None
         finally:
             self._runs.end_forks()
 
@@ -265,6 +273,7 @@ class _Gate:
         return (base.settings, head.settings) if same and base.settings != head.settings else None
 
     def _comparing(self, first: Mapping[str, GateRun], turns: InTurns | None = None) -> Comparing:
+        self._counted_from = len(self._runs.all)
         return Comparing(
             self._run,
             tuple(first.values()),

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -949,6 +950,59 @@ def test_ctrl_c_in_a_set_up_leaves_nothing(machine, gated):
     lines = [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])]
     assert ["sleep", "7177"] not in lines
     assert git("worktree", "list").count("\n") == 0
+
+
+@pytest.fixture
+def interrupted(machine, monkeypatch):
+    """A function that has the command end as by `kill` while the run of this number is made."""
+
+    def interrupted(number):
+        def run(request, *meters):
+            if len(machine.requests) + 1 == number:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return machine.run(request, *meters)
+
+        monkeypatch.setattr(trial_runner, "run_script", run)
+
+    return interrupted
+
+
+def test_what_an_interrupted_gate_has_shown_is_told(gated, interrupted):
+    commit("100 1000")
+    write("190 1000")
+    interrupted(10)  # after four runs before the pairs, of which two are complete then
+    status, out, err = gated("--base", "HEAD", "--no-turns")
+    assert (status, out) == (143, "")
+    told = " ".join(err.split()).partition("gpuadvisor: ")[2]
+    assert re.fullmatch(
+        r"interrupted after 2 pairs of runs, too early for a verdict; in them a step of the work "
+        r"tree took 1\.\d\d times as long as one of HEAD \(median; 1\.\d\d to 1\.\d\d\)",
+        told,
+    )
+    assert git("worktree", "list").count("\n") == 0
+
+
+def test_before_a_pair_is_complete_nothing_is_told(gated, interrupted):
+    commit("100 1000")
+    write("190 1000")
+    interrupted(6)
+    status, _, err = gated("--base", "HEAD", "--no-turns")
+    assert status == 143
+    assert err.endswith("gpuadvisor: interrupted before anything was compared\n")
+
+
+def test_benchmarks_that_had_ended_are_told_where_another_is_interrupted(gated, interrupted):
+    write(CONFIGURATION, "pyproject.toml")
+    write("100 1000", "large.py")
+    write("", "data")
+    commit("100 1000")
+    write("100.1 1000")
+    interrupted(15)
+    status, out, err = gated("--base", "HEAD", script=None)
+    assert status == 143
+    assert "small\n" in out and "Pass: compared with HEAD" in " ".join(out.split())
+    assert "large" not in out
+    assert "gpuadvisor: large: interrupted" in err
 
 
 @pytest.fixture
