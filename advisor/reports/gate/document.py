@@ -44,6 +44,10 @@ TENTHS_BELOW = 10.0
 FEW_STEPS = 10
 """Steps, from the first to the last that was counted, that are named as such: counted are five of
 each run, which are the same ones where nothing is timed."""
+OF_BLOCKS = ("step_time", "mean_step_time")
+"""Metrics that are compared block by block where both versions took turns."""
+BLOCKS = "blocks in which both versions ran right after each other"
+PAIRS = "both runs of each pair"
 WIDEST = 100.0
 """Ratio of an interval's ends from which it is not shown. Counted with `decision.compare` and two
 known runs, 300 times each: where runs of one version differ by 10 % (standard deviation), 4 in 10
@@ -173,7 +177,14 @@ def _where(found: Difference) -> str:
 
 def _remarks(found: GateResult) -> Iterator[str]:
     """Yield what a reader should know of how the figures came about."""
+    blocks = any(run.blocks_ms for run in found.runs)
     for each in found.differences:
+        if (apart := _medians_apart(each)) is not None:
+            yield (
+                f"the change of {each.title.lower()}, {_signed(each.ratio)}, is that of "
+                f"{BLOCKS if blocks and each.metric in OF_BLOCKS else PAIRS}; the medians of all "
+                f"runs, which the table has beside it, differ by {_signed(apart)}"
+            )
         if each.in_turns:
             yield (
                 f"{each.title.lower()} was compared as both sides took turns within each process; "
@@ -200,6 +211,18 @@ def _remarks(found: GateResult) -> Iterator[str]:
             "a version has the files that git has of it, and your work tree those that git does "
             "not ignore, too: what else the script reads can be given with --link"
         )
+
+
+def _medians_apart(found: Difference) -> float | None:
+    """Return the ratio of both medians that the table shows, where it is another than the change.
+
+    None where it is the same, or another remark says what the change is of.
+    """
+    if not (found.unit and found.base and found.head and median(found.base)):
+        return None
+    medians = median(found.head) / median(found.base)
+    apart = abs(medians - found.ratio) > found.tolerance * found.ratio
+    return medians if apart and not (found.in_turns or found.clock_share) else None
 
 
 def _effort(found: GateResult) -> str:

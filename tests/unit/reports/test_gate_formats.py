@@ -102,6 +102,33 @@ def test_junit_has_a_suite_a_benchmark_and_a_case_a_metric():
     assert "Traceback ..." in root[5][0][0].text
 
 
+def in_turns(found):
+    runs = [replace(run, blocks_ms=(1.0, 1.0)) for run in found.runs]
+    return replace(found, runs=tuple(runs))
+
+
+@pytest.mark.parametrize(
+    ("metric", "of", "what"),
+    [
+        ("step_time", in_turns, "blocks in which both versions ran right after each other"),
+        ("step_time", lambda found: found, "both runs of each pair"),
+        ("energy", in_turns, "both runs of each pair"),
+    ],
+)
+def test_where_medians_are_apart_by_another_share_both_are_explained(metric, of, what):
+    """A figure that a reader works out of the table is another than the one beside it."""
+    of_pairs = difference(metric, GateVerdict.FAIL, "Cost", "ms", (4.0, 5.0, 9.0), (9.0, 10.5, 11))
+    found = of(result(differences=(replace(of_pairs, ratio=1.88),)))
+    text = written("markdown", outcome_of("t", found))
+    assert (
+        f"The change of cost, +88%, is that of {what}; the medians of all runs, which the table "
+        "has beside it, differ by +110%." in text
+    )
+    for same in (replace(of_pairs, ratio=2.11), replace(of_pairs, ratio=1.88, in_turns=True)):
+        text = written("markdown", outcome_of("t", of(result(differences=(same,)))))
+        assert "the medians of all runs" not in text
+
+
 def test_what_is_worse_beside_the_verdict_is_said_with_it():
     passed = result("pass")
     mean = difference("mean_step_time", GateVerdict.FAIL, "Mean step time", "ms", (9.0,), (12.0,))
