@@ -44,6 +44,8 @@ TENTHS_BELOW = 10.0
 FEW_STEPS = 10
 """Steps, from the first to the last that was counted, that are named as such: counted are five of
 each run, which are the same ones where nothing is timed."""
+LOSSES = "losses"
+"""Metric of which a figure is how far a run's losses are from those of the base's first run."""
 OF_BLOCKS = ("step_time", "mean_step_time")
 """Metrics that are compared block by block where both versions took turns."""
 BLOCKS = "blocks in which both versions ran right after each other"
@@ -145,8 +147,15 @@ def printed(output: str) -> Iterator[Section]:
 def sentence(found: Difference) -> str:
     """Return what is known of one metric, as a clause that begins with its name."""
     name, interval = found.title.lower(), _interval(found)
+    if found.metric == LOSSES:
+        return (
+            f"losses of head and base differ by {middle(found, 'head')}"
+            f"{_new(found) or ' of their size'}, those of runs of the base alone by "
+            f"{middle(found, 'base')}"
+        )
     if not found.unit:
-        both = f"{middle(found, 'head')} after {middle(found, 'base')}"
+        head, base = middle(found, "head"), middle(found, "base")
+        both = f"{head}, as in the base" if head == base else f"{head} instead of {base}"
         return f"{name}: {both}{_new(found)}{_where(found)}"
     if found.verdict is GateVerdict.FAIL:
         return (

@@ -24,6 +24,7 @@ from gpuadvisor.domain.gate import (
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import RefusedError, ScriptError
+from gpuadvisor.reports.gate.document import sentence
 from gpuadvisor.reports.gate.formats import format_names, load_format
 from gpuadvisor.reports.gate.outcome import outcome_of, outcome_of_error
 from tests.json_page import documented, leaves
@@ -100,6 +101,31 @@ def test_junit_has_a_suite_a_benchmark_and_a_case_a_metric():
     assert "step time is +5.0%" in root[0][0][0].get("message")
     assert root[4][0][0].get("message") == "another process used the GPU (4711)"
     assert "Traceback ..." in root[5][0][0].text
+
+
+@pytest.mark.parametrize(
+    ("metric", "base", "head", "detail", "words"),
+    [
+        (
+            "losses", (0.0, 0.0), (0.06302,), "more than 0.001 of their size",
+            "losses of head and base differ by 0.06302 (more than 0.001 of their size), those of "
+            "runs of the base alone by 0",
+        ),
+        (
+            "losses", (1e-6,), (2e-6,), "",
+            "losses of head and base differ by 2e-06 of their size, those of runs of the base "
+            "alone by 1e-06",
+        ),
+        ("operators", (25.0,), (31.0,), "+6 aten::add", "ops: 31 instead of 25 (+6 aten::add)"),
+        ("operators", (25.0,), (25.0,), "", "ops: 25, as in the base"),
+    ],
+)  # fmt: skip
+def test_plain_numbers_say_whose_each_is(metric, base, head, detail, words):
+    open_, nan = GateVerdict.INCONCLUSIVE, float("nan")
+    found = Difference(
+        metric, open_, nan, nan, nan, nan, 0, 0, title="Ops", base=base, head=head, detail=detail
+    )
+    assert sentence(found) == words
 
 
 def in_turns(found):

@@ -371,7 +371,7 @@ def test_a_count_that_fails_is_told_before_anything_is_timed(machine, gated):
     status, out, _ = gated("--base", "HEAD")
     words = " ".join(out.split())
     assert (status, len(machine.requests)) == (4, 7)
-    assert "Fail: compared with HEAD, graph breaks: 2 after 1 (+1 print)." in words
+    assert "Fail: compared with HEAD, graph breaks: 2 instead of 1 (+1 print)." in words
     assert "step time, peak memory" in words
     assert "(a count had failed before: --metric step_time has times compared, too)" in words
     assert gated("--base", "HEAD", "--metric", "step_time")[0] == 4
