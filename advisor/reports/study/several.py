@@ -28,6 +28,7 @@ from gpuadvisor.reports.study.comparison import (
     ComparedStudy,
     Difference,
     StudiesComparison,
+    says_nothing,
     verdict_of_speedups,
 )
 from gpuadvisor.reports.study.wording import ORIGINS, verdict
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from gpuadvisor.storage.database import StudyRecord
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is what typography wants for `there is none`
+INCOMPARABLE = "cannot be compared"
+"""Of a speed-up whose interval says nothing: the words that the study's own report has."""
 VERDICTS = {
     Verdict.FASTER: "faster",
     Verdict.FASTER_UNVERIFIED: "faster, not verified",
@@ -135,6 +138,8 @@ def verdict_of_record(record: StudyRecord) -> str:
 def _speedup(speedup: Speedup | None) -> str:
     if speedup is None:
         return ABSENT
+    if says_nothing(speedup):
+        return INCOMPARABLE
     decimals = figures.ratio_decimals(speedup.ci99_low, speedup.ci99_high)
     ends = figures.interval(speedup.ci99_low, speedup.ci99_high)
     return f"{figures.ratio(speedup.ratio, decimals)} ({ends})"

@@ -10,6 +10,7 @@ import pytest
 from gpuadvisor.commands import studies
 from gpuadvisor.domain.study import Speedup, Verdict
 from gpuadvisor.errors import UsageError
+from gpuadvisor.reports.study.wording import verdict_sentence
 from gpuadvisor.storage.database import open_store
 from tests.json_page import documented
 from tests.studies import create, environment, study, study_without_gain
@@ -56,6 +57,21 @@ def test_a_line_a_study_the_newest_first(keep, capsys):
     ]
     assert re.split("  +", newest.strip())[4:6] == ["no gain", "0.998x (0.993-1.003)"]
     assert newest.index("no gain") == oldest.index("faster") == header.index("verdict")
+
+
+def test_a_speedup_that_says_nothing_is_called_as_in_the_report(keep, capsys):
+    """Of three pairs one of which was held up, the interval spans six powers of ten."""
+    nothing = study(verdict=Verdict.INCONCLUSIVE, speedup=Speedup(0.85, 0.0007, 1053.0, 3))
+    assert "cannot be compared with the unchanged script" in verdict_sentence(nothing)
+    keep("train-1")
+    keep("train-2", result=nothing)
+    assert run() == 0
+    newest, oldest = (re.split("  +", line) for line in capsys.readouterr().out.splitlines()[1:])
+    assert (newest[6], oldest[6]) == ("cannot be compared", "1.42x (1.39-1.45)")
+    assert run("train-1", "train-2") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1.42x (1.39-1.45) cannot be compared" in shown
+    assert "The intervals of the speed-ups overlap" not in shown
 
 
 def test_a_study_without_a_result_is_listed_and_called_so(keep, capsys):
