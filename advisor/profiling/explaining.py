@@ -49,8 +49,11 @@ FEWEST, MOST = 3, 10
 LEAST_SHARE = 0.05
 """Part of the slow-down from which on something is named as a cause. [own]"""
 CLEAR = 2.0
-"""Standard errors of the mean step by which what is named has to differ: a single stall in one of
-the steps is one standard error, however long it was."""
+"""Standard errors by which what is named has to differ, of the mean step or of the steps' ranks: a
+single stall in one of the steps is one standard error of the mean, however long it was, and hides
+any smaller difference of means. Counted 4000 times with ten steps of 1 ms, in the head 4 ms, and
+stalls of 10 to 60 ms in a tenth of them: both pairs show it in 6 % by means alone, and in 51 % by
+either; of equal steps in 0.05 %. [own]"""
 MOST_CAUSES, MOST_INSIDE = 8, 3
 INSIDE_SHARE = 0.2
 """Part of a function's difference from which on something that it calls is named; if it runs more
@@ -382,12 +385,21 @@ def _nothing(size: int) -> FunctionPart:
 
 
 def _is_clear(before: FunctionPart, after: FunctionPart) -> bool:
-    """Say whether two mean steps differ by more than steps of a version do among each other."""
-    sides = before.step_ns, after.step_ns
-    if any(len(each) < 2 for each in sides):
+    """Say whether two mean steps differ by more than steps of a version do among each other.
+
+    They do, too, where steps of the one are longer than those of the other, whatever a few stalls
+    among them took: by their ranks, as Mann and Whitney's U tells, and the means agree with that.
+    """
+    old, new = before.step_ns, after.step_ns
+    if len(old) < 2 or len(new) < 2:
         return True
-    error = sum(float(each.var(ddof=1)) / len(each) for each in sides) ** 0.5
-    return bool(abs(sides[1].mean() - sides[0].mean()) > CLEAR * error)
+    more = float(new.mean() - old.mean())
+    error = sum(float(each.var(ddof=1)) / len(each) for each in (old, new)) ** 0.5
+    if abs(more) > CLEAR * error:
+        return True
+    longer = float(np.sign(new[:, None] - old[None, :]).sum()) / 2
+    error_of_ranks = (len(old) * len(new) * (len(old) + len(new) + 1) / 12) ** 0.5
+    return abs(longer) > CLEAR * error_of_ranks and longer * more > 0
 
 
 def _new_findings(base: Profiled, head: Profiled) -> Iterator[Finding]:
@@ -413,7 +425,11 @@ def agreed(one: Explanation, two: Explanation) -> Explanation:
     notes = [n for n in notes if n == beside or not n.startswith(BESIDE_A_PROFILE)]
     if left_out:
         what = "one thing" if left_out == 1 else f"{left_out} things"
-        notes.append(f"left out is {what} that only one of two profiles of each version shows")
+        most = max((*one.causes, *two.causes), key=lambda each: abs(each.more_ms))
+        largest = "" if causes else f" ({_called(most)}, {most.more_ms:+.3g} ms)"
+        notes.append(
+            f"left out is {what} that only one of two profiles of each version shows{largest}"
+        )
     # Where functions are named, kernels are a part of them.
     whole = [each for each in causes if each.kind in (CauseKind.FUNCTION, CauseKind.CALL)] or causes
     known = {(each.rule, each.scope) for each in two.findings}
@@ -436,6 +452,11 @@ def _both(one: Sequence[Cause], two: Sequence[Cause]) -> Iterator[Cause]:
             continue
         least = min(each, other, key=lambda cause: abs(cause.more_ms))
         yield replace(least, inside=tuple(_both(each.inside, other.inside)))
+
+
+def _called(cause: Cause) -> str:
+    is_function = cause.kind is CauseKind.FUNCTION
+    return f"{cause.source} in {cause.name}" if is_function else cause.name
 
 
 def _key(cause: Cause) -> Hashable:

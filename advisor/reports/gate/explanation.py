@@ -13,6 +13,11 @@ from gpuadvisor.rules.facts.kernel_families import short_name
 
 SAME_COUNT = 0.01
 """Relative difference of how often something runs in a step that is none: steps differ."""
+UNCLEAR = (
+    "No cause of that is clear: nothing differs in both pairs of profiles by a twentieth of it, "
+    "and by more than steps of one version do among each other"
+)
+"""Of profiles in which nothing is named: what makes a step slower may be in them all the same."""
 LONGEST = 100
 """Letters of a name."""
 
@@ -66,7 +71,7 @@ def lead(found: Explanation) -> str:
         parts.append(f"Of {_time(found.of_ms)} more, {1 - unexplained:.0%} are explained here")
         parts.append(f", {_time(found.unexplained_ms)} are not. " if unexplained > 0 else ". ")
     elif found.of_ms > 0:
-        parts.append("Nothing in it explains that. ")
+        parts.append(f"{UNCLEAR}. ")
     if found.note:
         parts.append(f"{found.note[0].upper()}{found.note[1:]}.")
     return "".join(parts).strip()
