@@ -65,7 +65,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     took = int((facts.host.end_ns[calls] - facts.host.begin_ns[calls]).sum())
     yield RuleResult(
         f"The run allocates or frees {whose} {len(calls):,} times, {late:,} of them"
-        f" in its second half, and is {(low + high) / 2:.0%} longer for it",
+        f" in its second half, and would be {(low + high) / 2:.0%} shorter without these calls",
         (
             Figure("allocations_and_frees_in_second_half", late, "", AGAIN),
             Figure("time_in_these_calls", round(took / 1e6, 3), "ms"),

@@ -228,6 +228,20 @@ def test_pinned_memory_is_not_called_the_gpus_and_keeps_no_pool_of_it(allocate, 
     assert (found.knobs is None) is of_gpu
 
 
+def test_a_run_is_not_called_longer_by_the_share_that_it_would_save():
+    """A run that would be shorter by three quarters is four times as long for what it does."""
+    program = Program()
+    for _ in range(8):
+        program.allocates(600)
+        program.launches("kernel", runs=200, op=20)
+        program.allocates(600, free=True)
+    program.launches("last", runs=10)
+    (found,) = allocator_churn.check(timeline(program.made))
+    saved = next(each for each in found.evidence if each.metric == "run_saved_without_them")
+    assert saved.value > 50
+    assert found.summary.endswith(f"and would be {saved.value:.0f}% shorter without these calls")
+
+
 @pytest.mark.parametrize(("passes", "severity"), [(1, Severity.NOTICE), (4, None)])
 def test_copies_of_a_program_that_does_nothing_again_are_no_more_than_a_notice(passes, severity):
     program = Program()
