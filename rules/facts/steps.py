@@ -17,7 +17,6 @@ import numpy as np
 
 from gpuadvisor.domain.profile import Columns, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
-from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     IntArray,
@@ -294,7 +293,8 @@ class Repetition:
     alike: bool
     """Whether steps launch the same kernels."""
     can_be_graphs: bool
-    """Whether steps launch the same kernels one by one, and the host does not wait in between."""
+    """Whether steps launch the same kernels one by one, and the host does not wait for the device
+    between two launches of a step."""
 
 
 NONE = Repetition(0.0, False, False)
@@ -323,10 +323,31 @@ def repetition(
         return NONE
     if usual <= 0:
         return NONE
-    waits = int((line.wait_kind == Host.SYNCHRONIZING).sum())
-    seldom = waits <= work.kernels / usual + 1  # one may stand at the end of each step
+    mine = launched.known[: work.kernels] & (work.device[: work.kernels] == line.device)
+    called = np.sort(launched.begin_ns[: work.kernels][mine])
+    waits = np.searchsorted(np.sort(host.begin_ns[line.wait_call]), called, "right")
+    if steps is not None and len(steps.steps) > 1:
+        interrupted = _waits_within(called, waits, steps)
+    else:
+        # Where a step begins is not known: of more kernels than one, one wait may stand at its end.
+        each = np.count_nonzero(np.diff(waits)) / max(len(called) / usual, 1.0)
+        interrupted = each if usual == 1 else max(each - 1.0, 0.0)
     alone = of_graphs(work, host, launched).mean() < MOST_DIFFERENT
-    return Repetition(usual, alike, bool(alike and seldom and alone))
+    undivided = interrupted <= MOST_DIFFERENT
+    return Repetition(usual, alike, bool(alike and undivided and alone))
+
+
+def _waits_within(called: IntArray, waits: IntArray, steps: Steps) -> float:
+    """Return in which share of the steps (0 to 1) the host waits for the device between two of the
+    step's launches. `called` is when each kernel is launched, in order, and `waits` how often the
+    host had waited until then."""
+    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
+    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
+    step = np.searchsorted(begin, called, "right") - 1
+    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
+    step, waits = step[inside], waits[inside]
+    within = (np.diff(step) == 0) & (np.diff(waits) > 0)
+    return len(np.unique(step[1:][within])) / len(begin)
 
 
 def _in_steps(number: IntArray, launched: LaunchingCalls, steps: Steps) -> tuple[float, bool]:
