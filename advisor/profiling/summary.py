@@ -66,7 +66,9 @@ def lines(profile: StoredProfile, *, is_new: bool) -> list[str]:
     """Return what is printed of a profile that was imported."""
     header, record = profile.header, profile.record
     state = "" if is_new else "  (the same file is stored already: nothing was added)"
-    devices = [device.name for device in header.devices] or ["no GPU"]
+    devices = [device.name for device in header.devices]
+    if not devices and not any(map(profile.rows, ("kernels", "copies"))):
+        devices = ["no GPU"]
     counts = [f"{profile.rows(table):,} {table}" for table in COUNTED]
     if marked := steps(profile):  # a diagnosis may know others, by an optimizer or ranges
         counts.append("1 step" if marked == 1 else f"{marked:,} steps")

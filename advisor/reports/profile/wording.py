@@ -144,13 +144,18 @@ def idle_sentence(account: TimeBreakdown) -> str:
     )
 
 
+ON_DEVICE = ("kernels", "copies")
+"""Tables whose rows are work of a GPU, copies and memsets among the copies."""
+
+
 def devices(report: ProfileReport) -> str:
-    """Return the devices on which something ran, else those of the machine."""
+    """Return the devices on which something ran, else those of the machine; `no GPU` where no work
+    of one was recorded either, and nothing where it was, on one that is not described."""
     limits = report.facts.profile.header.devices
     used = set(report.facts.time_breakdowns) or {each.index for each in limits}
     names = [each.name for each in limits if each.index in used]
     if not names:
-        return "" if report.facts.profile.rows("kernels") else "no GPU"
+        return "" if any(map(report.facts.profile.rows, ON_DEVICE)) else "no GPU"
     return figures.counted(names)
 
 

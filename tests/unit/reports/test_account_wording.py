@@ -516,6 +516,17 @@ def test_operators_of_a_gpu_did_not_run_without_one(operator, is_of_gpu):
     assert ("on a machine with a GPU" not in text) is is_of_gpu
 
 
+@pytest.mark.parametrize("direction", [Direction.PEER_TO_PEER, Direction.MEMSET])
+def test_a_gpu_that_only_moved_data_was_there(direction):
+    """No kernel and no description of a GPU: what it did beside kernels is work of one as well."""
+    made = Made()
+    for number in range(4):
+        made.copy((1_000.0 * number, 990), bytes=1 << 20, direction=direction)
+    _, text = said(made.profile())
+    assert "The GPU was busy" in text
+    assert "without a GPU" not in text
+
+
 @pytest.mark.parametrize(
     "launch", ["hipLaunchKernel", "hipExtModuleLaunchKernel", "cudaLaunchKernel"]
 )
