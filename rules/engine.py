@@ -168,7 +168,7 @@ def _judged(rule: Loaded, result: RuleResult, evidence: Evidence, counted: Span 
     if worth is not None and result.saving is not None:
         saving_ms = _saved_ns(result.saving, evidence) / NS_PER_MS
     source, place = _place(rule, result, evidence)
-    severity = result.severity or severe
+    severity = severe if result.severity is None else _stated(result.severity, worth)
     if evidence.facts is not None and evidence.facts.fitness.share < LEAST_LOOKED_AT:
         # What the program does for all the rest of its run may matter more.
         severity = min(severity, Severity.NOTICE, key=lambda one: one.rank)
@@ -217,6 +217,13 @@ def _place(rule: Loaded, result: RuleResult, evidence: Evidence) -> tuple[str | 
 def _severity(worth: Span | None) -> Severity:
     value = 0.0 if worth is None else _value_pct(worth)
     return next((each for least, each in SEVERITIES if value >= least), Severity.INFO)
+
+
+def _stated(severity: Severity, worth: Span | None) -> Severity:
+    """Return the severity that a rule states: of what saves less of the run at most than anybody
+    could tell, it is good to know and nothing to fix, whatever the rule thinks of it."""
+    is_told = worth is None or worth.high >= 100 * NOTICEABLE
+    return severity if is_told else min(severity, Severity.INFO, key=lambda one: one.rank)
 
 
 def _value_pct(span: Span) -> float:

@@ -71,6 +71,16 @@ def test_severity_follows_worth(share, severity):
 
 
 @pytest.mark.parametrize(
+    ("most", "severity"), [(0.0, Severity.INFO), (0.002, Severity.INFO), (0.05, Severity.WARNING)]
+)
+def test_what_is_worth_as_good_as_nothing_is_nothing_to_fix_whatever_its_rule_states(
+    most, severity
+):
+    (finding,) = found(rule("one", result(0.0, most, severity=Severity.WARNING))).findings
+    assert finding.severity is severity
+
+
+@pytest.mark.parametrize(
     ("beside_ms", "severity"),
     [
         (None, Severity.CRITICAL),
