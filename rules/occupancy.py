@@ -56,7 +56,7 @@ def limited(limiter: str, because: Callable[[KernelMetrics], str], advice: str, 
             f" leave room for {occupancy:.0%} of the warps that an SM can hold",
             (
                 percent("theoretical_occupancy", occupancy, MOST_OCCUPANCY),
-                percent("busiest_unit", busiest_share(kernel), MOST_BUSY),
+                percent("busiest_unit", kernel.busiest, MOST_BUSY),
                 Figure(fact, value, "bytes" if fact == "shared_bytes" else ""),
             ),
             advice,
@@ -68,11 +68,6 @@ def limited(limiter: str, because: Callable[[KernelMetrics], str], advice: str, 
     return of_each(look)
 
 
-def busiest_share(kernel: KernelMetrics) -> float:
-    """Return how busy the busiest unit is, of all that it could do."""
-    return max(kernel.compute or 0.0, kernel.memory or 0.0)
-
-
 def _waits(kernel: KernelMetrics) -> bool:
     """Say whether more warps would have room to work, and these fill the SMs."""
     achieved, theoretical = kernel.achieved_occupancy, kernel.theoretical_occupancy
@@ -80,7 +75,7 @@ def _waits(kernel: KernelMetrics) -> bool:
         return False
     filled = achieved > MOST * theoretical  # else something else keeps warps away
     for_few = kernel.tensor >= MOST_TENSOR or is_library(kernel)
-    return busiest_share(kernel) < MOST_BUSY and filled and not for_few
+    return kernel.busiest < MOST_BUSY and filled and not for_few
 
 
 def _limiter(kernel: KernelMetrics) -> str:

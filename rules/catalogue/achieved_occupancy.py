@@ -16,7 +16,6 @@ from gpuadvisor.rules.kernels import (
     unless_library,
     up_to,
 )
-from gpuadvisor.rules.occupancy import busiest_share
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 MOST_ACHIEVED = 0.75
@@ -39,7 +38,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     filled = achieved / theoretical * math.ceil(kernel.waves) / kernel.waves
     spare = room(kernel, loads)
-    if spare is None or filled >= MOST_ACHIEVED or busiest_share(kernel) >= MOST_BUSY:
+    if spare is None or filled >= MOST_ACHIEVED or kernel.busiest >= MOST_BUSY:
         return None
     high = min(1 - filled, spare)
     shares = up_to(high)
@@ -50,7 +49,7 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         (
             percent("achieved_occupancy", achieved, MOST_ACHIEVED * theoretical),
             percent("theoretical_occupancy", theoretical),
-            percent("busiest_unit", busiest_share(kernel), MOST_BUSY),
+            percent("busiest_unit", kernel.busiest, MOST_BUSY),
         ),
         "Give warps and blocks work of about the same length, and blocks enough of it that"
         " starting them does not count.",

@@ -47,8 +47,10 @@ def check(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
 
 def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Look at multiplications that the L1 cache alone keeps waiting, whatever the kernel is."""
-    l1, dram, done = kernel.l1, kernel.dram, kernel.multiply_adds
-    if l1 is None or dram is None or done is None or loads.l1 < AT_ROOF or dram >= MOST_DRAM:
+    l1, dram, done = kernel.l1_with_warps, kernel.dram, kernel.multiply_adds
+    if l1 is None or dram is None or done is None:
+        return None
+    if l1 < AT_ROOF * ATTAINABLE or dram >= MOST_DRAM:
         return None
     if not LEAST_ARITHMETIC <= done < REACHED[0]:
         return None
@@ -57,8 +59,8 @@ def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     shares = Shares(max(low, 0.0), max(high, 0.0))
     return result_of(
         kernel,
-        f"{short(kernel)} keeps the L1 cache {l1:.0%} busy for {done:.0%} of the arithmetic that"
-        " the GPU could do: each value is loaded for one use",
+        f"{short(kernel)} keeps the L1 cache {l1:.0%} busy while it has warps, for {done:.0%} of"
+        " the arithmetic that the GPU could do: each value is loaded for one use",
         (
             percent("l1_busy", l1, AT_ROOF * ATTAINABLE),
             percent("multiply_adds_of_peak", done, REACHED[0]),
@@ -74,20 +76,21 @@ def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
 def _without_reuse(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
     """Look at products that memory feeds as well, or whose multiplications were not counted: loads
     that move more than threads use are another fault."""
-    l1, compute = kernel.l1, kernel.compute
+    l1, compute = kernel.l1_with_warps, kernel.compute
     if l1 is None or compute is None or not reuses_tiles(kernel):
         return None
     used = kernel.ideal_sectors / kernel.sectors if kernel.ideal_sectors and kernel.sectors else 1.0
-    if loads.l1 * min(used, 1.0) < AT_ROOF or compute >= REACHED[0]:
+    if l1 * min(used, 1.0) < AT_ROOF * ATTAINABLE or compute >= REACHED[0]:
         return None
     counted = kernel.multiply_adds is not None and (kernel.dram or 0.0) < MOST_DRAM
     if counted:
         return None
     high = max(1 - max(compute / REACHED[1], loads.fixed), 0.0)
-    beside = "" if kernel.dram is None else f" and the memory {kernel.dram:.0%}"
+    beside = "" if kernel.dram is None else f", the memory {kernel.dram:.0%}"
     return result_of(
         kernel,
-        f"{short(kernel)} keeps the L1 cache {l1:.0%}{beside} busy and its multiprocessors"
+        f"{short(kernel)} keeps the L1 cache {l1:.0%} busy while it has warps{beside} and its"
+        " multiprocessors"
         f" {compute:.0%}: a product of matrices that hardly reuses what it loads",
         (
             percent("l1_busy", l1, AT_ROOF * ATTAINABLE),

@@ -16,7 +16,6 @@ from gpuadvisor.rules.kernels import (
     unless_library,
     up_to,
 )
-from gpuadvisor.rules.occupancy import busiest_share
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
 LEAST_LOST = 0.08
@@ -87,6 +86,6 @@ def _seen(kernel: KernelMetrics, waves: float, fixed: float) -> float | None:
     if idle is None or achieved is None or not theoretical:
         return None
     idle -= fixed  # starting and ending take their time, and lack warps, in any grid
-    if waves < 1 or busiest_share(kernel) >= MOST_BUSY:
+    if waves < 1 or kernel.busiest >= MOST_BUSY:
         return idle
     return max(idle, 1 - achieved / theoretical - fixed)

@@ -221,7 +221,31 @@ class KernelMetrics:
 
     l2 = _share_of(f"lts__throughput{_ELAPSED}")
 
-    l1 = _share_of(f"l1tex__throughput{_ELAPSED}", f"l1tex__throughput{_ACTIVE}")
+    @cached_property
+    def l1(self) -> float | None:
+        """The L1 caches, in the kernel's time like the other units: sections of Nsight Compute have
+        their share of the cycles in which a multiprocessor had warps, which is more where some have
+        none for a part of the time."""
+        told = self.share(f"l1tex__throughput{_ELAPSED}")
+        while_active = self.share(f"l1tex__throughput{_ACTIVE}")
+        if told is not None or while_active is None:
+            return told
+        return while_active * (1 - (self.idle_multiprocessors or 0.0))
+
+    @cached_property
+    def l1_with_warps(self) -> float | None:
+        """The L1 caches in the cycles in which their multiprocessor had warps: what limits these is
+        not the grid's fault."""
+        told = self.share(f"l1tex__throughput{_ACTIVE}")
+        if told is not None or self.l1 is None:
+            return told
+        return min(self.l1 / max(1 - (self.idle_multiprocessors or 0.0), self.l1, 1e-9), 1.0)
+
+    @property
+    def busiest(self) -> float:
+        """How busy the busiest unit is, of all that it could do (0 to 1)."""
+        return max(self.compute or 0.0, self.memory or 0.0, self.l1 or 0.0, self.l2 or 0.0,
+                   self.dram or 0.0)  # fmt: skip
 
     @cached_property
     def issue_slot_utilization(self) -> float | None:

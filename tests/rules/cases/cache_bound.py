@@ -1,6 +1,6 @@
 """Products that load each value for one use, and such that do not."""
 
-from tests.rules.counted import ELAPSED, QUIET, kernel
+from tests.rules.counted import ACTIVE, ELAPSED, QUIET, kernel
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed"
 
@@ -32,6 +32,12 @@ FIRES = {
     "a product without reuse, by its name": lambda: named("wmma_gemm(half*, half*, float*)"),
     "a naive product": product,
     "just busy enough": lambda: product(76.0),
+    "busy while multiprocessors have warps, in a last round that few of them have": lambda: product(
+        None,
+        0.08,
+        {f"l1tex__throughput{ACTIVE}": 78.0, "sm__cycles_active.avg": 1_700_000.0},
+        {f"gpu__compute_memory_throughput{ELAPSED}": 67.0},
+    ),
     "by the pipes of multiplications": lambda: product(
         98.0,
         0.08,

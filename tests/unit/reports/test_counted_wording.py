@@ -9,6 +9,7 @@ from gpuadvisor.reports.diagnosis.counted import levels
 from gpuadvisor.reports.diagnosis.document import diagnosis_lines
 from gpuadvisor.reports.diagnosis.wording import outcome
 from gpuadvisor.reports.json_documents import diagnosis_json
+from gpuadvisor.rules.catalogue import occupancy_registers
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.registry import load_rules
 from tests.diagnoses import DIAGNOSIS, diagnosis_report
@@ -159,6 +160,25 @@ def test_what_keeps_warps_out_is_named_beside_the_occupancy():
     }  # fmt: skip
     (said,) = said_of(kernel(QUIET, limited))
     assert "Its occupancy is 30.8 %, of 33.3 % that fit (by its registers)." in said
+
+
+def test_the_busiest_unit_is_one_number_where_multiprocessors_are_without_warps_for_a_while():
+    """Of the cycles with warps the L1 cache is the busiest, of all cycles the SMs are."""
+    metrics = {
+        f"sm__throughput{ELAPSED}": 53.0,
+        f"gpu__compute_memory_throughput{ELAPSED}": 53.0,
+        f"l1tex__throughput{ELAPSED}": None,
+        f"l1tex__throughput{ACTIVE}": 61.0,
+        "sm__cycles_active.avg": 0.8 * HEALTHY["gpc__cycles_elapsed.max"],
+        "launch__occupancy_limit_registers": 4.0,
+        "sm__maximum_warps_per_active_cycle_pct": 42.0,
+        f"sm__warps_active{ACTIVE}": 40.0,
+    }
+    limited = kernel(QUIET, metrics)
+    (said,) = said_of(limited)
+    assert "busier than 53.0 % of its peak, compute first (L1 cache 48.8 %" in said
+    (found,) = occupancy_registers.check(limited)
+    assert [each.value for each in found.evidence if each.metric == "busiest_unit"] == [53.0]
 
 
 def test_a_report_without_the_units_is_not_headed_by_what_rules_lack():
