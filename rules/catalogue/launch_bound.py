@@ -61,7 +61,7 @@ _METHOD = (
     "At most all of this idle time, and of each kernel what does not grow with its work: 5 us, or"
     " what it takes with fewer than two blocks on a multiprocessor; at least nine tenths of what"
     " launching for free saves when the run is played again at the pace of the host without the"
-    " profiler, less 1 us for each kernel."
+    " profiler, and of this idle time, less 1 us for each kernel."
 )
 
 RULE = Rule(
@@ -93,10 +93,13 @@ def _of_host(evidence: Evidence) -> tuple[float, float] | None:
     if launching < max(LEAST_IDLE * span_ns(facts), other, idle_ns(facts, Cause.NOT_RECORDED)):
         return None
     low, high = saved_by_launching(facts)
-    high = min(high, longer_with_profiler(facts) * facts.window.share(launching + other))
+    idle = facts.window.share(launching + other)
+    high = min(high, longer_with_profiler(facts) * idle)
     left = facts.window.share(GRAPH_GAP_NS * len(facts.work) * _slower(facts))
+    # Of the recorded run no more than what is idle for it: idle time after waits, in which the host
+    # launches as well, is theirs.
     return (
-        (COVERED * max(min(low, high) - left, 0.0), high)
+        (COVERED * max(min(low, high, idle) - left, 0.0), high)
         if high * evidence.run_ns >= LEAST_IDLE * span_ns(facts)
         else None
     )

@@ -156,6 +156,20 @@ def test_a_compiled_model_is_not_advised_to_be_compiled(where):
     assert ("compile" in found.knobs) is not is_compiled
 
 
+def test_launching_is_worth_no_more_at_the_least_than_the_gpu_is_idle_for_it():
+    """In the first half of the run the host waits after each kernel, and launches then."""
+    program = Program()
+    for _ in range(500):
+        program.launches("kernel", runs=2, op=60)
+        program.item()
+    program.launches("kernel", runs=2, times=500, op=60)
+    evidence = timeline(program.made)
+    (found,) = launch_bound.check(evidence)
+    idle_for_it = ("gpu_idle_launching", "gpu_idle_other_host")
+    idle_pct = sum(each.value for each in found.evidence if each.metric in idle_for_it)
+    assert 0 < 100 * found.saving.low_ns / evidence.run_ns <= idle_pct
+
+
 def brings_back(piece, call=""):
     """A kernel, and 64 MiB of results that go back to the host at 13 GB/s, in pieces."""
     made = Made()
