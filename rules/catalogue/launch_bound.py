@@ -50,7 +50,13 @@ FULL = 2
 """Blocks on a multiprocessor below which a kernel takes no longer with more of them: one alone
 cannot hide how long it waits (CUDA C++ Best Practices Guide, thread and block heuristics)."""
 
-_OTHER_KNOBS = ("compile_cudagraphs", "fused_optimizer", "batch_size")
+_BESIDE_GRAPHS = ("fused_optimizer", "batch_size")
+_OTHER_KNOBS = ("compile_cudagraphs", *_BESIDE_GRAPHS)
+_LESS_IN_GRAPHS = (
+    "Launch less: most kernels are parts of CUDA graphs already, of which each still costs the"
+    " host; fuse kernels of these, capture as well what is launched beside them, or give each"
+    " launch more to do with a larger batch."
+)
 
 OF_COMPILER = "triton_"
 """Begins the names of kernels that TorchInductor makes, each of all that it could merge."""
@@ -134,10 +140,29 @@ def _compiled_share(facts: Facts) -> float:
     return float(times[np.array(made, np.bool_)].sum() / max(times.sum(), 1))
 
 
+def _is_graphs(facts: Facts) -> bool:
+    """Tell whether most kernels are launched as parts of CUDA graphs already."""
+    return bool(of_graphs(facts.work, facts.host, facts.launched).mean() > MOST)
+
+
+def _launches(facts: Facts, of_kernels: Queue) -> str:
+    """Return `290 kernels`, or `264 kernels and 22 CUDA graphs (of 4,807 more)`: who launches a
+    graph does not launch its kernels."""
+    work, launched = facts.work, facts.launched
+    rows = np.flatnonzero(of_graphs(work, facts.host, launched))
+    rows = rows[work.device[rows] == of_kernels.device]
+    if not len(rows):
+        return f"{of_kernels.kernels:,} kernels"
+    calls = len(np.unique(launched.call[rows[launched.known[rows]]]))
+    number = f"{calls:,} CUDA graph{'' if calls == 1 else 's'}" if calls else "CUDA graphs"
+    single = of_kernels.kernels - len(rows)
+    if not single:
+        return f"{number} (of {len(rows):,} kernels)"
+    return f"{single:,} kernel{'' if single == 1 else 's'} and {number} (of {len(rows):,} more)"
+
+
 def _is_compiled(facts: Facts) -> bool:
-    """Tell whether PyTorch's compiler made most of what is launched, other than as CUDA graphs."""
-    if of_graphs(facts.work, facts.host, facts.launched).mean() > MOST:
-        return False
+    """Tell whether PyTorch's compiler made most of what is launched."""
     by_compiled = launched_by_compiled(facts.profile, facts.work, facts.launched)
     return max(by_compiled, _compiled_share(facts)) > MOST
 
@@ -176,7 +201,8 @@ def _claim(
     run = evidence.run_ns
     launching, other = _told(facts)
     idle = launching + other
-    graphs, compiled = facts.repetition.can_be_graphs, _is_compiled(facts)
+    in_graphs = _is_graphs(facts)
+    graphs, compiled = facts.repetition.can_be_graphs, not in_graphs and _is_compiled(facts)
     paced = loader_sets_pace(facts)
     if paced:  # workers may deliver no faster, however fast the host is
         host = (0.0, host[1] if late_ns(facts) < launching else 0.0)
@@ -193,7 +219,7 @@ def _claim(
     )
     return RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run because the host takes longer"
-        f" to launch its {of_kernels.kernels:,} kernels than they run"
+        f" to launch its {_launches(facts, of_kernels)} than they run"
         + (f", and for {evidence.share(between_ns):.0%} between these" if between_ns else "")
         + _without_profiler(facts),
         (
@@ -205,6 +231,8 @@ def _claim(
             "Launch less: replay the step as a CUDA graph, as it always launches the same kernels,"
             " or give each launch more to do with a larger batch."
             if graphs
+            else _LESS_IN_GRAPHS
+            if in_graphs
             else "Launch less: have PyTorch's compiler, which made most of this, capture it as CUDA"
             " graphs (torch.compile(mode='reduce-overhead')), or give each launch more to do with a"
             " larger batch."
@@ -228,9 +256,15 @@ def _claim(
         severity=Severity.INFO if paced and not host[1] else None,
         program_advice=""
         if graphs
+        else f"{_LESS_IN_GRAPHS}{apart}"
+        if in_graphs
         else "Launch less: fuse kernels, give each launch more to do, or replay what repeats as a"
         f" CUDA graph.{apart}",
-        knobs=None if graphs else (*(() if compiled else ("compile",)), *_OTHER_KNOBS),
+        knobs=None
+        if graphs
+        else _BESIDE_GRAPHS
+        if in_graphs
+        else (*(() if compiled else ("compile",)), *_OTHER_KNOBS),
     )
 
 

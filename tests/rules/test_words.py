@@ -151,9 +151,22 @@ def test_a_compiled_model_is_not_advised_to_be_compiled(where):
             program.marks("## Call CompiledFxGraph fxyz ##", began)
     (found,) = launch_bound.check(timeline(program.made))
     is_compiled = where in ("operator", "range", "kernels")
-    assert ("compile the model" in found.advice) is not is_compiled
+    assert ("compile the model" in found.advice) is (where in ("none", "few"))
     assert ("reduce-overhead" in found.advice) is is_compiled
-    assert ("compile" in found.knobs) is not is_compiled
+    assert ("compile" in found.knobs) is (where in ("none", "few"))
+    assert ("compile_cudagraphs" in found.knobs) is (where != "graphs")
+    assert ("parts of CUDA graphs already" in found.program_advice) is (where == "graphs")
+
+
+def test_who_launches_a_graph_does_not_launch_its_kernels():
+    program = Program()
+    for number in range(10):
+        program.replays("node", runs=3, kernels=20, op=100)
+        program.launches(f"kernel_{number}", runs=3, times=10, op=20)
+    (found,) = launch_bound.check(timeline(program.made))
+    assert "to launch its 100 kernels and 10 CUDA graphs (of 200 more) than they run" in (
+        found.summary
+    )
 
 
 def test_launching_is_worth_no_more_at_the_least_than_the_gpu_is_idle_for_it():
