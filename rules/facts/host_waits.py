@@ -24,7 +24,7 @@ from gpuadvisor.rules.facts.launches import Calls
 FETCH_BYTES = 1 << 20
 """Most bytes of a copy to the host (`.item()`, predictions) whose wait is what costs, not the copy
 itself, which takes 0.1 ms at the most."""
-_LATE = 0.02
+LATE = 0.02
 """The host goes on after the work is done within so much of its pause. Of work that ends at any
 time of a pause, one in fifty does so by chance; of three in a row, one of 125,000."""
 _OFTEN = 3
@@ -160,7 +160,7 @@ def _unrecorded_waits(
     worked = (count > 0) & (done > left)
     # Who launched more than was done did not wait.
     ahead = count < np.searchsorted(launched_ns, left, "right")
-    follows = worked & ~ahead & (after - done <= _LATE * (after - left))
+    follows = worked & ~ahead & (after - done <= LATE * (after - left))
     if follows.sum() < max(_OFTEN, _HALF * (worked | ahead).sum()):
         return nothing, nothing, nothing
     return left[follows], done[follows], long[follows] + 1

@@ -23,7 +23,7 @@ import numpy as np
 
 from gpuadvisor.domain.profile import CallKind
 from gpuadvisor.rules.facts.device_work import DeviceWork
-from gpuadvisor.rules.facts.host_waits import Blocked, Host, pageable, waits_of
+from gpuadvisor.rules.facts.host_waits import LATE, Blocked, Host, pageable, waits_of
 from gpuadvisor.rules.facts.idle import REACH_NS, launching_at
 from gpuadvisor.rules.facts.idle_causes import PAUSE_NS
 from gpuadvisor.rules.facts.intervals import (
@@ -214,8 +214,13 @@ def timeline(
     called = np.where(known, launched.begin_ns[rows], begin_ns)
     blocked = waits_of(work, host, rows, call, called, end)
     lag = np.clip(begin - called, 0, launched.end_ns[rows] - called + reach)
-    staged = np.isin(call, blocked.call) & known & (before > called)
-    lag = np.where(staged, np.minimum(np.maximum(begin - before, 0), lag), lag)
+    # A copy whose call came back as what ran before was done was held by that: what it needs to
+    # begin is what comes after.
+    busy, came_back = known & (before > called), launched.end_ns[rows]
+    late = (before <= came_back) & (came_back - before <= LATE * (came_back - called))
+    of_copy = (rows >= work.kernels) & late & (came_back - called >= PAUSE_NS)
+    held = busy & (np.isin(call, blocked.call) | of_copy)
+    lag = np.where(held, np.minimum(np.maximum(begin - before, 0), lag), lag)
     could = np.maximum(before, np.where(known, called + lag, begin_ns))
     times = _host_times(host, call[known], launching, waits, blocked, computing or none())
     return Timeline(

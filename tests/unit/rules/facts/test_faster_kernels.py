@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpuadvisor.domain.profile import Range
+from gpuadvisor.domain.profile import Direction, Memory, Range
 from gpuadvisor.rules.facts.intervals import one
 from tests.profiles import Made
 from tests.rules.building import timeline
@@ -41,6 +41,27 @@ def test_without_the_profiler_the_same_host_may_not_be_the_limit():
     slow, fast = (player.saved_share([(all_rows(facts), 0.5)], pace) for pace in (1.0, 0.4))
     assert slow < 0.02
     assert 0.4 < fast < 0.55
+
+
+def test_a_call_that_is_held_until_the_gpu_is_done_is_no_time_that_its_copy_needs_to_begin():
+    """Steps of 20 ms, after which the host fetches a value. Another thread copies the next batch of
+    pinned memory, in a call that comes back only when all that was launched before is done."""
+    made = Made()
+    host, device = Memory.PINNED, Memory.DEVICE
+    for step in range(10):
+        at = 20_200 * step
+        for number in range(10):
+            runs = (at + 100 + 2000 * number, 2000)
+            made.launched("work", call=(at + 5 * number, 4), runs=runs)
+        done = at + 20_100
+        fetched = {"direction": Direction.DEVICE_TO_HOST, "source": device, "destination": host}
+        made.copied((at + 60, 20_045), (done, 2), bytes=4, **fetched)
+        batch = {"direction": Direction.HOST_TO_DEVICE, "source": host, "destination": device}
+        made.copied((at + 2000, 18_107), (done + 5, 50), thread=2, bytes=1 << 20, stream=9, **batch)
+    facts = timeline(made).facts
+    kernels = np.arange(facts.work.kernels)
+    saved = facts.faster_kernels.saved_share([(kernels, 0.8)], 1.0)
+    assert saved == pytest.approx(0.8, abs=0.02)
 
 
 def test_work_that_is_gone_leaves_no_gap():
