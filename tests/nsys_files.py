@@ -44,6 +44,7 @@ SYSTEM_CALL = {
     "start": 1200, "end": 1700, "eventClass": 27, "globalTid": THREAD, "nameId": 5,
     "returnValue": 1, "nestingLevel": 0,
 }  # fmt: skip
+MPI_CALL = {"start": 1200, "end": 1700, "globalTid": THREAD, "textId": 8}
 SAMPLE = {"id": 1, "start": 1500, "cpu": 3, "threadState": 1, "globalTid": THREAD, "cpuCycles": 1}
 FRAME = {
     "id": 1, "symbol": 6, "module": 7, "kernelMode": 0, "thumbCode": 0, "unresolved": 0,
@@ -64,6 +65,7 @@ STRINGS = [
     {"id": 5, "value": "poll"},
     {"id": 6, "value": "parse_line"},
     {"id": 7, "value": "/home/me/lib/libparse.so"},
+    {"id": 8, "value": "MPI_Recv"},
 ]
 PREFIX = "CUPTI_ACTIVITY_KIND_"
 

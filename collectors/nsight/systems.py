@@ -65,6 +65,7 @@ _READERS: tuple[tuple[str, Callable[[ExportReader], int]], ...] = (
     ("synchronizations", tables.synchronizations),
     ("ranges", tables.ranges),
     ("counters", tables.counters),
+    ("calls of MPI", tables.mpi_calls),
     ("system calls", tables.system_calls),
     ("samples", tables.samples),
 )

@@ -17,12 +17,17 @@ from gpuadvisor.collectors.nsight.systems_devices import ExportDevices, ExportPr
 from gpuadvisor.domain.profile import NO_TEXT, Sink
 
 TABLE = "StringIds"
+MPI = (
+    "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_OTHER_EVENTS",
+)  # fmt: skip
+"""Tables of calls of MPI (`nsys profile --trace=mpi`), by what else they tell of them."""
 _USED = (
     ("CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"),
     ("CUPTI_ACTIVITY_KIND_KERNEL", "shortName"),
     ("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId"),
     ("NVTX_EVENTS", "textId"),
     ("OSRT_API", "nameId"),
+    *((table, "textId") for table in MPI),
 )
 """Columns with numbers of texts. Most texts are symbols of call stacks, which are not needed."""
 _NUMBERS_AT_ONCE = 5000
@@ -44,6 +49,7 @@ TIMES = {  # table: columns of an event's begin and end
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": ("start", "end"),
     "NVTX_EVENTS": ("start", "end"),
     "OSRT_API": ("start", "end"),
+    **dict.fromkeys(MPI, ("start", "end")),
     "GPU_METRICS": ("timestamp", "timestamp"),
     "COMPOSITE_EVENTS": ("start", "start"),
 }

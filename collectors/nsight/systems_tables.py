@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from gpuadvisor.collectors.nsight.cells import IntArray, count, mapped, real, wh
 from gpuadvisor.collectors.nsight.sqlite_export import DamagedError, Export
 from gpuadvisor.collectors.nsight.systems_devices import process_of, thread_of
 from gpuadvisor.collectors.nsight.systems_reading import (
+    MPI,
     BoolArray,
     Cells,
     Converted,
@@ -308,6 +309,18 @@ def system_calls(reading: ExportReader) -> int:
 
     A program's start and its end may be long, and other threads may wait for all of its life.
     """
+    return _calls_around(reading, ("OSRT_API",), "nameId", Range.SYSTEM)
+
+
+def mpi_calls(reading: ExportReader) -> int:
+    """Read what threads that call CUDA call of MPI, as ranges of the program: the part of them
+    between the first and the last of all that was read before."""
+    return _calls_around(reading, MPI, "textId", Range.USER)
+
+
+def _calls_around(
+    reading: ExportReader, tables: Iterable[str], name: str, range_kind: Range
+) -> int:
     if not reading.calling:
         return 0
     first, last = reading.first_ns, reading.first_ns + reading.duration_ns
@@ -320,17 +333,18 @@ def system_calls(reading: ExportReader) -> int:
         return chosen
 
     def convert(cells: Cells, used: IntArray) -> Converted:
-        ids, owner = whole(cells["nameId"])[used], whole(cells["globalTid"])[used]
+        ids, owner = whole(cells[name])[used], whole(cells["globalTid"])[used]
         return {
             "process": process_of(owner),
             "thread": thread_of(owner),
             "name": text_numbers(ids, reading.strings, reading.names.number),
-            "kind": np.full(len(used), Range.SYSTEM, np.int8),
+            "kind": np.full(len(used), range_kind, np.int8),
         }
 
-    wanted = ("globalTid", "nameId", "nestingLevel")
-    return reading.events(
-        "OSRT_API", "ranges", wanted, convert, choose=choose, window=(first, last)
+    wanted, window = ("globalTid", name, "nestingLevel"), (first, last)
+    return sum(
+        reading.events(each, "ranges", wanted, convert, choose=choose, window=window)
+        for each in tables
     )
 
 

@@ -18,7 +18,7 @@ from gpuadvisor.rules.estimates import (
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.compiled import COMPILED
 from gpuadvisor.rules.facts.copies import exposed_ns
-from gpuadvisor.rules.facts.host_idle import MOSTLY
+from gpuadvisor.rules.facts.host_idle import MOSTLY, OF_MESSAGES
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import Intervals, either, one, without
 from gpuadvisor.rules.facts.kernel_families import short_name
@@ -132,12 +132,15 @@ def _of_program(evidence: Evidence, cause: Cause, idle: float, high: float) -> R
     facts, run = evidence.known_facts, evidence.run_ns
     where = _place(facts)
     is_known = bool(where or facts.profile.rows("samples"))
+    doing = facts.host_doing
+    passes = doing is not None and doing.passes_messages and doing.share >= MOSTLY
+    does = OF_MESSAGES if passes else _OF_PROGRAM
     trace = "" if SYSTEM_CALLS in facts.profile.header.facts else "--trace=cuda,nvtx,osrt "
     return RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the CPU is in no call"
         f" into CUDA{where}",
         (percent("gpu_idle_other_host", evidence.share(idle), LEAST_IDLE),),
-        _OF_PROGRAM if is_known else _UNKNOWN.format("gpuadvisor profile SCRIPT"),
+        does if is_known else _UNKNOWN.format("gpuadvisor profile SCRIPT"),
         Estimate(0.0, high * run, {f"idle/{cause.value}": idle}),
         "At most this idle time and that in which the host launches, both by playing the run again"
         " without them; at least nothing, as the CPU may wait then for what takes as long.",

@@ -8,7 +8,7 @@ from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.estimates import LEAST_IDLE, bounded, late_ns, paces, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.host_idle import MOSTLY, doing
+from gpuadvisor.rules.facts.host_idle import MOSTLY, OF_MESSAGES
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.loading import Loading
 from gpuadvisor.rules.facts.starting import FEWEST_STEPS
@@ -41,6 +41,11 @@ RANDOM = frozenset(
 """Operators that make random numbers."""
 
 WORKERS = "Load batches in more worker processes, or make loading a sample cheaper."
+_RECORD = (
+    "Record what the CPU does then (nsys profile --trace=cuda,nvtx,osrt"
+    " --sample=process-tree PROGRAM); if it prepares what it copies, do that on the GPU or"
+    " ahead of time, in other threads or processes."
+)
 KNOBS = ("dataloader_workers", "host_memory", "pin_memory", "prefetch_factor", "persistent_workers")
 
 RULE = Rule(
@@ -170,14 +175,14 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
 def _made_by(facts: Facts) -> tuple[str, str]:
     """Return what the host does before the copies, as far as the recording tells, and what then
     helps."""
+    found = facts.doing_in(facts.host_idle.preparing_times)
     if not facts.host_recorded:
+        known = f"the CPU is in {found.name} for {found.share:.0%} of it, and " if found else ""
+        else_ = "what else it does" if found else "what the CPU does then"
         return (
-            "before the program copies to it; what the CPU does then was not recorded",
-            "Record what the CPU does then (nsys profile --trace=cuda,nvtx,osrt"
-            " --sample=process-tree PROGRAM); if it prepares what it copies, do that on the GPU or"
-            " ahead of time, in other threads or processes.",
+            f"before the program copies to it; {known}{else_} was not recorded",
+            OF_MESSAGES if found is not None and found.share >= MOSTLY else _RECORD,
         )
-    found = doing(facts.profile, facts.launching, facts.host_idle.preparing_times)
     if found is None or found.share < MOSTLY:
         known = f" ({found.name} for {found.share:.0%} of it)" if found else ""
         return (
@@ -186,6 +191,8 @@ def _made_by(facts: Facts) -> tuple[str, str]:
             "Prepare batches on the GPU, or in the worker processes of a DataLoader.",
         )
     what = f"while the CPU runs {found.name} ({found.share:.0%} of it) before copies to the GPU"
+    if found.passes_messages:
+        return what, OF_MESSAGES
     if found.name in RANDOM:
         return what, (
             "Make these random numbers on the GPU: give `device` to what makes them, instead of"

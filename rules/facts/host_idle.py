@@ -87,11 +87,24 @@ class HostIdle:
         return self.preparing_rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
 
 
+MPI = "MPI_"
+"""How the names of calls begin that pass messages between processes."""
+OF_MESSAGES = (
+    "Pass messages while the GPU works (MPI_Irecv, MPI_Iallreduce and their kin), or give an MPI"
+    " that is aware of CUDA the memory of the GPU, which then needs no copy; where a process waits"
+    " for another one, share the work more evenly."
+)
+"""What helps where such calls take the host's time."""
+
+
 def host_recorded(profile: Profile) -> bool:
-    """Say whether anything of the host was recorded but its calls into CUDA."""
+    """Say whether anything of the host was recorded but its calls into CUDA and of MPI: those tell
+    when it passes messages, and nothing of what else it does."""
     if profile.rows("operators"):
         return True
-    return bool(np.isin(profile.columns("ranges", ("kind",))["kind"], HOST_RANGES).any())
+    columns = profile.columns("ranges", ("kind", "name"))
+    used = np.unique(columns["name"][np.isin(columns["kind"], HOST_RANGES)]).tolist()
+    return not all(profile.header.texts[each].startswith(MPI) for each in used)
 
 
 def unseen(profile: Profile, host: Calls, work: DeviceWork) -> Intervals:
@@ -161,15 +174,20 @@ class Doing:
     """What the host did in some time, with its share."""
 
     name: str
-    """An operator of the framework, else a range that the program marked."""
+    """An operator of the framework, else a range that the program marked or a call of MPI."""
     share: float
     """Share of the time, 0 to 1."""
 
+    @property
+    def passes_messages(self) -> bool:
+        return self.name.startswith(MPI)
 
-def doing(profile: Profile, ran: Operators, times: Intervals) -> Doing | None:
+
+def doing(profile: Profile, ran: Operators, times: Intervals, processes: IntArray) -> Doing | None:
     """Return what more of some time was spent in than in anything else that is known, whatever the
     share; None where that is less than a hundredth. Of operators that do nothing but call each
-    other it is the inner one."""
+    other it is the inner one. Of ranges those of some processes count: others launch on other
+    devices."""
     if not times.total_ns:
         return None
     spent = covered_ns(times, ran.begin_ns, ran.end_ns)
@@ -178,6 +196,7 @@ def doing(profile: Profile, ran: Operators, times: Intervals) -> Doing | None:
         return found
     columns = profile.columns("ranges")
     user = (columns["kind"] == Range.USER) & (columns["name"] > NO_TEXT)
+    user &= np.isin(columns["process"], processes)
     # A range around all that a program does tells nothing of what it does at a time: one that comes
     # again does, and one that lies within some of the time.
     often = np.bincount(columns["name"][user], minlength=1) >= AGAIN

@@ -295,7 +295,15 @@ class Facts:
     @cached_property
     def host_doing(self) -> Doing | None:
         """What the host did in the time in which it neither launched nor waited."""
-        return doing(self.profile, self.launching, self.host_idle.other_times)
+        return self.doing_in(self.host_idle.other_times)
+
+    def doing_in(self, times: Intervals) -> Doing | None:
+        """Return what the host of the device that was played did in some time."""
+        line = self.timeline
+        if line is None:
+            return None
+        calls = self.launched.call[line.rows[self.launched.known[line.rows]]]
+        return doing(self.profile, self.launching, times, np.unique(self.host.process[calls]))
 
     @cached_property
     def outside_operators(self) -> float:

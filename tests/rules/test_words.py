@@ -324,6 +324,37 @@ def prepares():
     return timeline(program.made)
 
 
+def receives(us):
+    """Batches, each received from another process for a part of the 4 ms before its copy."""
+    program = Program()
+    for _ in range(4):
+        began = program.now
+        program.works(us)
+        if us:
+            program.marks("MPI_Recv", began)
+        program.works(4_000 - us)
+        program.copies(64 << 20, 6)
+        program.launches("kernel", runs=10)
+    made = program.made
+    made.rows["operators"].clear()
+    return timeline(made, source="nsys")
+
+
+@pytest.mark.parametrize(
+    ("us", "told", "advice"),
+    [
+        (0, "; what the CPU does then was not recorded", "Record what"),
+        (800, "MPI_Recv for 20% of it, and what else it does was not recorded", "Record what"),
+        (3_200, "MPI_Recv for 80% of it, and what else it does was not recorded", "MPI_Irecv"),
+    ],
+)
+def test_of_messages_that_were_recorded_it_is_not_said_that_nothing_was(us, told, advice):
+    (found,) = input_bound.check(receives(us))
+    assert told in found.summary
+    assert advice in found.advice
+    assert found.saving.low_ns == 0
+
+
 def many():
     program = Program()
     for _ in range(5):

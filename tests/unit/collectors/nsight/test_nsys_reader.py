@@ -31,6 +31,7 @@ from tests.nsys_files import (
     FRAME,
     GPU,
     KERNEL,
+    MPI_CALL,
     PID,
     PREFIX,
     PROCESS,
@@ -526,6 +527,24 @@ def test_calls_into_the_operating_system_alone_are_no_ranges_that_a_program_mark
     assert only(found, "ranges")["kind"] == [Range.SYSTEM]
     assert "NVTX" in found.header.not_measured["ranges"]
     assert found.header.facts[SYSTEM_CALLS] == "recorded"
+
+
+@pytest.mark.parametrize("table", ["MPI_P2P_EVENTS", "MPI_OTHER_EVENTS"])
+@pytest.mark.parametrize(
+    ("changed", "lasts"),
+    [({}, 500), ({"globalTid": THREAD + 1}, None), ({"end": 9000}, 2000), ({"start": 9000}, None)],
+)
+def test_calls_of_mpi_are_ranges_within_what_else_was_recorded(
+    small, tmp_path, table, changed, lasts
+):
+    """MPI_Init and MPI_Finalize may be long before and after all that the GPU does."""
+    without_any = profile_of(write(tmp_path / "without.sqlite", tables()))
+    found = small(**{table: [{**MPI_CALL, **changed}]})
+    assert found.header.duration_ns == without_any.header.duration_ns
+    ranges, texts = only(found, "ranges"), found.header.texts
+    rows = [row for row, name in enumerate(ranges["name"]) if texts[name] == "MPI_Recv"]
+    assert [ranges["duration_ns"][row] for row in rows] == ([] if lasts is None else [lasts])
+    assert all(ranges["kind"][row] == Range.USER for row in rows)
 
 
 def sampled(small, *frames, sample=SAMPLE, **more):

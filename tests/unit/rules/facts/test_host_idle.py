@@ -4,7 +4,6 @@ import pytest
 
 from gpuadvisor.domain.profile import SYSTEM_CALLS, Direction, Range
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.host_idle import doing
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import RANGES
 from tests.profiles import Made
@@ -158,8 +157,23 @@ def test_a_range_that_comes_once_is_named_where_it_lies_in_the_idle_time(ranges,
     for name, begin, length in ranges:
         made.range(name, (begin, length), Range.USER)
     facts = Facts(made.profile(source="nsys", devices=(H100,)))
-    found = doing(facts.profile, facts.launching, facts.host_idle.other_times)
+    found = facts.doing_in(facts.host_idle.other_times)
     assert (found and found.name) == named
     if found is not None:  # of the time from the first kernel's end to the second one's call
         length = next(length for name, _, length in ranges if name == named)
         assert found.share == pytest.approx(length / 7_900, rel=0.02)
+
+
+def test_ranges_of_processes_that_launch_on_other_devices_do_not_count():
+    """Ranks in one recording: what the others wait for is not what this one's device waits for."""
+    made = Made()
+    for number in range(10):
+        at = 1_000.0 * number
+        made.launched("solve", (at, 5), (at + 8, 100))
+        made.range("MPI_Recv", (at + 300, 200))
+        for other in (2, 3):
+            made.range("MPI_Recv", (at + 520, 450), process=other)
+    facts = Facts(made.profile(source="nsys", devices=(H100,)))
+    assert not facts.host_recorded
+    assert facts.host_doing.name == "MPI_Recv"
+    assert facts.host_doing.share == pytest.approx(200 / 895, rel=0.05)
