@@ -365,6 +365,9 @@ LEAST_NS = 1e9 * UNCUT_S
 SATURATING = 2.5
 """Multiprocessors, or resident threads, that one can stand for where the memory is the limit: about
 two fifths of them are enough to reach its bandwidth. [own]"""
+AT_ONCE = 1.2
+"""Kernels that run at once on average, from which on others may fill the rest: then the blocks of
+the largest of them, as often as so many run, must not be enough either. [own]"""
 PERSISTENT = 0.5
 """Blocks for each multiprocessor, below which a kernel leaves most of the GPU idle: many of
 libraries keep just under one on each, and loop. [own]"""

@@ -12,6 +12,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.errors import UsageError
 from gpuadvisor.rules.device import device, sm_count
 from gpuadvisor.rules.estimates import (
+    AT_ONCE,
     LEAST_NS,
     LEAST_OF_ONE,
     PERSISTENT,
@@ -29,10 +30,6 @@ from gpuadvisor.rules.facts.migrations import waiting_in_kernels_ns
 from gpuadvisor.rules.kernels import of_few_threads
 from gpuadvisor.rules.requirements import DEVICE, LAUNCH_SHAPES, LAUNCHES
 from gpuadvisor.rules.rule import MOST, NOTICEABLE, Rule, RuleResult, percent
-
-AT_ONCE = 1.2
-"""Kernels that run at once on average, from which on others may fill the rest: then the blocks of
-the largest of them, as often as so many run, must not be enough either. [own]"""
 
 RESIDENT = 2048
 """Threads that a multiprocessor holds at most, of any GPU (CUDA's programming guide, technical
@@ -56,7 +53,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     total = sum(each.time_ns for each in found)
     if not count or not total:
         return
-    at_once = uses.time_ns / max(facts.work.intervals(uses.rows).total_ns, 1)
+    at_once = facts.kernels_at_once
     alone = at_once < 1 + NOTICEABLE
     at_once = at_once if at_once > AT_ONCE else 1.0
     if at_once > 1 and at_once * max(each.blocks for whole in found for each in whole.launches) >= (

@@ -355,6 +355,12 @@ class Facts:
         return kernel_shapes(self.kernels, self.kernel_uses.device)
 
     @cached_property
+    def kernels_at_once(self) -> float:
+        """How many kernels of that device run at a time, on average, while some do."""
+        uses = self.kernel_uses
+        return uses.time_ns / max(self.work.intervals(uses.rows).total_ns, 1)
+
+    @cached_property
     def optimizer_steps(self) -> OptimizerSteps:
         """What optimizers do, on the device of `kernel_uses`."""
         device = self.kernel_uses.device

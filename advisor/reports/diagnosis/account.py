@@ -15,6 +15,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis.report import matters
 from gpuadvisor.reports.profile.wording import PARTS, copy_words
 from gpuadvisor.rules.engine import SEVERITIES
+from gpuadvisor.rules.estimates import AT_ONCE, LEAST_NS, PERSISTENT
 from gpuadvisor.rules.facts.account import Account, Entry, EntryKind
 from gpuadvisor.rules.facts.copies import CopyTime
 from gpuadvisor.rules.facts.idle import IdleGap
@@ -25,6 +26,7 @@ from gpuadvisor.rules.facts.kernel_families import (
     ncu_filter,
     short_name,
 )
+from gpuadvisor.rules.facts.kernels import KernelShape
 from gpuadvisor.rules.facts.roofline import ATTENTION, Bound, OperatorPosition
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
@@ -357,6 +359,43 @@ def work_sentence(found: WorkWithoutFinding, how: str) -> str:
     return (
         f"{who}, and no rule found something to fix in {'it' if found.is_one else 'them'}. How well"
         f" {'it runs' if found.is_one else 'they run'} a timeline does not tell: {how}."
+    )
+
+
+def small_grids(
+    account: Account,
+    diagnosis: Diagnosis | None,
+    shapes: Iterable[KernelShape],
+    sm_count: int,
+    at_once: float,
+) -> str:
+    """Return that launches which leave most of the GPU empty, each too short for a finding, are a
+    good part of a run of one GPU together, in a sentence; empty where they are not, where a finding
+    is about them, or where others run beside them.
+
+    `at_once` is how many kernels run at a time, on average.
+    """
+    told = _kernels_told(diagnosis)
+    if len(account.devices) != 1 or at_once > AT_ONCE:
+        return ""
+    found = [
+        launch
+        for whole in shapes
+        for launch in whole.launches
+        if whole.name not in told
+        and 0 < launch.blocks < (PERSISTENT if whole.is_library else 1.0) * sm_count
+        and launch.mean_ns < LEAST_NS
+    ]
+    share = account.share_of(float(sum(each.time_ns for each in found)))
+    if share < 1 - FILLED:
+        return ""
+    first = max(found, key=lambda each: each.time_ns)
+    return (
+        f"Launches with fewer blocks than the GPU has multiprocessors ({sm_count}) are"
+        f" {_percent(share)} of the run, {_short(first.name)} with"
+        f" {figures.count(first.blocks, 'block')} first. They are too short, less than"
+        f" {figures.nanoseconds(LEAST_NS)} each, to gain much by more blocks: fewer launches that"
+        " do more each, or a larger problem, fill the GPU."
     )
 
 

@@ -25,7 +25,9 @@ from gpuadvisor.reports.diagnosis.report import (
 )
 from gpuadvisor.reports.profile import wording as profile_wording
 from gpuadvisor.reports.profile.report import ProfileReport
+from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import why_not_timed
+from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
 from gpuadvisor.rules.facts.fitness import lost_launches
 from gpuadvisor.rules.facts.steps import StepSource
@@ -237,7 +239,11 @@ def account(report: DiagnosisReport) -> list[str]:
             how = account_wording.COUNTING_ON_AMD
         how = "" if is_short else how
         words.append(account_wording.work_sentence(kernels, how))
-    return words
+    if not is_short and "kernels.grid_x" not in facts.profile.header.not_measured:
+        count = sm_count(Evidence(facts))
+        parts = facts.kernel_shapes, count, facts.kernels_at_once
+        words.append(account_wording.small_grids(whole, report.diagnosis, *parts))
+    return [each for each in words if each]
 
 
 def _able(report: DiagnosisReport) -> str:

@@ -516,6 +516,34 @@ def test_operators_of_a_gpu_did_not_run_without_one(operator, is_of_gpu):
     assert ("on a machine with a GPU" not in text) is is_of_gpu
 
 
+@pytest.mark.parametrize(
+    ("blocks", "runs_us", "kernels_each", "is_told"),
+    [
+        (1, 15, 1, True),
+        (131, 15, 1, True),
+        (132, 15, 1, False),  # one for each multiprocessor
+        (1, 60, 1, False),  # long enough for a finding
+        (1, 0.5, 1, False),  # little of the run
+        (1, 15, 2, False),  # others run beside them
+    ],
+)
+def test_short_launches_of_few_blocks_are_said_to_leave_the_gpu_empty(
+    blocks, runs_us, kernels_each, is_told
+):
+    made = Made()
+    shape = {f"{what}_{axis}": 1 for what in ("grid", "block") for axis in "xyz"}
+    shape |= {"block_x": 128, "registers": 32, "shared_bytes": 0}
+    for number in range(100):
+        at = 60.0 * number
+        for stream in range(kernels_each):
+            runs = (100 + at, runs_us)
+            made.launched("solve", (at, 1), runs, **{**shape, "grid_x": blocks, "stream": stream})
+    made.launched("large", (6_000, 1), (6_100, 1_000), **{**shape, "grid_x": 500})
+    _, text = said(made.profile(source="nsys", devices=(H100,)))
+    told = "Launches with fewer blocks than the GPU has multiprocessors (132) are "
+    assert (told in text) is is_told
+
+
 @pytest.mark.parametrize("direction", [Direction.PEER_TO_PEER, Direction.MEMSET])
 def test_a_gpu_that_only_moved_data_was_there(direction):
     """No kernel and no description of a GPU: what it did beside kernels is work of one as well."""
