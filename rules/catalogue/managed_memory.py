@@ -60,7 +60,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     unseen = float(most.unseen_ns) if most.unseen_ns >= NOTICEABLE * run else 0.0
     severity = None if sure else Severity.WARNING
     if unseen and counted < SERIOUS:  # what may be in it is no reason to call it more than that
-        severity = Severity.NOTICE
+        severity = Severity.INFO if counted < NOTICEABLE else Severity.NOTICE
     yield RuleResult(
         "; ".join([f"{summary[:1].upper()}{summary[1:]} ({len(most.rows):,} migrations)", *others]),
         (
