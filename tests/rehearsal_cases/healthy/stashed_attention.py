@@ -1,8 +1,8 @@
 """A transformer block keeps the attention and the features of its last call, for a log line.
 
 expected: right with bf16_autocast
-observed: the same attention and a loss of 0.608 instead of 0.607 in the last epoch; 0.81x as fast,
-on a busy CPU.
+observed: the same attention and a loss of 0.257 instead of 0.256 in the last epoch; 0.94x as fast,
+on a quiet CPU.
 """
 
 import torch
@@ -29,10 +29,10 @@ class Block(nn.Module):
 
 
 torch.manual_seed(0)
-x = torch.randn(1600, 16, 32)
+x = torch.randn(1600, 16, 128)
 y = x.cumsum(1)[..., :1].sign()
 loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
-model = nn.Sequential(Block(32), Block(32), nn.Linear(32, 1))
+model = nn.Sequential(Block(128), Block(128), nn.Linear(128, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 for epoch in range(6):
     for inputs, targets in loader:
