@@ -24,6 +24,8 @@ _FROM_GPU = {
     ),
     True: (_STAYS, _STAYS),
 }
+"""What to do about copies to the host that no kernel hides, in a program of PyTorch and in others,
+by whether much is copied to the GPU as well."""
 _TO_GPU = {
     False: (
         "Copy the next batch on a stream of its own while this one computes, or copy fewer bytes:"
@@ -33,8 +35,8 @@ _TO_GPU = {
     ),
     True: (_STAYS, _STAYS),
 }
-"""By whether much is copied in the other direction as well: what to do in a program of PyTorch, and
-in others."""
+"""What to do about copies to the GPU that no kernel hides, in a program of PyTorch and in others,
+by whether much is copied to the host as well."""
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:

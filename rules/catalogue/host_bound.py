@@ -122,7 +122,8 @@ def _doing(facts: Facts) -> str:
     if known is not None and known.share > MOST:
         return f", mostly {known.name}"
     if outside > MOST:
-        return f", for {outside:.0%} of that in no operator: in Python, or it waits"
+        where = "in Python and what that calls, or it waits"
+        return f", for {outside:.0%} of that in no operator: {where}"
     return f", {known.name} for {known.share:.0%} of that" if known is not None else ""
 
 

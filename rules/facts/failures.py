@@ -50,12 +50,17 @@ def failed_launches(facts: Facts) -> tuple[FailedCalls, ...]:
 
 def all_launches_failed(facts: Facts) -> bool:
     """Say whether something was to be launched and no kernel ran to its end: no call that launches
-    succeeded, or the first kernels that were launched ended all that came after them."""
+    succeeded, or the first kernels that were launched ended all that came after them.
+
+    For the latter most launches have to have failed, and something of the GPU to be recorded: else
+    kernels may have run, of which the recording lacks the rows.
+    """
     launches = int(facts.host.of_kinds(_LAUNCHING).sum())
     failed = sum(each.times for each in failed_launches(facts))
     if facts.work.kernels or not launches:
         return False
-    return launches <= failed or (failed > 0 and sticky_error(facts) is not None)
+    first_ended = 2 * failed > launches and sticky_error(facts) is not None
+    return launches <= failed or (first_ended and len(facts.work) > 0)
 
 
 def sticky_error(facts: Facts) -> int | None:

@@ -1,5 +1,7 @@
 """What rules advise: never what the program does already, nor of a kind of work that it has not."""
 
+import re
+
 import pytest
 
 from gpuadvisor.domain.profile import Direction, Memory
@@ -83,7 +85,7 @@ def test_a_pause_that_comes_once_is_told_as_such(pauses_us, seldom):
     ("computed_us", "told"),
     [
         ({"aten::sort": 1800}, ", mostly aten::sort"),
-        ({"aten::sort": 100}, "% of that in no operator: in Python, or it waits"),
+        ({"aten::sort": 100}, "% of that in no operator: in Python and what that"),
         ({"aten::copy_": 1100, "aten::add": 350, "aten::sort": 500}, ", aten::sort for 37%"),
     ],
 )
@@ -297,7 +299,7 @@ def test_copies_both_ways_are_worth_what_is_not_at_the_same_time_yet(kernel_us, 
     """Where a link is full in both directions and kernels lie beside copies, nothing is left."""
     evidence = both_ways(kernel_us, at_once=at_once)
     (found,) = exposed_copies.check(evidence)
-    assert "the GPU only copies" in found.summary and "and " in found.summary
+    assert re.search("only copies (to|from) the host and (to|from) the host", found.summary)
     assert "in both directions at once" in found.advice
     assert evidence.share(found.saving.low_ns) == pytest.approx(low, abs=0.01)
     assert evidence.share(found.saving.high_ns) == pytest.approx(high, abs=0.01)

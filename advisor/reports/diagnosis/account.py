@@ -172,13 +172,17 @@ def mostly_moves(
         ran = gpus * longest.ran_ns if longest is not None else 0
         if is_fill:
             yield SHORTER_FILLS
-        elif longest is None or account.share_of(ran) <= FILLED:
+        elif (
+            longest is None
+            or account.share_of(ran) <= FILLED
+            or longest.exposed_ns > FILLED * longest.ran_ns
+        ):
             yield SHORTER_COPIES
         else:
             yield (
                 f"Copies ({copy_words(longest)}) run for {_percent(account.share_of(ran))} of the"
-                " run, also beside kernels and other copies: no more of that shortens it, but fewer"
-                " bytes do, as of data that could stay on the GPU."
+                " run, in part beside kernels: more of that shortens nothing, but copying less, as"
+                " of data that could stay on the GPU, or faster does."
             )
 
 

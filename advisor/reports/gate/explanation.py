@@ -17,7 +17,8 @@ UNCLEAR = (
     "No cause of that is clear: nothing differs in both pairs of profiles by a twentieth of it, "
     "and by more than steps of one version do among each other"
 )
-"""Of profiles in which nothing is named: what makes a step slower may be in them all the same."""
+"""Sentence where two pairs of profiles agree in no cause of a slower step: it may be in them all
+the same, below what their steps differ by."""
 LONGEST = 100
 """Letters of a name."""
 

@@ -8,9 +8,9 @@ from pathlib import PurePath
 from typing import Any
 
 from gpuadvisor.domain.device import Environment
-from gpuadvisor.domain.study import Speedup, StudyResult
+from gpuadvisor.domain.study import StudyResult
 from gpuadvisor.reports import figures
-from gpuadvisor.reports.study.wording import DIFFER, SAYS_NOTHING
+from gpuadvisor.reports.study.wording import DIFFER, says_nothing
 
 _FIELDS = {
     "device": "device",
@@ -164,11 +164,6 @@ def _obstacles(first: ComparedStudy, other: ComparedStudy) -> Iterable[Obstacle]
             yield Obstacle(SPEED_UPS, f"{each.name} has no proof, which alone measures one")
         elif says_nothing(each.result.speedup):
             yield Obstacle(SPEED_UPS, f"runs of {each.name} {DIFFER} to show one")
-
-
-def says_nothing(speedup: Speedup) -> bool:
-    """Say whether the interval of a speed-up is so wide that it says neither more nor less."""
-    return not speedup.ci99_high < SAYS_NOTHING * speedup.ci99_low
 
 
 def _script(result: StudyResult) -> str:

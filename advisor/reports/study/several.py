@@ -28,10 +28,9 @@ from gpuadvisor.reports.study.comparison import (
     ComparedStudy,
     Difference,
     StudiesComparison,
-    says_nothing,
     verdict_of_speedups,
 )
-from gpuadvisor.reports.study.wording import ORIGINS, verdict
+from gpuadvisor.reports.study.wording import ORIGINS, says_nothing, verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is what typography wants for `there is none`
 INCOMPARABLE = "cannot be compared"
-"""Of a speed-up whose interval says nothing: the words that the study's own report has."""
+"""Stands in place of a speed-up whose interval is so wide that it says nothing, as in reports."""
 VERDICTS = {
     Verdict.FASTER: "faster",
     Verdict.FASTER_UNVERIFIED: "faster, not verified",

@@ -135,9 +135,14 @@ def _results(equivalence: Equivalence | None) -> str:
     return f"results {word} by {equivalence.metric}"
 
 
+def says_nothing(speedup: Speedup) -> bool:
+    """Say whether the interval of a speed-up is so wide that it says neither more nor less."""
+    return not speedup.ci99_high < SAYS_NOTHING * speedup.ci99_low
+
+
 def _compared_with_unchanged(speedup: Speedup) -> str:
     """Return `measured 1.04x (99 % interval ...)`, or that this says nothing."""
-    if speedup.ci99_high < SAYS_NOTHING * speedup.ci99_low:
+    if not says_nothing(speedup):
         return f"measured {speedup_ratio(speedup)} ({evidence(speedup)})"
     pairs = figures.count(speedup.pairs, "pair of runs", "pairs of runs")
     return f"cannot be compared with the unchanged script by {pairs}, as runs {DIFFER}"

@@ -71,6 +71,14 @@ def test_a_first_kernel_that_ended_all_others_ran_to_no_end_itself():
     assert "so no kernel ran to its end" in failures(facts)
 
 
+@pytest.mark.parametrize(("failed", "copies"), [(1, 1), (2, 0)])
+def test_kernels_whose_rows_a_recording_lacks_may_have_run_before_one_died(failed, copies):
+    """Of three launches one or two failed; where most did, nothing of the GPU was recorded."""
+    facts = facts_of((FailedCalls("cudaLaunchKernel", 700, failed),), copies=copies)
+    assert not all_launches_failed(facts)
+    assert "so their kernels did not run" in failures(facts)
+
+
 def test_one_launch_is_told_in_the_singular():
     told = failures(facts_of((FailedCalls("cudaLaunchKernel", 222, 1),), launches=1))
     assert told.startswith("The only call that launches kernels returned an error, so no kernel")
