@@ -31,8 +31,8 @@ class Schedule:
     min_steps: int = 20
     window_s: float = 0.5
     drift: float = 0.05
-    """When the halves of the measurement differ by more, the first half is dropped and as much
-    is measured again, at most twice."""
+    """When the halves of the measurement differ by more, windows of the first half that are unlike
+    those after are dropped and as many are measured again, at most twice."""
     max_measure_s: float = 60.0
     count_doubtful: bool = False
     """Whether forward passes in a script that may yet begin to train are steps."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from gpuadvisor.collectors.script.child.channel import Channel
 from gpuadvisor.collectors.script.child.counters import LONG_WAIT_S, Counters
 from gpuadvisor.collectors.script.child.trace import samples_in
-from gpuadvisor.collectors.script.child.windows import CudaTimer, Windows
+from gpuadvisor.collectors.script.child.windows import MAX_EXTENSIONS, CudaTimer, Windows
+from gpuadvisor.collectors.script.specification import Schedule
 
 
 class FakeEvent:
@@ -419,3 +421,71 @@ def test_gpus_that_the_script_chooses_itself_are_noted(monkeypatch, given, now, 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # too late to change anything
     facts.root(torch.nn.Linear(1, 1))
     assert facts.report()["own_gpus"] == own
+
+
+class Steps(EverySecond):
+    """A timer whose steps take given times, in seconds."""
+
+    def __init__(self, times: Sequence[float]) -> None:
+        super().__init__()
+        self.times = iter([0.0, *times])
+
+    def mark(self) -> float:
+        self.marks += next(self.times)
+        return self.marks
+
+
+SCATTER = [1.0, 1.2, 0.9, 1.1, 0.8, 1.1, 0.9, 1.0]
+assert mean(SCATTER[:4]) / mean(SCATTER[4:]) > 1 + 2 * Schedule().drift
+
+
+@pytest.mark.parametrize(
+    ("times", "dropped"),
+    [
+        (SCATTER, 0),
+        ([1.0] * 8, 0),
+        ([1.5, *[1.0] * 7], 1),
+        ([1.5, 1.3, *[1.0, 1.01] * 3], 2),
+        ([1.2] * 4 + [1.0] * 4, 4),
+        ([1.0] * 4 + [1.2] * 4, 4),
+        ([2.0 - 0.1 * number for number in range(8)], 4),
+        ([1.04, *[1.0] * 7], 0),
+    ],
+    ids=[
+        "scatters",
+        "is alike",
+        "slow start",
+        "warms up",
+        "is quicker",
+        "is slower",
+        "falls",
+        "5 %",
+    ],
+)
+def test_windows_are_dropped_that_are_unlike_those_after(told, times, dropped: int):
+    channel, windows = told
+    counters = Counters()
+    counting = Windows(Steps(times), channel, counters, window_s=60.0)
+    counting.start()
+    for _ in times:
+        counters.add_step()
+        counting.close()
+    schedule = Schedule(measure_s=0.0, min_steps=len(times))
+    assert counting.enough(schedule, 0) == (not dropped)
+    assert len(windows()) == len(times)
+    assert counting.steps == len(times) - dropped
+
+
+def test_measuring_ends_though_steps_grow_longer_for_ever(told):
+    channel, _ = told
+    counters = Counters()
+    counting = Windows(Steps([1.1**n for n in range(60)]), channel, counters, window_s=60.0)
+    counting.start()
+    schedule = Schedule(measure_s=0.0, min_steps=8)
+    for number in range(60):
+        counters.add_step()
+        counting.close()
+        if counting.enough(schedule, 0):
+            break
+    assert counting.steps == 8
+    assert number + 1 == 8 + MAX_EXTENSIONS * 4
