@@ -34,7 +34,7 @@ from gpuadvisor.storage.kernel_caches import read
 from gpuadvisor.tuners.kernels.search_score import KnownSpace, median_or_none
 from gpuadvisor.tuning.kernels.replaying import replay
 
-OURS = ("model", "random")
+OURS = ("model", "optuna", "random")
 THEIRS = (
     "adaptive_tabu_greywolf", "hybrid_vndx", "genetic_algorithm", "pso", "diff_evo",
     "simulated_annealing", "firefly_algorithm", "dual_annealing", "bayes_opt", "mls", "greedy_ils",

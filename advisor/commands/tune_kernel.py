@@ -70,9 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--strategy",
-        choices=("model", "random", "all"),
+        choices=("model", "optuna", "random", "all"),
         help="how points are chosen (default: all of up to 300, else a model; a replay: model and"
-        " random); all goes on without a budget until every point is evaluated",
+        " random); optuna is its TPE; all goes on without a budget until every point is evaluated",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed (default: 0)")
     parser.add_argument(

@@ -18,6 +18,7 @@ from scipy.special import ndtr
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.tuners.kernels.gaussian_process import GaussianProcess
 from gpuadvisor.tuners.kernels.points import Floats, Points
+from gpuadvisor.tuners.kernels.tpe_search import TpeSearch
 from gpuadvisor.tuners.space import QueuedEvaluator
 
 BRUTE_FORCE = 300
@@ -178,6 +179,7 @@ def _expected_improvement(best: float, mean: Floats, deviation: Floats) -> Float
 
 STRATEGIES: dict[str, Callable[[Points, int], Strategy]] = {
     "model": ModelSearch,
+    "optuna": TpeSearch,
     "random": InOrder.shuffled,
     "all": InOrder.shuffled,
 }

@@ -51,12 +51,21 @@ def test_points_are_the_feasible_ones_and_are_found_again():
     assert POINTS.find({"x": 1024, "y": 2, "mode": "plain"}) is None
 
 
-def test_the_model_finds_the_best_in_few_evaluations_and_repeats_none():
-    made = evaluator(30)
-    best = PointSearch(made, POINTS, 0, "model").run()
+@pytest.mark.parametrize("strategy, budget", [("model", 30), ("optuna", 90)])
+def test_the_best_is_found_in_few_evaluations_and_none_is_repeated(strategy, budget):
+    made = evaluator(budget)
+    best = PointSearch(made, POINTS, 0, strategy).run()
     assert best.settings == {"x": 128, "y": 4, "mode": "vector"}
     visited = [tuple(trial.settings.values()) for trial in made.trials]
-    assert len(set(visited)) == len(visited) == 30
+    assert len(set(visited)) == len(visited) == budget
+
+
+@pytest.mark.parametrize("capacity", [1, 5])
+def test_optuna_comes_to_the_end_of_a_space(capacity):
+    few = Points(POINTS.parameters, [tuple(POINTS.point(row).values()) for row in range(40)])
+    made = evaluator(1000, capacity)
+    PointSearch(made, few, 0, "optuna").run()
+    assert len(made.trials) == len({tuple(each.settings.values()) for each in made.trials}) == 40
 
 
 def test_the_model_proposes_other_points_while_some_are_on_their_way():
