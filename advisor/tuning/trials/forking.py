@@ -25,7 +25,12 @@ from gpuadvisor.collectors.script.templates import NoTemplateError, Template, no
 from gpuadvisor.domain.knobs import Level
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.study import Forking, Objective, Trial, TrialState
-from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, TOLERANCES, is_broken
+from gpuadvisor.tuners.equivalence import (
+    SPREAD_FACTOR,
+    TOLERANCES,
+    is_broken,
+    relative_difference,
+)
 from gpuadvisor.tuners.equivalence import difference as results_apart
 from gpuadvisor.tuners.statistics import mean_with_interval, spread_of
 from gpuadvisor.tuning.options import TuneOptions
@@ -351,10 +356,12 @@ def computed(fresh: Sequence[Measurement], run: Measurement) -> str:
     """Return what a run computed otherwise than two fresh ones, as a clause; empty for nothing.
 
     Losses and outputs are compared exactly until the fresh runs part: what they have the same after
-    that, they have by chance. From there on a run may differ from one of them as far as the other
-    does, or as rounding may.
+    that, they have by chance. So may they have the last ones before it, where sums in any order
+    have changed few bits: a loss may be apart by as much as those of fresh runs are. From there on
+    a run may differ from one of them as far as the other does, or as rounding may.
     """
     traces = [one.trace for one in fresh]
+    rounding = _rounding(*(trace.losses for trace in traces))
     for what in ("losses", "outputs"):
         one, two = (getattr(trace, what) for trace in traces)
         for place, (first, again, now) in enumerate(
@@ -362,7 +369,10 @@ def computed(fresh: Sequence[Measurement], run: Measurement) -> str:
         ):
             if repr(first) != repr(again):  # NaN is equal to NaN here
                 break
-            if repr(first) != repr(now):
+            is_same = repr(first) == repr(now)
+            if what == "losses" and rounding:
+                is_same |= relative_difference([first], [now]) <= rounding
+            if not is_same:
                 return f"{'loss' if what == 'losses' else 'output'} {place + 1} was another"
     if any(is_broken(trace, run.trace) for trace in traces):
         return "a result was no finite number"
@@ -370,6 +380,16 @@ def computed(fresh: Sequence[Measurement], run: Measurement) -> str:
     if (apart := _apart(fresh)) and now_apart and not now_apart[0] <= apart:
         return f"{now_apart[1]} was {now_apart[0]:.2%}, and of fresh ones at most {apart:.2%}"
     return ""
+
+
+def _rounding(one: Sequence[float], two: Sequence[float]) -> float:
+    """Return how far a loss may be apart that two fresh runs have alike before others part.
+
+    As much as rounding makes in some steps, at most; 0 where none parts.
+    """
+    pairs = zip(one, two, strict=False)
+    most = max((relative_difference([first], [again]) for first, again in pairs), default=0.0)
+    return min(SPREAD_FACTOR * most, LEAST_ROUNDING)
 
 
 def _apart(fresh: Sequence[Measurement]) -> float:

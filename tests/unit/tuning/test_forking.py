@@ -139,12 +139,14 @@ def test_results_that_differ_by_themselves_may_differ_so_far(changes, printed, s
     [
         ({3: 1.2504}, ""),
         ({4: 1.1003}, ""),  # both had the same there, by chance
-        ({2: 1.5004}, "loss 2 was another"),  # before anything parted
+        ({2: 1.5004}, ""),  # and here, before they parted: by as much as they are apart
+        ({2: 1.502}, "loss 2 was another"),
+        ({1: 3.0}, "loss 1 was another"),
         ({4: math.nan}, "a result was no finite number"),
         (dict.fromkeys(range(3, 11), 1.4), "median relative difference of the first 10 losses was"),
     ],
 )
-def test_losses_are_the_same_until_the_fresh_ones_part(changes, said):
+def test_losses_are_the_same_but_for_rounding_until_the_fresh_ones_part(changes, said):
     def losing(changes):
         known = {1: 2.0, 2: 1.5, 3: 1.25, **dict.fromkeys(range(4, 11), 1.1)}
         return run(losses=tuple((known | changes).values()))
@@ -153,6 +155,15 @@ def test_losses_are_the_same_until_the_fresh_ones_part(changes, said):
     one = replace(losing(changes), forked=True)
     found = difference(fresh, [each.measurement for each in fresh], [one], Objective.THROUGHPUT)
     assert (found == "") if not said else found.startswith(said)
+
+
+@pytest.mark.parametrize("late", [1.3, math.nan, math.inf])
+def test_fresh_runs_that_part_by_far_allow_no_more_than_rounding_before(late):
+    fresh = [run(losses=(2.0, 1.5, last)) for last in (1.0, late)]
+    for again, said in ((1.5009, ""), (1.6, "loss 2 was another")):
+        one = replace(run(losses=(2.0, again, 1.0)), forked=True)
+        measured = [each.measurement for each in fresh]
+        assert difference(fresh, measured, [one], Objective.THROUGHPUT) == said
 
 
 def test_what_is_printed_as_a_run_is_ended_says_nothing():
