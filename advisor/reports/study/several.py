@@ -30,7 +30,7 @@ from gpuadvisor.reports.study.comparison import (
     StudiesComparison,
     verdict_of_speedups,
 )
-from gpuadvisor.reports.study.wording import ORIGINS, says_nothing, verdict
+from gpuadvisor.reports.study.wording import INCOMPARABLE, ORIGINS, says_nothing, verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from gpuadvisor.storage.database import StudyRecord
 
 ABSENT = "–"  # noqa: RUF001 - an en dash is what typography wants for `there is none`
-INCOMPARABLE = "cannot be compared"
-"""Stands in place of a speed-up whose interval is so wide that it says nothing, as in reports."""
 VERDICTS = {
     Verdict.FASTER: "faster",
     Verdict.FASTER_UNVERIFIED: "faster, not verified",

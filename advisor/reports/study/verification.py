@@ -60,12 +60,20 @@ def _promise(found: Verification) -> Table:
     rows = [("promised", found.promised), ("measured", found.result.speedup)]
     columns = [
         Column("Gain", lambda row: row[0]),
-        Column("Ratio", lambda row: figures.ratio(row[1].ratio if row[1] else None)),
+        Column("Ratio", lambda row: _ratio(row[1])),
         Column(wording.CONFIDENCE, lambda row: _interval(row[1])),
         Column("Pairs", lambda row: str(row[1].pairs) if row[1] else ""),
     ]
     return Table(rows, columns)
 
 
+def _ratio(speedup: Speedup | None) -> str:
+    if speedup is not None and wording.says_nothing(speedup):
+        return wording.INCOMPARABLE
+    return figures.ratio(speedup.ratio if speedup else None)
+
+
 def _interval(speedup: Speedup | None) -> str:
-    return "" if speedup is None else figures.interval(speedup.ci99_low, speedup.ci99_high)
+    if speedup is None or wording.says_nothing(speedup):
+        return ""
+    return figures.interval(speedup.ci99_low, speedup.ci99_high)

@@ -135,6 +135,10 @@ def _results(equivalence: Equivalence | None) -> str:
     return f"results {word} by {equivalence.metric}"
 
 
+INCOMPARABLE = "cannot be compared"
+"""Stands in a table in place of a speed-up whose interval is so wide that it says nothing."""
+
+
 def says_nothing(speedup: Speedup) -> bool:
     """Say whether the interval of a speed-up is so wide that it says neither more nor less."""
     return not speedup.ci99_high < SAYS_NOTHING * speedup.ci99_low
