@@ -77,12 +77,19 @@ def judged(
     if (apart := two_clocks(whole)) is not None:
         told = f"{fitness.note}. {apart.told}" if fitness.note else apart.told
         if apart.on_one_clock:
-            return judged(apart.profile, ceilings, replace(fitness, note=told))
+            moved = Facts(apart.profile, ceilings or {}, replace(fitness, note=told))
+            return _judged(_both_recorded(moved))
         return Facts(apart.profile, ceilings or {}, replace(fitness, note=told, no_idle=apart.told))
+    return _judged(whole)
+
+
+def _judged(whole: Facts) -> Facts:
+    """Return the facts of the part of a recording on one clock that can be judged."""
+    profile, ceilings, fitness = whole.profile, whole.ceilings, whole.fitness
     if fitness.not_before_ns is None and (queued := _after_queue(whole)) is not None:
-        return judged(*queued)
+        return _judged(queued)
     if not fitness.excerpt and (recorded := _while_recorded(whole)) is not None:
-        return judged(*recorded)
+        return _judged(recorded)
     if not fitness.excerpt:
         whole = _without_loading(whole) or whole
         loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
@@ -125,7 +132,33 @@ def judged(
     return Facts(whole.profile, ceilings or {}, note)
 
 
-def _after_queue(whole: Facts) -> tuple[Part, Mapping[str, float], Fitness] | None:
+def _both_recorded(whole: Facts) -> Facts:
+    """Return what is to be judged of a recording whose devices were put on the host's clock.
+
+    What ran on the devices was recorded by their own clock, and so began or ended elsewhere than
+    what the host did: launches before the first that has work, or behind the last, were recorded
+    without it, and the devices were not idle then.
+    """
+    host, launched = whole.host, whole.launched
+    called = np.sort(host.begin_ns[host.of_kinds((CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))])
+    with_work = launched.begin_ns[launched.known]
+    first, last = int(with_work.min()), int(with_work.max())
+    before = first - int(called.min(initial=first))
+    behind = int(called.max(initial=last)) - last
+    if not whole.window.share(before + behind) > 1 - FILLED:
+        return whole
+    sides = (("first", before), ("last", behind))
+    parts = " and ".join(f"the {which} {_ms(took)}" for which, took in sides if took)
+    note = (
+        f"{whole.fitness.note}. Left out are {parts} of the launches, of which nothing that they"
+        " launched was recorded"
+    )
+    part = Part(whole.profile, first, last + 1)
+    since = int(whole.work.begin_ns.min())
+    return Facts(part, whole.ceilings, replace(whole.fitness, note=note, not_before_ns=since))
+
+
+def _after_queue(whole: Facts) -> Facts | None:
     """Return what is to be judged of a recording that began with a full queue: what was launched
     first in it began long after that, on devices that by the recording did nothing. Either they
     then worked on what was launched before, or the recording ended with a full queue as well: its
@@ -151,12 +184,11 @@ def _after_queue(whole: Facts) -> tuple[Part, Mapping[str, float], Fitness] | No
     )
     before = f"{whole.fitness.note}. " if whole.fitness.note else ""
     part = Part(whole.profile, begin_ns, until)
-    return part, whole.ceilings, replace(whole.fitness, note=f"{before}{note}", not_before_ns=since)
+    told = replace(whole.fitness, note=f"{before}{note}", not_before_ns=since)
+    return Facts(part, whole.ceilings, told)
 
 
-def _while_recorded(
-    whole: Facts,
-) -> tuple[Part, Mapping[str, float], Fitness] | None:
+def _while_recorded(whole: Facts) -> Facts | None:
     """Return what is to be judged of a recording that went on to mark steps when it no longer
     recorded CUDA: its last steps neither call into CUDA nor have work, for more than `1 - FILLED`
     of its run, and all before them call. None where it is no such recording."""
@@ -177,7 +209,7 @@ def _while_recorded(
     )
     before = f"{whole.fitness.note}. " if whole.fitness.note else ""
     part = Part(whole.profile, whole.window.begin_ns, int(begins[kept]))
-    return part, whole.ceilings, replace(whole.fitness, note=f"{before}{note}")
+    return Facts(part, whole.ceilings, replace(whole.fitness, note=f"{before}{note}"))
 
 
 def _without_loading(whole: Facts) -> Facts | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, failed_calls
 from gpuadvisor.domain.unprofiled import UnprofiledSteps, unprofiled_steps
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.backward import Backward, backward
@@ -151,8 +151,11 @@ class Facts:
 
     @cached_property
     def calls_that_copy(self) -> bool:
-        """Whether there are any."""
-        return bool(self.host.of_kinds((CallKind.COPY,)).any())
+        """Whether there are any that did so: what returned an error copied nothing."""
+        copying = self.host.name[self.host.of_kinds((CallKind.COPY,))]
+        names = {self.profile.header.texts[name] for name in np.unique(copying).tolist()}
+        failed = failed_calls(self.profile.header.facts) or ()
+        return len(copying) > sum(each.times for each in failed if each.name in names)
 
     @cached_property
     def launched(self) -> LaunchingCalls:

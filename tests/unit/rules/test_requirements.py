@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.domain.profile import CallKind
+from gpuadvisor.domain.profile import FAILED_CALLS, CallKind, FailedCalls, failed_calls_told
 from gpuadvisor.domain.telemetry import State, Unavailable
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
@@ -24,13 +24,16 @@ def missing(evidence):
     return {each.rule: each for each in diagnose(evidence, load_rules()).not_measured}
 
 
-def launching(kernel="gemm", copying=False, **header):
-    """Many launches of a kernel, and perhaps calls that copy; no copy was recorded."""
+def launching(kernel="gemm", copying=False, failed=0, **header):
+    """Many launches of a kernel, and perhaps calls that copy, of which some failed; no copy was
+    recorded."""
     made = Made()
     for number in range(200):
         made.launched(kernel, (100.0 * number, 5), (100.0 * number + 8, 50))
         if copying:
             made.call("cudaMemcpy", (100.0 * number + 60, 20), CallKind.COPY)
+    if failed:
+        header["facts"] = {FAILED_CALLS: failed_calls_told([FailedCalls("cudaMemcpy", 1, failed)])}
     return Evidence(facts=Facts(made.profile(**header)))
 
 
@@ -49,6 +52,12 @@ def test_rules_of_copies_cannot_look_where_they_were_not_recorded(evidence, why)
     found = missing(evidence)
     assert set(found) >= {"managed_memory"}
     assert found["managed_memory"].why == why
+
+
+@pytest.mark.parametrize(("failed", "looks"), [(200, True), (199, False)])
+def test_calls_that_failed_to_copy_lack_no_copies(failed, looks):
+    found = missing(launching(copying=True, failed=failed))
+    assert ("managed_memory" not in found) is looks
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,59 @@ def test_where_launches_and_waits_agree_the_work_is_put_on_the_clock_of_the_host
     closes(facts)
 
 
+@pytest.mark.parametrize("by_us", [100, 2_000_000])
+def test_a_clock_that_is_ahead_is_told_by_waits_that_return_before_what_they_wait_for(by_us):
+    facts, same = apart(-by_us, waits_us=1), apart(0, waits_us=1)
+    assert "return before what they wait for has ended" in facts.fitness.note
+    assert "is taken as that much earlier" in facts.fitness.note
+    assert facts.fitness.no_idle is None and len(facts.steps.steps) == 5
+    assert findings(facts) == findings(same)
+    assert facts.idle[0].idle_ns == pytest.approx(same.idle[0].idle_ns, rel=0.05)
+    closes(facts)
+
+
+def fetching(later_us, lost=(0, 0)):
+    """Kernels and a copy of each result to pageable memory, as PyTorch's `.item()` calls for it,
+    recorded so much later than they ran; the first and the last have no rows on the device."""
+    made = Made()
+    copied = {
+        "bytes": 4, "direction": Direction.DEVICE_TO_HOST,
+        "source": Memory.DEVICE, "destination": Memory.PAGEABLE,
+    }  # fmt: skip
+    for number in range(200):
+        at, recorded = 1000.0 * number, lost[0] <= number < 200 - lost[1]
+        for name, kind, call, runs in (
+            ("cudaLaunchKernel", CallKind.LAUNCH, (at, 5), (at + 10, 700)),
+            ("cudaMemcpyAsync", CallKind.COPY, (at + 20, 700), (at + 712, 2)),
+        ):
+            correlation = made.correlation()
+            made.call(name, call, kind, correlation=correlation)
+            on_device = (runs[0] + later_us, runs[1])
+            if recorded and kind is CallKind.LAUNCH:
+                made.kernel("gemm", on_device, correlation=correlation)
+            elif recorded:
+                made.copy(on_device, correlation=correlation, **copied)
+    return judged(made.profile())
+
+
+def test_copies_to_pageable_memory_block_whatever_their_call_is_named():
+    facts = fetching(50_000.0)
+    assert "is taken as that much earlier" in facts.fitness.note
+    assert facts.window.busy_share == pytest.approx(fetching(0.0).window.busy_share, abs=0.01)
+    closes(facts)
+
+
+@pytest.mark.parametrize(("lost", "told"), [
+    ((0, 60), "the last 60 ms"), ((40, 0), "the first 40 ms"), ((0, 0), None),
+])  # fmt: skip
+def test_launches_before_or_behind_the_rows_of_another_clock_leave_no_gpu_idle(lost, told):
+    facts = fetching(50_000.0 if lost[1] else -50_000.0, lost)
+    assert facts.window.busy_share == pytest.approx(0.7, abs=0.02)
+    assert ("Left out are" in facts.fitness.note) is (told is not None)
+    assert told is None or f"Left out are {told} of the launches" in facts.fitness.note
+    closes(facts)
+
+
 @pytest.mark.parametrize(("late", "waits_us"), [
     ((0, 1, 2, 3, 4), 5000),  # waits return so late that the clocks may differ by more than a gap
     ((1, 2), 1),  # not the whole time: some waits would return before what they waited for
