@@ -30,7 +30,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if not run or copies.count < FEWEST:
         return
     times = _times(facts, copies)
-    idle = float(uncovered_ns(times, facts.work.intervals(np.arange(facts.work.kernels))))
+    others = facts.work.intervals(np.setdiff1d(np.arange(len(facts.work)), copies.rows))
+    idle = float(uncovered_ns(times, others))
     if idle < NOTICEABLE * span_ns(facts):
         return
     exposed = float(copies.exposed_ns)
@@ -45,9 +46,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "Make tensors on the GPU (device='cuda'), or gather small values into one tensor and copy"
         " that once.",
         Estimate(*_saved_ns(facts, times, idle), shortened),
-        "At most all of the time in which these copies or the calls that make them ran and no"
-        " kernel did; at least half of what the run played again without them saves, the host at"
-        " the pace that it may have without the profiler.",
+        "At most all of the time in which these copies or the calls that make them ran and nothing"
+        " else did on the GPU; at least half of what the run played again without them saves, the"
+        " host at the pace that it may have without the profiler.",
         program_advice="Make the data on the GPU, or gather small values into one buffer and copy"
         " that once.",
         work=copies.rows,

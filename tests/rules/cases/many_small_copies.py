@@ -34,11 +34,23 @@ def hidden():
     return timeline(program.made)
 
 
+def behind_large_ones():
+    """Small copies that the host waits for while large ones before them run."""
+    program = Program()
+    for _ in range(5):
+        for _ in range(20):
+            program.copies(1 << 20, 90, pinned=True)
+            program.copies(8, 1)
+        program.launches("kernel", runs=100, times=10, op=5)
+    return timeline(program.made)
+
+
 FIRES = {"many": lambda: copies(40), "the fewest": lambda: copies(10)}
 SILENT = {
     "few": lambda: copies(9),
     "large ones": lambda: copies(40, size=1 << 20),
     "hardly any time": lambda: copies(10, runs=2000),
     "while the GPU works": hidden,
+    "behind large ones, which take the time": behind_large_ones,
     "the host computes for long between two of them": lambda: computes_between(1),
 }
