@@ -25,24 +25,22 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     savings."""
     facts = evidence.known_facts
     total = facts.kernel_uses.time_ns
-    share = sum(each.time_ns for each in facts.chains) / total if total else 0.0
+    # The kernels of an optimizer's step are of different parameters, one beside the other.
+    found = [each for each in facts.chains if not each.in_optimizer]
+    share = sum(each.time_ns for each in found) / total if total else 0.0
     if share < LEAST_SHARE:
         return
     beside = reordered(facts.kernel_uses, facts.kernel_uses.of("layout"))
     images = [each.rows for each in beside.copies + beside.others]
     others = frozenset(np.concatenate((facts.attention.between, *images)).tolist())
-    fused = [
-        each
-        for each in facts.chains
-        if not each.in_optimizer and not (others and others.intersection(each.rows.tolist()))
-    ]
+    fused = [each for each in found if not (others and others.intersection(each.rows.tolist()))]
     gains = [
         RowGain(each.rows, each.time_ns, LEAST_SAVED * each.spared_share, each.most_spared_share)
         for each in fused
     ]
-    longest = max(len(each.rows) for each in facts.chains)
+    longest = max(len(each.rows) for each in found)
     yield RuleResult(
-        f"{share:.0%} of the GPU's kernel time goes into {_chains(facts.chains)}"
+        f"{share:.0%} of the GPU's kernel time goes into {_chains(found)}"
         f" (up to {longest:,} in a row), each of which reads and writes memory",
         (
             percent("elementwise_chains", share, LEAST_SHARE),

@@ -203,7 +203,8 @@ def chains(
     step: IntArray,
     reductions: IntArray,
 ) -> tuple[Chain, ...]:
-    """Return the chains of a device, which end where a step does; `launched_ns` says when each
+    """Return the chains of a device, which end where a step or the optimizer's step does, and where
+    that begins; `launched_ns` says when each
     row's call began, `step` in which step that was, UNKNOWN where it is not told. `reductions` are
     rows that read what the kernel before them wrote."""
     rows = np.flatnonzero(work.device == device) if device is not None else np.empty(0, np.int64)
@@ -239,9 +240,10 @@ def _chains_of(
     inside = read + written > 0
     changes = np.diff(inside.astype(np.int8), prepend=-1) != 0
     changes[1:] |= (step[1:] != step[:-1]) & (step[1:] != UNKNOWN) & (step[:-1] != UNKNOWN)
+    stepping = covered_ns(optimizer, launched_ns[rows], launched_ns[rows] + 1) > 0
+    changes[1:] |= stepping[1:] != stepping[:-1]
     change = np.flatnonzero(changes)
     stops = np.append(change[1:], len(rows))
-    stepping = covered_ns(optimizer, launched_ns[rows], launched_ns[rows] + 1) > 0
     duration = work.duration_ns[rows]
     # What one writes and the next reads: both are spared, unless the next reads it twice over.
     links = np.where(written[:-1] > 0, np.where(written[1:] > 0, 2, 1), 0)

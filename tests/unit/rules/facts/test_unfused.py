@@ -3,8 +3,10 @@
 import pytest
 
 from gpuadvisor.domain.profile import Range
+from gpuadvisor.rules.catalogue import unfused_elementwise
 from gpuadvisor.rules.catalogue.unfused_attention import check
 from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules
 from tests.profiles import Made
@@ -77,6 +79,20 @@ def test_a_chain_ends_with_its_step():
             at = begin + 900 + 20 * place
             made.launched(ADD, call=(at, 5), runs=(at + 150, 20))
     assert [len(each.rows) for each in Facts(made.profile()).chains] == [4, 4]
+
+
+def test_a_chain_ends_where_the_step_of_an_optimizer_begins_and_where_it_ends():
+    """Its kernels are of different parameters, and another rule's."""
+    made = Made()
+    for number in range(40):
+        made.launched(ADD, call=(10.0 * number, 5), runs=(1000 + 10.0 * number, 9))
+    made.range("Optimizer.step#SGD.step", (48, 300), Range.USER)
+    found = Facts(made.profile()).chains
+    assert [(len(each.rows), each.in_optimizer) for each in found] == [
+        (5, False), (30, True), (5, False),
+    ]  # fmt: skip
+    (told,) = unfused_elementwise.check(Evidence(Facts(made.profile())))
+    assert "2 chains" in told.summary and "up to 5 in a row" in told.summary
 
 
 def test_copies_beside_the_products_of_attention_are_told_apart_from_others():
