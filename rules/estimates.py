@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.unprofiled import Drift
+from gpuadvisor.rules.facts.copies import Transfers
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.idle_causes import Cause
@@ -44,6 +46,10 @@ SLOWER_WITH_NSIGHT = (1.0, 1.3)
 """1 to 2 us for each call into CUDA. [own]"""
 HALVINGS = 8
 """How often the range of paces is halved: to 0.3 % of the host's time, less than steps differ."""
+
+ALL_OF_RUN = 0.5
+"""Share of the run from which on copies that come once, as at a start, are told all the same: more
+than all that follows."""
 
 
 def paces(facts: Facts) -> tuple[float, float]:
@@ -307,6 +313,26 @@ def kernels_come_again(facts: Facts) -> bool:
     """Tell whether the GPU runs some kernel again and again."""
     names = facts.work.name[: facts.work.kernels]
     return bool((np.bincount(np.maximum(names, 0), minlength=1) >= AGAIN).any())
+
+
+def how_often(facts: Facts, copies: Transfers, share: float) -> tuple[str, Severity | None]:
+    """Return in words how often some copies come, which take that share (0 to 1) of the run, and
+    how severe it can be where they come once, as at a start.
+
+    Where no kernel comes again either, nothing tells what a longer run would have more of; a
+    program that only copies is judged by what it does, but not by one copy or two.
+    """
+    times = f"{copies.count:,} times" if copies.count > 1 else "once"
+    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    most = share >= ALL_OF_RUN
+    comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
+    if comes_again or (not facts.work.kernels and most and copies.count >= AGAIN):
+        return times, None
+    if not kernels_come_again(facts):
+        times += f", in a recording in which no kernel comes {AGAIN} times"
+    else:
+        times += ", one after the other, as at a start" if copies.count > 1 else ", as at a start"
+    return times, Severity.NOTICE if most else Severity.INFO
 
 
 def idle_ns(facts: Facts, *causes: Cause) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import span_ns
+from gpuadvisor.rules.estimates import how_often, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import pinned
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, KERNELS, LAUNCHES, RECURRING
@@ -50,9 +50,12 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     step, program = (_FROM_GPU if copies.to_host else _TO_GPU)[copies.both_ways]
     directions = "to the host", "from the host"
     first, second = directions if copies.to_host else directions[::-1]
+    mostly = "mostly " if copies.mixed and not copies.both_ways else ""
+    times, severity = how_often(facts, copies, evidence.share(exposed))
     yield RuleResult(
-        f"For {evidence.share(exposed):.0%} of the run the GPU only copies {first}"
-        + (f" and {second}" if copies.both_ways else ""),
+        f"For {evidence.share(exposed):.0%} of the run the GPU only copies {mostly}{first}"
+        + (f" and {second}" if copies.both_ways else "")
+        + ("" if severity is None else f" ({times})"),
         (
             percent("exposed_copies", evidence.share(exposed), NOTICEABLE),
             Figure("copies", copies.count),
@@ -63,6 +66,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "At most all of the time in which copies and no kernel ran, as far as that may lie beside"
         " kernels, or copies in the other direction, that do not lie beside copies yet; at least"
         " half.",
+        severity=severity,
         program_advice=program,
         work=copies.rows,
     )

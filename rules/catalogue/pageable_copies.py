@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.estimates import idle_parts, kernels_come_again, saved_shares, span_ns
+from gpuadvisor.rules.estimates import how_often, idle_parts, saved_shares, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import LEAST_OF_LINK, pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, exposed_ns, large_pageable
 from gpuadvisor.rules.facts.host_waits import Host
-from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
 from gpuadvisor.rules.requirements import (
@@ -28,9 +26,6 @@ from gpuadvisor.rules.rule import MOST, NOTICEABLE, Estimate, Rule, RuleResult, 
 
 MOST_OF_LINK = 1.05
 """Largest share of the rate that pinned memory usually has. [own]"""
-ALL_OF_RUN = 0.5
-"""Share of the run from which on copies that come once, as at a start, are told all the same: more
-than all that follows."""
 UNKNOWN_LINK_FACTOR = 2.0
 """Pinned over pageable where nothing tells the link: CPUs stage 3 to 12 GB/s, links have 12 to 54.
 [own]"""
@@ -48,23 +43,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     copies, run = large_pageable(facts.work, facts.timeline), evidence.run_ns
     if not run or not copies.count or copies.exposed_ns < NOTICEABLE * span_ns(facts):
         return
-    steps = len(facts.steps.steps) if facts.steps is not None else 0
-    comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
-    most = evidence.share(copies.exposed_ns) >= ALL_OF_RUN
-    again = kernels_come_again(facts)
-    # Where no kernel comes again either, nothing tells what a longer run would have more of; a
-    # program that only copies is judged by what it does, but not by one copy or two.
-    is_start = not comes_again and (facts.work.kernels > 0 or not most or copies.count < AGAIN)
-    times = f"{copies.count:,} times" if copies.count > 1 else "once"
-    if is_start and not again:
-        times += f", in a recording in which no kernel comes {AGAIN} times"
-    elif is_start:
-        times += ", one after the other, as at a start" if copies.count > 1 else ", as at a start"
+    times, severity = how_often(facts, copies, evidence.share(copies.exposed_ns))
+    way = "to and from" if copies.both_ways else "to" if copies.to_host else "from"
+    mostly = "mostly " if copies.mixed and not copies.both_ways else ""
     low, high = _saved(facts, copies)
     yield RuleResult(
         f"For {evidence.share(copies.exposed_ns):.0%} of the run the GPU only copies"
-        f" {'to' if copies.to_host else 'from'} pageable memory ({times}, at"
-        f" {copies.bytes_per_s / 1e9:.1f} GB/s)",
+        f" {mostly}{way} pageable memory ({times}, at {copies.bytes_per_s / 1e9:.1f} GB/s)",
         (
             percent("exposed_pageable_copies", evidence.share(copies.exposed_ns), NOTICEABLE),
             Figure("bytes", copies.bytes, "bytes"),
@@ -85,7 +70,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         )
         + "; at least what half the usual rate of pinned memory on such a GPU saves of the"
         " time in which they and no kernel ran.",
-        severity=(None if not is_start else Severity.NOTICE if most else Severity.INFO),
+        severity=severity,
         knobs=() if copies.to_host else None,
         program_advice="Copy less: reduce on the GPU first, or copy into pinned memory"
         " (cudaMallocHost) with cudaMemcpyAsync and synchronise before reading."

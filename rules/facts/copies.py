@@ -122,6 +122,11 @@ class Transfers:
         return min(self.to_host_ns, self.time_ns - self.to_host_ns) >= LESSER * self.time_ns
 
     @property
+    def mixed(self) -> bool:
+        """Whether some go in either direction."""
+        return 0 < self.to_host_ns < self.time_ns
+
+    @property
     def bytes_per_s(self) -> float:
         return self.bytes / self.time_ns * 1e9 if self.time_ns else 0.0
 

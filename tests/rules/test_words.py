@@ -271,16 +271,37 @@ def test_a_run_is_not_called_longer_by_the_share_that_it_would_save():
     assert found.summary.endswith(f"and would be {saved.value:.0f}% shorter without these calls")
 
 
-@pytest.mark.parametrize(("passes", "severity"), [(1, Severity.NOTICE), (4, None)])
-def test_copies_of_a_program_that_does_nothing_again_are_no_more_than_a_notice(passes, severity):
-    program = Program()
+@pytest.mark.parametrize("rule", [pageable_copies, exposed_copies])
+@pytest.mark.parametrize(
+    ("passes", "runs", "severity"),
+    [(1, 500, Severity.NOTICE), (1, 500_000, Severity.INFO), (4, 500, None)],
+)
+def test_copies_of_a_program_that_does_nothing_again_are_no_more_than_a_notice(
+    rule, passes, runs, severity
+):
+    program, pinned = Program(), rule is exposed_copies
     for _ in range(passes):
-        program.copies(64 << 20, 6)
-        program.launches("kernel", runs=500, op=20)
-        program.copies(64 << 20, 6, to_host=True)
-    (found,) = pageable_copies.check(timeline(program.made))
+        program.copies(64 << 20, 6, pinned=pinned)
+        program.launches("kernel", runs=runs, op=20)
+        program.copies(64 << 20, 6, pinned=pinned, to_host=True)
+    (found,) = rule.check(timeline(program.made))
     assert found.severity == severity
     assert ("no kernel comes 3 times" in found.summary) is (severity is not None)
+
+
+@pytest.mark.parametrize("rule", [pageable_copies, exposed_copies])
+@pytest.mark.parametrize(
+    ("back_mib", "told"), [(0, "only copies from "), (4, "only copies mostly from "), (64, " and ")]
+)
+def test_copies_are_told_by_all_their_directions(rule, back_mib, told):
+    program, pinned = Program(), rule is exposed_copies
+    for _ in range(4):
+        program.copies(64 << 20, 6, pinned=pinned)
+        program.launches("kernel", runs=500, op=20)
+        if back_mib:
+            program.copies(back_mib << 20, 6, pinned=pinned, to_host=True)
+    (found,) = rule.check(timeline(program.made))
+    assert told in found.summary
 
 
 @pytest.mark.parametrize(("copies", "severity"), [(1, Severity.NOTICE), (6, None)])
