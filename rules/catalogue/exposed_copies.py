@@ -50,10 +50,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     step, program = (_FROM_GPU if copies.to_host else _TO_GPU)[copies.both_ways]
     directions = "to the host", "from the host"
     first, second = directions if copies.to_host else directions[::-1]
-    mostly = "mostly " if copies.mixed and not copies.both_ways else ""
+    mostly = ", mostly" if copies.mixed and not copies.both_ways else ""
     times, severity = how_often(facts, copies, evidence.share(exposed))
     yield RuleResult(
-        f"For {evidence.share(exposed):.0%} of the run the GPU only copies {mostly}{first}"
+        f"For {evidence.share(exposed):.0%} of the run the GPU only copies{mostly} {first}"
         + (f" and {second}" if copies.both_ways else "")
         + ("" if severity is None else f" ({times})"),
         (

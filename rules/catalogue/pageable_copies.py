@@ -45,11 +45,11 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     times, severity = how_often(facts, copies, evidence.share(copies.exposed_ns))
     way = "to and from" if copies.both_ways else "to" if copies.to_host else "from"
-    mostly = "mostly " if copies.mixed and not copies.both_ways else ""
+    mostly = ", mostly" if copies.mixed and not copies.both_ways else ""
     low, high = _saved(facts, copies)
     yield RuleResult(
-        f"For {evidence.share(copies.exposed_ns):.0%} of the run the GPU only copies"
-        f" {mostly}{way} pageable memory ({times}, at {copies.bytes_per_s / 1e9:.1f} GB/s)",
+        f"For {evidence.share(copies.exposed_ns):.0%} of the run the GPU only copies{mostly}"
+        f" {way} pageable memory ({times}, at {copies.bytes_per_s / 1e9:.1f} GB/s)",
         (
             percent("exposed_pageable_copies", evidence.share(copies.exposed_ns), NOTICEABLE),
             Figure("bytes", copies.bytes, "bytes"),

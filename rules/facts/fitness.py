@@ -150,8 +150,8 @@ def _both_recorded(whole: Facts) -> Facts:
     sides = (("first", before), ("last", behind))
     parts = " and ".join(f"the {which} {_ms(took)}" for which, took in sides if took)
     note = (
-        f"{whole.fitness.note}. Left out are {parts} of the launches, of which nothing that they"
-        " launched was recorded"
+        f"{whole.fitness.note}. Left out are {parts} of the launches: what they launched was not"
+        " recorded"
     )
     part = Part(whole.profile, first, last + 1)
     since = int(whole.work.begin_ns.min())

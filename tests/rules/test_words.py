@@ -291,7 +291,8 @@ def test_copies_of_a_program_that_does_nothing_again_are_no_more_than_a_notice(
 
 @pytest.mark.parametrize("rule", [pageable_copies, exposed_copies])
 @pytest.mark.parametrize(
-    ("back_mib", "told"), [(0, "only copies from "), (4, "only copies mostly from "), (64, " and ")]
+    ("back_mib", "told"),
+    [(0, "only copies from "), (4, "only copies, mostly from "), (64, " and ")],
 )
 def test_copies_are_told_by_all_their_directions(rule, back_mib, told):
     program, pinned = Program(), rule is exposed_copies
