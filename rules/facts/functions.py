@@ -87,6 +87,35 @@ def function_times(profile: Profile, own: Callable[[str], str | None]) -> Functi
     return FunctionTimes((end - begin).astype(np.float64), parts)
 
 
+def built_in_within(
+    profile: Profile, threads: IntArray, begin_ns: int, end_ns: int
+) -> tuple[str, float] | None:
+    """Return the function that is not written in Python in which some threads (process and thread
+    of each) were longest between two times, as people call it, and for which share of that (0 to
+    1); None where none was recorded. It says what a script waits for, or for what it asks."""
+    ranges = profile.columns("ranges")
+    rows = np.flatnonzero(
+        (ranges["kind"] == Range.PYTHON)
+        & (ranges["begin_ns"] < end_ns)
+        & (ranges["begin_ns"] + ranges["duration_ns"] > begin_ns)
+    )
+    named = {
+        text: _called(profile.header.texts[text])
+        for text in np.unique(ranges["name"][rows]).tolist()
+        if _BUILT_IN.fullmatch(profile.header.texts[text])
+    }
+    here = np.stack((ranges["process"][rows], ranges["thread"][rows]))
+    mine = (here[:, :, None] == threads[:, None, :]).all(axis=0).any(axis=1)
+    rows = rows[mine & np.isin(ranges["name"][rows], list(named))]
+    if not len(rows) or end_ns <= begin_ns:
+        return None
+    begin, end = ends(ranges["begin_ns"][rows], ranges["duration_ns"][rows])
+    lasted = np.minimum(end, end_ns) - np.maximum(begin, begin_ns)
+    spent = np.bincount(ranges["name"][rows], lasted)
+    most = int(spent.argmax())
+    return named[most], min(float(spent[most]) / (end_ns - begin_ns), 1.0)
+
+
 class _Rows:
     """The Python functions and operators of one thread."""
 

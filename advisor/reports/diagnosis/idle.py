@@ -16,6 +16,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis.account import MOST, IdleWithoutFinding, place
 from gpuadvisor.reports.profile.wording import PARTS
 from gpuadvisor.rules.estimates import queue
+from gpuadvisor.rules.facts.functions import built_in_within
 from gpuadvisor.rules.facts.host_idle import (
     FEWEST_SAMPLES,
     MOSTLY,
@@ -228,7 +229,7 @@ def _doing(facts: Facts, how: str) -> tuple[str, str]:
 
 def _meanwhile(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:
     """Yield which call into CUDA the CPU is in for most of the longest gap, or that it is in
-    none."""
+    none, or which function that Python calls it is in."""
     if found.gap is None or not len(facts.host):
         return
     begin, end = found.gap.begin_ns, found.gap.begin_ns + found.gap.duration_ns
@@ -241,6 +242,14 @@ def _meanwhile(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:
     if longest is not None and longest[1] > MOST:
         name = facts.profile.header.texts[longest[0]]
         yield f"The CPU is in {name} then{figures.of_it(longest[1])}."
+    elif part is TimeCategory.OTHER_HOST:
+        launching = np.unique(facts.launched.call[facts.launched.known])
+        threads = np.stack((facts.host.process[launching], facts.host.thread[launching]))
+        called = built_in_within(facts.profile, np.unique(threads, axis=1), begin, end)
+        if called is not None and called[1] > MOST:
+            name = called[0]
+            why = f", which waits for {WAITS_FOR[name]}" if name in WAITS_FOR else ""
+            yield f"The CPU is in Python's {name} then{figures.of_it(called[1])}{why}."
 
 
 def _after_each(found: IdleWithoutFinding, facts: Facts) -> Iterator[str]:

@@ -458,6 +458,28 @@ def late(**kernel):
     return said(made.profile(source="nsys", devices=(H100,)))[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "thread", "told"),
+    [
+        ("<built-in function sleep>", 1, "of it), which waits for a time to pass"),
+        ("<built-in method read of _io.FileIO object at 0x7f>", 1, "Python's FileIO.read then"),
+        ("<built-in function sleep>", 2, None),  # of a thread that launches nothing
+        ("train.py(3): load", 1, None),
+    ],
+)
+def test_a_function_in_which_python_waits_while_the_gpu_is_idle_is_named(name, thread, told):
+    made = Made()
+    for number in range(2):
+        at = 12_000.0 * number
+        made.launched("gemm", (at, 5), (at + 8, 1_000))
+        made.range(name, (at + 1_100 + number, 10_500), Range.PYTHON, thread=thread)
+        made.range("train.py(9): main", (at, 11_900), Range.PYTHON)
+    text = said(made.profile())[1]
+    assert "other work of the CPU" in text
+    assert ("Python's" in text) is (told is not None)
+    assert told is None or told in text
+
+
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
