@@ -147,7 +147,13 @@ def _nothing(report: DiagnosisReport) -> str:
     if facts.account.share_of(explained) >= FILLED:
         part = " in the part that is looked at" if facts.fitness.excerpt else ""
         return f"Nothing worth fixing was found{part}"
-    return f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the run"
+    told = f"No rule found a gain of {LEAST_GAIN:.0f} % or more of the run"
+    remarked = [
+        each.rule
+        for each in report.diagnosis.shown
+        if each.improvement_pct is not None and each.improvement_pct.high >= LEAST_GAIN
+    ]
+    return f"{told} beyond what is only remarked ({', '.join(remarked)})" if remarked else told
 
 
 MOST_NAMED = 2

@@ -447,6 +447,18 @@ def test_the_time_of_two_gpus_is_never_more_than_the_run():
     assert "(18.0 ms on each of 2 GPUs, on average" in told and "takes 400 µs" in told
 
 
+@pytest.mark.parametrize(("mib", "beyond"), [(64, True), (1, False)])
+def test_a_gain_that_is_only_remarked_is_not_denied(mib, beyond):
+    """Copies around a kernel that comes once: a remark, however much of the run they are."""
+    program = Program()
+    program.copies(mib << 20, 6)
+    program.launches("kernel", runs=60_000)
+    text = said(program.made.profile())[1]
+    told = "No rule found a gain of 2 % or more of the run"
+    assert told in text
+    assert (f"{told} beyond what is only remarked (pageable_copies)" in text) is beyond
+
+
 def late(**kernel):
     """A GPU that is slow to begin what was launched long before."""
     made = Made()
