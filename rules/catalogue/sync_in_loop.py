@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.domain.profile import UNKNOWN
+from gpuadvisor.domain.profile import UNKNOWN, Direction
 from gpuadvisor.rules.estimates import (
     LEAST_SAVED,
     MARGIN,
@@ -113,13 +113,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("gpu_idle_after_waits", evidence.share(idle_ns(facts, Cause.SYNCHRONIZING))),
             Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * NOTICEABLE),
         ),
-        (
-            "Fetch what a loop fetches one by one at once, as a tensor (`.tolist()`); f"
-            if len(found.copies)
-            else "F"
-        )
-        + "etch values from the GPU every so many steps only, or after the step's work is launched;"
-        " leave out calls that only synchronise.",
+        _advice(facts, waits, len(found.copies) > 0),
         Estimate(
             LEAST_SAVED * low * evidence.run_ns,
             whole * evidence.run_ns,
@@ -136,6 +130,25 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         )
         + f"; at least {LEAST_SAVED:.0%} of that at the pace that saves less.",
         calls=waits.calls,
+    )
+
+
+def _advice(facts: Facts, waits: _Waits, one_by_one: bool) -> str:
+    """Return what to do; values that are not fetched cannot be fetched later."""
+    copied = (facts.work.copies["direction"] == Direction.DEVICE_TO_HOST).any()
+    if not copied and not waits.what.startswith(tuple(PLAIN.values())):
+        return (
+            "Leave out calls that only synchronise: what is launched on one stream runs in order"
+            " without them. Wait where the host reads what the GPU wrote, and every so many steps"
+            " only."
+        )
+    return (
+        "Fetch what a loop fetches one by one at once, as a tensor (`.tolist()`); f"
+        if one_by_one
+        else "F"
+    ) + (
+        "etch values from the GPU every so many steps only, or after the step's work is launched;"
+        " leave out calls that only synchronise."
     )
 
 

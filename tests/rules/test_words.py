@@ -17,6 +17,7 @@ from gpuadvisor.rules.catalogue import (
     managed_memory,
     many_small_copies,
     pageable_copies,
+    sync_in_loop,
     tail_effect,
     uneven_ranks,
 )
@@ -325,6 +326,19 @@ def test_copies_both_ways_are_worth_what_is_not_at_the_same_time_yet(kernel_us, 
     assert "in both directions at once" in found.advice
     assert evidence.share(found.saving.low_ns) == pytest.approx(low, abs=0.01)
     assert evidence.share(found.saving.high_ns) == pytest.approx(high, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("waits", "begins"),
+    [(Program.waits, "Leave out calls that only synch"), (Program.item, "Fetch values from the")],
+)
+def test_only_who_fetches_values_is_told_to_fetch_them_later(waits, begins):
+    program = Program()
+    for _ in range(10):
+        program.launches("kernel", runs=30, times=10, op=20)
+        waits(program)
+    (found,) = sync_in_loop.check(timeline(program.made))
+    assert found.advice.startswith(begins)
 
 
 @pytest.mark.parametrize(("kernels", "keeps"), [(1, False), (4, True)])
