@@ -52,7 +52,7 @@ def two_clocks(whole: Facts) -> TwoClocks | None:
     shows that.
 
     In 17 recordings of six kinds of GPUs with 100,000 launches nothing begins before its launch,
-    and in 73 of 20 kinds with 11,000 copies to pageable memory none returns before it is done.
+    and in 66 of 15 kinds with 17,000 copies to pageable memory none returns before it is done.
     Where several devices were recorded, each may have a clock of its own: they are put right one by
     one where each has a process of its own, as ranks have, so that it is known who waited for it.
     """
