@@ -54,9 +54,18 @@ def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         return None
     if not LEAST_ARITHMETIC <= done < REACHED[0]:
         return None
-    kept = max(loads.dram, loads.fixed, kernel.xu_pipe or 0.0)
-    low, high = (1 - max(done / reached, kept) for reached in REACHED)
+    # Larger tiles of a product load fewer bytes from memory, too.
+    fewer = reuses_tiles(kernel)
+    kept = max(loads.fixed, kernel.xu_pipe or 0.0)
+    low = 1 - max(done / REACHED[0], kept, loads.dram)
+    high = 1 - max(done / REACHED[1], kept, 0.0 if fewer else loads.dram)
     shares = Shares(max(low, 0.0), max(high, 0.0))
+    limits = (
+        "the special-function unit takes; at least, no less than memory takes for the same bytes,"
+        " of which larger tiles load fewer"
+        if fewer
+        else "memory and the special-function unit take"
+    )
     return result_of(
         kernel,
         f"{short(kernel)} keeps the L1 cache {l1:.0%} busy while it has warps, for {done:.0%} of"
@@ -68,7 +77,7 @@ def _naive(kernel: KernelMetrics, loads: Loads) -> RuleResult | None:
         ADVICE,
         shares,
         "The time of the same arithmetic at 50 to 90 % of the peak, as good matrix products reach"
-        " it, and no less than the special-function unit takes.",
+        f" it, and no less than {limits}.",
         unless_library(kernel, shares),
     )
 

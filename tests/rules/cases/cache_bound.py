@@ -5,7 +5,7 @@ from tests.rules.counted import ACTIVE, ELAPSED, QUIET, kernel
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed"
 
 
-def product(l1=98.0, arithmetic=0.08, *changes):
+def product(l1=98.0, arithmetic=0.08, *changes, **of_kernel):
     """The L1 cache is so busy, for so much of 132 x 128 multiplications a cycle."""
     return kernel(
         QUIET,
@@ -16,6 +16,7 @@ def product(l1=98.0, arithmetic=0.08, *changes):
             FFMA: arithmetic * 132 * 128,
         },
         *changes,
+        **of_kernel,
     )
 
 

@@ -36,6 +36,16 @@ def test_loads_that_are_spared_leave_the_special_functions_their_time():
     assert found.improvement_pct.high > 70 and bound.improvement_pct.high <= 61
 
 
+@pytest.mark.parametrize(("name", "high"), [("my_matmul", 91.1), ("stencil", 76.8)])
+def test_what_memory_moves_is_less_with_larger_tiles_of_a_product_only(name, high):
+    rules = [rule for rule in load_rules() if rule.name == "cache_bound"]
+    levels = {f"gpu__dram_throughput{ELAPSED}": 24.0}
+    (found,) = diagnose(product(98.0, 0.08, levels, name=name), rules).findings
+    assert found.improvement_pct.low == pytest.approx(76.8, abs=1)
+    assert found.improvement_pct.high == pytest.approx(high, abs=1)
+    assert ("larger tiles load fewer" in found.method) is (name == "my_matmul")
+
+
 @pytest.mark.parametrize(("block", "high"), [(16, 50.0), (81, 15.6)])
 def test_whole_warps_save_at_most_the_lanes_that_broken_ones_leave_empty(block, high):
     """Also of a kernel whose units are half busy, as its warps wait: fewer of them wait then."""
