@@ -28,6 +28,7 @@ NHWC: Settings = {"channels_last": True}
 BF16: Settings = {"bf16_autocast": True}
 FUSED: Settings = {"fused_optimizer": "fused"}
 ONE_THREAD: Settings = {"cpu_threads": 1}
+FAR_AHEAD: Settings = {"prefetch_factor": 8}
 
 
 @dataclass(frozen=True)
@@ -242,6 +243,27 @@ TRAPS = (
     trap("seeded_key", NHWC, RESULTS, FILES),
     trap("mask_seeds_mixup", WORKERS, RESULTS, STATE),
     trap("hooked_center", BF16, RESULTS, FILES),
+    # Written by someone who knew the cases and had looked into the code.
+    trap("scratch_file", WORKERS, BATCHES, SECOND, STATE, RESULTS),
+    trap("index_rewritten", WORKERS, FILES, STATE, END),
+    trap("prebatched_in_place", WORKERS, SECOND, STATE, RESULTS),
+    trap("scale_of_the_first", WORKERS, BATCHES, SECOND, STATE),
+    trap("folder_of_reader", WORKERS, FILES, STATE),
+    trap("level_in_shared_memory", FAR_AHEAD, SECOND, STATE, RESULTS),
+    trap("pool_in_default_argument", WORKERS, BATCHES, SECOND, STATE),
+    trap("collate_swapped_late", OWN_KEPT, SECOND, STATE),
+    trap("log_of_one_minus", BF16, RESULTS, END),
+    trap("years_as_labels", BF16, RESULTS, FILES),
+    trap("codebook_object", BF16, RESULTS, FILES),
+    trap("precise_fit", BF16, RESULTS),
+    trap("longer_sums", BF16, RESULTS, SECOND),
+    trap("projection_by_seed", COMPILED, RESULTS, FILES),
+    trap("numpy_masks", COMPILED, RESULTS),
+    trap("gradient_surgery", FUSED, RESULTS),
+    trap("strided_patches", NHWC, RESULTS, FILES),
+    trap("seed_per_batch", DOUBLE, RESULTS, FILES),
+    trap("saliency_of_the_mean", DOUBLE, RESULTS, FILES),
+    trap("streaming_dedup", DOUBLE, RESULTS, FILES),
 )
 
 HEALTHY = (
@@ -313,6 +335,14 @@ HEALTHY = (
     Case("noise_and_dropout", WORKERS),
     Case("cached_positions", COMPILED, gains=False),
     Case("stashed_attention", BF16, gains=False),
+    Case("shared_epoch_value", KEPT),
+    Case("momentum_queue", NHWC, gains=False),
+    Case("balanced_batches", WORKERS, gains=False),
+    Case("saliency_of_sums", DOUBLE, gains=False),
+    Case("penalised_critic", FUSED, gains=False),
+    Case("resumed_from_folder", WORKERS),
+    Case("confusion_over_all", DOUBLE, gains=False),
+    Case("scratch_files_apart", WORKERS),
 )
 
 CASES = TRAPS + HEALTHY
