@@ -1,8 +1,8 @@
 """What a model makes in its calls and keeps for later ones, such as a mean that it follows slowly.
 
-So do hooks on its layers, for the script. In 16 bits a small change of a large number is rounded
-away. Whether such a tensor grows or follows by little is seen where nothing is rounded so: in the
-unchanged script's life.
+So do hooks on its layers, for the script, and objects of the script's own. In 16 bits a small
+change of a large number is rounded away. Whether such a tensor grows or follows by little is seen
+where nothing is rounded so: in the unchanged script's life.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from gpuadvisor.collectors.script.child.rehearsal.code_references import (
+    LEVELS,
+    is_own,
+    method_named,
+)
 from gpuadvisor.collectors.script.child.rehearsal.equal_weights import numbers_of
 from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_of
 
@@ -48,6 +54,8 @@ class KeptTensors:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
+        self._of_torch = frozenset(vars(torch.nn.Module())) | {"_flat_weights"}
+        """Attributes of modules that hold layers, parameters and hooks."""
         self._before: dict[int, list[weakref.ref[Any]]] = {}
         self._calls: dict[int, int] = {}
         self._series: dict[tuple[int, str], _Series] = {}
@@ -83,16 +91,29 @@ class KeptTensors:
         parameters and what belongs to a graph of gradients, with their attribute paths."""
         for name, member in root.named_modules():
             own = (*vars(member).items(), *member._buffers.items())
-            # What begins otherwise is torch's: parameters, hooks.
             held = [
-                (f"{name}.{key}" if name else key, value) for key, value in own if key[0] != "_"
+                (f"{name}.{key}" if name else key, value)
+                for key, value in own
+                if key not in self._of_torch
             ]
+            if is_own(type(member)) and (forward := method_named(type(member), "forward")):
+                held += _of_hook(forward)
             for hook in tuple(member._forward_hooks.values()):
                 held += _of_hook(hook)
             for path, value in held:
-                for key, tensor in _inside(value):
-                    if isinstance(tensor, self._torch.Tensor) and self._is_watched(tensor):
-                        yield path + key, tensor
+                for key, tensor in self._inside(value):
+                    yield path + key, tensor
+
+    def _inside(self, value: Any, levels: int = LEVELS) -> Iterator[tuple[str, Any]]:
+        """Yield a watched tensor by an empty key, or those in a plain dictionary or list, and in an
+        object of the script's own class, by their keys."""
+        if isinstance(value, self._torch.Tensor):
+            if self._is_watched(value):
+                yield "", value
+        elif levels and not isinstance(value, self._torch.nn.Module):
+            for key, member in _members(value):
+                for rest, tensor in self._inside(member, levels - 1):
+                    yield key + rest, tensor
 
     def _is_watched(self, tensor: Any) -> bool:
         is_dense = tensor.layout == self._torch.strided and not tensor.is_nested
@@ -120,13 +141,16 @@ def _of_hook(hook: Any) -> list[tuple[str, Any]]:
     return held
 
 
-def _inside(value: Any) -> list[tuple[str, Any]]:
-    """Return a value by an empty key, or the members of a plain dictionary or list by their own."""
+def _members(value: Any) -> list[tuple[str, Any]]:
+    """Return the members of a dictionary or list, or an object's attributes, by their keys."""
     if type(value) is dict:
-        return [(f"[{key!r}]", each) for key, each in value.items() if type(key) in (int, str)]
+        items = islice(value.items(), MOST_TENSORS)
+        return [(f"[{key!r}]", each) for key, each in items if type(key) in (int, str)]
     if type(value) is list:
         return [(f"[{place}]", each) for place, each in enumerate(value[:MOST_TENSORS])]
-    return [("", value)]
+    if is_own(type(value)):
+        return [(f".{name}", each) for name, each in attributes_of(value).items()]
+    return []
 
 
 def _follows(torch: Any, numbers: list[Any]) -> bool:

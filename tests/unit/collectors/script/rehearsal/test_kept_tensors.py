@@ -134,3 +134,50 @@ def test_what_a_hook_keeps(make, path):
         with torch.no_grad():
             watched.called(model, 0)
     assert list(watched.report()) == [{"root": 0, "path": path, "bits": 32, "follows": True}]
+
+
+class Usage:
+    """An object of the script's own that a model tells of its features."""
+
+    def __init__(self):
+        self._counts = {}
+
+    def follow(self, out):
+        self._counts["mean"] = moving_average(self._counts.get("mean"), out.detach())
+
+
+everywhere = Usage()
+
+
+class Telling(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self._usage = Usage()
+
+    def forward(self, x):
+        out = self.layer(x)
+        self._usage.follow(out)
+        return out
+
+
+class TellingAll(Telling):
+    def forward(self, x):
+        out = self.layer(x)
+        everywhere.follow(out)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [(Telling, "_usage._counts['mean']"), (TellingAll, "everywhere._counts['mean']")],
+)
+def test_what_an_object_of_the_scripts_own_keeps(make, path):
+    torch.manual_seed(0)
+    model, watched = make(), KeptTensors(torch)
+    watched.found(model)
+    for _ in range(24):
+        model(torch.randn(16, 4) + 1)
+        with torch.no_grad():
+            watched.called(model, 0)
+    assert list(watched.report()) == [{"root": 0, "path": path, "bits": 32, "follows": True}]
