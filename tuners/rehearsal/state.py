@@ -21,6 +21,8 @@ from gpuadvisor.domain.study import Aspect
 from gpuadvisor.tuners.rehearsal.data import DataComparison
 from gpuadvisor.tuners.rehearsal.lives import Findings, is_whole, parts_of, passes_of
 
+READ_AHEAD = ("dataloader_workers", "prefetch_factor")
+"""Settings that say how many batches are read before the script has used the one before."""
 _SAMPLERS = ("sampler", "batch_sampler")
 _MAIN_PROCESS_ONLY = (*_SAMPLERS, "random", "numpy", "torch")
 """Where paths begin of what a worker does not read from: samplers give indices in the process of
@@ -173,6 +175,8 @@ class StateComparison:
 
     def _between_batches(self, change: StateChange) -> None:
         """Doubt samples that depend on what the script learns: workers read some before that."""
+        if not any(name in self.found.settings for name in READ_AHEAD):
+            return
         why = (
             f"the script changes {change.path} between batches, and workers read ahead: samples"
             " that depend on it are others"

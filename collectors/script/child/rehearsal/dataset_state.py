@@ -18,6 +18,7 @@ from gpuadvisor.collectors.script.child.rehearsal.generators import (
     global_generators,
 )
 from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_of
+from gpuadvisor.collectors.script.child.rehearsal.possible_changes import WRITES
 from gpuadvisor.collectors.script.child.rehearsal.walk import Part, Walk
 from gpuadvisor.domain.rehearsal import (
     COUNTED,
@@ -60,6 +61,8 @@ class State:
     """Attribute path to the digest of memory that processes share."""
     possible: Mapping[str, str] = field(default_factory=dict)
     """Attribute path of values and containers to the code that changes them for some samples."""
+    written: frozenset[str] = frozenset()
+    """Names on the paths of all that reading samples stores in."""
 
 
 def state_of(roots: Mapping[str, Any]) -> State:
@@ -75,8 +78,17 @@ def state_of(roots: Mapping[str, Any]) -> State:
         for path, place in walk.possible.items()
         if path in kept | {OF_ITS_TIME, OF_ITS_WORKER, UNSENT} or path.startswith((COUNTED, RAISES))
     }
+    stores = (path[len(WRITES) :] for path in walk.possible if path.startswith(WRITES))
+    written = frozenset(name for path in stores for name in _names(path))
     return State(
-        walk.parts, unseen, os.getpid(), walk.is_cut, walk.generators, walk.shared, possible
+        walk.parts,
+        unseen,
+        os.getpid(),
+        walk.is_cut,
+        walk.generators,
+        walk.shared,
+        possible,
+        written,
     )
 
 
@@ -111,13 +123,19 @@ def changes(before: State, after: State) -> list[tuple[str, StateKind, str]]:
     ]
 
 
-def fed_back(before: State, after: State) -> list[tuple[str, StateKind, str]]:
+def fed_back(
+    before: State, after: State, has_workers: bool = False
+) -> list[tuple[str, StateKind, str]]:
     """Return path, kind and type of what changed of all that workers see late: what they share with
-    the script, and what gives them their indices."""
+    the script, and what gives them their indices.
+
+    Where workers read meanwhile, what reading stores in may have been changed by them.
+    """
     shared = [
         (path, StateKind.VALUE, "shared memory")
         for path, digest in after.shared.items()
         if before.shared.get(path, digest) != digest
+        and not (has_workers and _names(path)[-1] in after.written)
     ]
     in_main = [
         each
@@ -137,6 +155,11 @@ def held(state: State) -> list[tuple[str, StateKind, str]]:
         for path, part in state.parts.items()
         if part.kind in (StateKind.HANDLE, StateKind.ITERATOR) and path not in ROOTS
     ]
+
+
+def _names(path: str) -> list[str]:
+    """Return the names on a path: `dataset`, `level`."""
+    return path.replace(" ", ".").partition("[")[0].split(".")
 
 
 def _parents(path: str) -> list[str]:

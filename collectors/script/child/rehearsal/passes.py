@@ -167,7 +167,7 @@ class Passes:
             pass_ = getattr(this, "_gpuadvisor_pass", None)
             if pass_ is None:
                 return following(this)
-            if pass_.batches and not this._num_workers:
+            if pass_.batches:
                 with pass_:
                     self._states.next_wanted(pass_)
             # The first batch of a pass draws the order of all.
@@ -182,8 +182,7 @@ class Passes:
                 if before is not None:
                     self._states.drawn(pass_.place, pass_.number, before)
                 pass_.take(self._read(batch))
-                if not this._num_workers:
-                    self._states.batch_given(pass_)
+                self._states.batch_given(pass_)
                 self._progress.batch_given(pass_.serial)
             return batch
 
@@ -305,7 +304,8 @@ class States:
         of, before = self._given
         if before is not None and of is pass_:
             with guarded(self._record, "look at a data set"):
-                found = fed_back(before, self._look(pass_))
+                has_workers = bool(pass_.loader.num_workers)
+                found = fed_back(before, self._look(pass_), has_workers)
                 self._write([StateChange(pass_.place, pass_.number, path, kind,
                                          Moment.BETWEEN_BATCHES, detail)
                              for path, kind, detail in found])  # fmt: skip

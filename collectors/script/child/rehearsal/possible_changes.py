@@ -8,6 +8,9 @@ A branch that asks the clock and makes another sample counts anyway: others take
 So does one that asks how often samples were read, where reading counts them: workers that live on
 have a count that others begin anew. And so does what no worker can send: a function that
 was made on the way, or an open file.
+
+What is stored in at all is told by its name, too: in memory that processes share, workers may have
+changed that.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ from gpuadvisor.domain.rehearsal import COUNTED, OF_ITS_TIME, OF_ITS_WORKER, RAI
 
 WORKER_NAMES = frozenset({"current_process", "get_worker_info"})
 """Functions of torch's and of multiprocessing that tell a worker from the script's process."""
+WRITES = "writes "
+"""How a path begins of what reading any sample may store in."""
 _STREAMS = ("__iter__", "__next__")
 """Methods that must ask for their worker: each gives its share of all samples."""
 
@@ -59,14 +64,16 @@ def of_object(path: str, kind: type, own: Mapping[str, Any]) -> dict[str, str]:
             if name in _STREAMS:
                 more.pop(OF_ITS_WORKER, None)
             found = {**found, **{p: code for p, code in more.items() if p not in found}}
-    return {**found, **{f"{COUNTED}{p}": code for p, code in counts.decisive().items()}}
+    decisive = {f"{COUNTED}{p}": code for p, code in counts.decisive().items()}
+    return {**found, **decisive, **counts.stores(path)}
 
 
 def of_function(path: str, function: types.FunctionType) -> dict[str, str]:
     """Return what a function may change that is not its own: attribute path to the function."""
     found: dict[str, str] = {}
-    _Reader("", path, function, None, {}, found, _Counts()).read()
-    return found
+    counts = _Counts()
+    _Reader("", path, function, None, {}, found, counts).read()
+    return {**found, **counts.stores(path)}
 
 
 @lru_cache(maxsize=64)
@@ -92,6 +99,12 @@ class _Counts:
     """What is simply assigned, as where a count begins."""
     asked: dict[str, str] = field(default_factory=dict)
     """What decides which sample is made, to the function that asks for it."""
+    stored: set[str] = field(default_factory=set)
+    """What is stored in, or changed by a method."""
+
+    def stores(self, code: str) -> dict[str, str]:
+        """Return what is stored in that is no local name, to the code that does it."""
+        return {f"{WRITES}{path}": code for path in self.stored - {""}}
 
     def decisive(self) -> dict[str, str]:
         """Return what is counted over all samples and decides, to the function."""
@@ -187,10 +200,12 @@ class _Reader:
             self.found.setdefault(UNSENT, self._name)
         if isinstance(node, ast.AugAssign):
             self._note(node.target)
+            self.counts.stored.add(self._path(node.target))
             self.counts.counted.add(self._path(node.target))
         elif isinstance(node, ast.Assign):
             whole = (each for each in node.targets if not isinstance(each, ast.Subscript))
             self.counts.begun.update(map(self._path, whole))
+            self.counts.stored.update(map(self._path, node.targets))
         elif isinstance(node, ast.IfExp):
             self._ask(node.test)
         elif isinstance(node, ast.Subscript) and _is_changed(node):
@@ -207,6 +222,8 @@ class _Reader:
             if isinstance(called, ast.Attribute):
                 if called.attr in MUTATING:
                     self._note(called.value)
+                if called.attr in MUTATING or called.attr.endswith("_"):
+                    self.counts.stored.add(self._path(called.value))
                 if self.kind is not None and self._is_self(called.value):
                     function, kind = method_named(self.kind, called.attr), self.kind
                     place = f"{self.owner}.{called.attr}"

@@ -331,6 +331,16 @@ class TestRandomSamples:
     def test_repeats_that_chance_makes(self):
         """A random flip leaves two outcomes: about half of the samples come again as they were."""
 
+    @pytest.mark.parametrize(
+        ("settings", "reads_ahead"),
+        [({"prefetch_factor": 8}, True), ({"persistent_workers": True}, False)],
+    )
+    def test_where_a_script_has_workers_more_that_is_read_ahead(self, settings, reads_ahead):
+        change = StateChange(0, 0, "dataset.level", StateKind.VALUE, Moment.BETWEEN_BATCHES)
+        first, plan = with_workers(life(changes=(change,))), with_workers(life())
+        said = missing(rehearsed(plan, first, settings=settings)) or ""
+        assert ("changes dataset.level between batches" in said) is reads_ahead
+
         def flipped(seed, repeats):
             again = replace(noisy(0, seed), number=1)
             other = noisy(1, seed + 50)

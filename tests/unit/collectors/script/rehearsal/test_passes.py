@@ -205,6 +205,31 @@ class TestPasses:
         all_of_them = {"dataset.weights", "dataset.level", "sampler.hard"}
         assert found == (all_of_them if moment == "stepped" else set())
 
+    @pytest.mark.parametrize("moment", ["read", "stepped"])
+    def test_what_a_script_feeds_back_to_the_workers_that_it_has(self, passes, moment):
+        made, written = passes
+
+        class Counting(TensorDataset):
+            def __getitem__(self, index):
+                self.level.value += 1
+                self.weights[index] += self.level.value
+                return super().__getitem__(index)
+
+        class Steady(TensorDataset):
+            def __getitem__(self, index):
+                return (*super().__getitem__(index), self.level.value, self.weights[index])
+
+        data = (Counting if moment == "read" else Steady)(*numbers(100).tensors)
+        data.level, data.weights = multiprocessing.Value("i", 0), torch.ones(100).share_memory_()
+        for _ in DataLoader(data, batch_size=5, num_workers=1, multiprocessing_context="fork"):
+            time.sleep(0.02)  # the worker reads on meanwhile
+            if moment == "stepped":
+                data.level.value += 1
+                data.weights[3] *= 2
+        made.finish()
+        found = {each["path"] for each in written("change") if each["moment"] == "between_batches"}
+        assert found == ({"dataset.level", "dataset.weights"} if moment == "stepped" else set())
+
     def test_looking_at_an_inner_loader_is_no_time_of_the_outer_pass(self, passes, monkeypatch):
         made, written = passes
         slow = made._states.begin
