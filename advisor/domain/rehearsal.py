@@ -226,6 +226,16 @@ class KeptTensor:
     """Whether it changes by little from call to call, as a sum or a moving average does."""
 
 
+@dataclass(frozen=True)
+class Draw:
+    """A generator that modules share, from which the first call of a model drew."""
+
+    root: int
+    """Place of the model among the roots."""
+    path: str
+    """`torch`, `random` or `numpy.random`."""
+
+
 class LoopKind(str, Enum):
     """What a loop of the script repeats."""
 
@@ -353,7 +363,11 @@ class Life:
     """How often weights that another life had kept took the place of its own."""
     kept: tuple[KeptTensor, ...] = ()
     """What models made in their calls and keep, at the end of the life."""
+    draws: tuple[Draw, ...] = ()
     losses: tuple[float, ...] = ()
+    steep: tuple[str, ...] = ()
+    """Functions that losses take of numbers with 16 bits and that are steep where those are far
+    apart: `Log` of a difference, `Acos`."""
     loops: tuple[Loop, ...] = ()
     branches: tuple[Branch, ...] = ()
     """Branches that can change what settings rely on."""

@@ -15,6 +15,7 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.rehearsal import (
     Branch,
     Call,
+    Draw,
     Epoch,
     KeptTensor,
     Life,
@@ -56,6 +57,8 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         updates=_all("update", Update, own),
         equalled=len(list(_named("equalled", own))),
         kept=_all("kept", KeptTensor, own),
+        draws=_all("draw", Draw, own),
+        steep=tuple(end.get("steep", ())),
         losses=tuple(value for r in _named("losses", own) for value in r["values"]),
         loops=_all("loop", Loop, own),
         branches=_all("branch", Branch, own),

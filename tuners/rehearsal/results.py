@@ -65,6 +65,9 @@ class ResultComparison:
         if rounded_away:
             self.found.problem(Aspect.RESULTS, rounded_away, self.found.rounding)
             return Equivalence("wrong", rounded_away, None, self.found.tolerance)
+        unlike = _draws_elsewhere(first, second, plan) or _is_steeper(first, plan)
+        if unlike:
+            return self._unchecked(unlike)
         random = self.found.is_redrawn
         found = self._losses_or_outputs(first, plan, by_probe=random)
         if found is None:
@@ -196,6 +199,26 @@ def _rounded_away(ours: Life, theirs: Life) -> str:
             return (
                 f"{each.path} changes by little in each call of the model, and is kept in {fewer}"
                 f" bits and not {each.bits}: small changes of it are rounded away"
+            )
+    return ""
+
+
+def _draws_elsewhere(ours: Life, again: Life, theirs: Life) -> str:
+    """Say from which generator a model does not draw any more under the plan: what the script seeds
+    there, as for the same masks in each evaluation, has no effect then; empty if from all."""
+    lost = (set(ours.draws) & set(again.draws)) - set(theirs.draws)
+    for path in sorted({each.path for each in lost}):
+        return f"the model draws from {path}, and under the plan from another generator"
+    return ""
+
+
+def _is_steeper(ours: Life, theirs: Life) -> str:
+    """Say which function of numbers with 16 bits may be far off in a long run; empty if none."""
+    for name in theirs.steep:
+        if name not in ours.steep:
+            return (
+                f"the loss takes {name} of numbers that have 16 bits under the plan, and is steep"
+                " where those are far apart: late in training it may be infinite"
             )
     return ""
 

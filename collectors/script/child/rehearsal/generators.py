@@ -122,6 +122,11 @@ def global_generators() -> dict[str, Any]:
     return found
 
 
+def global_digests() -> dict[str, str]:
+    """Return digests of the states of the generators that modules share."""
+    return {path: generator_digest(each) for path, each in global_generators().items()}
+
+
 def library_generators() -> dict[str, Any]:
     """Return the generators that stand in other modules' names, as libraries of augmentations have
     them: workers are not seeded anew in those.

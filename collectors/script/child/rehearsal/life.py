@@ -27,12 +27,13 @@ from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
     numbers_of,
     parameters_of,
 )
-from gpuadvisor.collectors.script.child.rehearsal.generators import torch_digest
+from gpuadvisor.collectors.script.child.rehearsal.generators import global_digests, torch_digest
 from gpuadvisor.collectors.script.child.rehearsal.kept_tensors import KeptTensors
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
 from gpuadvisor.collectors.script.child.rehearsal.outputs import outputs_of
 from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
+from gpuadvisor.collectors.script.child.rehearsal.steepness import Steepness
 from gpuadvisor.collectors.script.child.roots import Roots
 from gpuadvisor.collectors.script.child.session import Session
 from gpuadvisor.collectors.script.child.shortening import loops
@@ -85,12 +86,15 @@ class LifeSession(Session):
         self._before: dict[int, int | None] = {}
         """Root module (by identity) to the digest of the random numbers' state before its first
         call; None once it was called."""
+        self._generators: dict[int, dict[str, str]] = {}
+        """The same to digests of the generators that modules share, until it was called."""
 
     def _observe(self, channel: Channel) -> None:
         from torch.optim import optimizer
 
         torch, registry = self._torch, self._registry
         self._kept = KeptTensors(torch)
+        self._steepness = Steepness(torch)
         if self._shortening.weights:
             folder, takes = self._shortening.weights, self._shortening.takes_weights
             self._equal = EqualWeights(torch, folder, takes)
@@ -212,6 +216,7 @@ class LifeSession(Session):
                         one = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors))
                         value = getattr(one, "_gpuadvisor_unscaled", one).detach()
                         self._losses.append(value.float().mean())
+                        self._steepness.look(one)
                     self._inside = True
                     try:
                         original(tensors, *args, **kwargs)
@@ -261,6 +266,7 @@ class LifeSession(Session):
         if not self._is_traced():
             with guarded(self._channel, "look at the random numbers"):
                 self._before[id(module)] = torch_digest(self._torch)
+                self._generators[id(module)] = global_digests()
             with guarded(self._channel, "look at what a model keeps"):
                 self._kept.found(module)
         if self._shortening.nudge:
@@ -302,6 +308,7 @@ class LifeSession(Session):
         with guarded(self._channel, "look at a call"), self._apart():
             random = torch_digest(self._torch)
             before, self._before[id(module)] = self._before.get(id(module)), None
+            self._write_draws(module)
             self._write_call("call", module, args, kwargs, out, grad, random)
             began_s = time.perf_counter()
             self._kept.called(module, self._root_places[id(module)])
@@ -312,6 +319,16 @@ class LifeSession(Session):
                     self._probe("probe", module, args, kwargs)
                 elif self._shortening.evaluate and not self._facts.compiles:
                     self._probe("evaluation", module, args, kwargs)
+
+    def _write_draws(self, module: Any) -> None:
+        """Write down from which of the generators that modules share a root's first call drew."""
+        before = self._generators.pop(id(module), {})
+        for path, digest in global_digests().items() if before else ():
+            if before.get(path, digest) != digest:
+                self._record.send("draw", root=self._place(module), path=path)
+
+    def _place(self, module: Any) -> int:
+        return self._root_places.setdefault(id(module), len(self._root_places))
 
     def _write_call(
         self,
@@ -329,7 +346,7 @@ class LifeSession(Session):
             rows_in=rows_in(self._torch, args, kwargs),
             grad=grad,
             random=random,
-            root=self._root_places.setdefault(id(module), len(self._root_places)),
+            root=self._place(module),
             batch=self._batches,
             steps=self._steps - self._steps_before,
             **outputs_of(self._torch, out, (args, kwargs)),
@@ -429,6 +446,7 @@ class LifeSession(Session):
                 self._record.send("kept", **kept)
             self._record.send(
                 "end",
+                steep=self._steepness.names(),
                 most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
                 available_bytes=available_bytes(),
             )

@@ -26,8 +26,7 @@ from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.generators import (
     GLOBAL,
-    generator_digest,
-    global_generators,
+    global_digests,
 )
 from gpuadvisor.collectors.script.child.rehearsal.record import Record
 from gpuadvisor.collectors.script.child.rehearsal.reseeding import ReseedingWatch
@@ -172,7 +171,7 @@ class Passes:
                     self._states.next_wanted(pass_)
             # The first batch of a pass draws the order of all.
             watched = not this._num_workers and 0 < len(pass_.batches) <= WATCHED
-            before = self._states.generators() if watched else None
+            before = global_digests() if watched else None
             try:
                 batch = following(this)
             except StopIteration:
@@ -318,13 +317,9 @@ class States:
         self._looked_s += time.perf_counter() - began_s
         return state
 
-    def generators(self) -> dict[str, str]:
-        """Return digests of the process's own generators of random numbers."""
-        return {path: generator_digest(each) for path, each in global_generators().items()}
-
     def drawn(self, place: int, number: int, before: dict[str, str]) -> None:
         """Note which of them the last batch drew from."""
-        for path, digest in self.generators().items():
+        for path, digest in global_digests().items():
             if digest != before.get(path):
                 change = StateChange(place, number, path, StateKind.GENERATOR, Moment.READING)
                 self._write([change], of_process=True)

@@ -18,6 +18,7 @@ from gpuadvisor.domain.rehearsal import (
     Batch,
     Branch,
     Call,
+    Draw,
     Epoch,
     KeptTensor,
     Life,
@@ -146,6 +147,43 @@ class TestKept:
         assert self.of(**changes).agrees
 
 
+class TestSteepness:
+    """What numbers with 16 bits are too coarse for, which shows late in training only."""
+
+    def of(self, ours=(), theirs=(), settings=BF16):
+        return rehearsed(life(steep=theirs), life(steep=ours), settings=settings)
+
+    def test_a_steep_function_of_numbers_that_have_16_bits_under_the_plan_alone(self):
+        found = self.of(theirs=("Log",))
+        assert found.equivalence.status == "not_checked"
+        assert "the loss takes Log of numbers that have 16 bits" in missing(found)
+
+    def test_one_that_the_unchanged_script_takes_as_well(self):
+        assert missing(self.of(("Log",), ("Log",))) is None
+
+
+class TestDraws:
+    """A model that draws from a generator of another library's, which a script may seed."""
+
+    ours = (Draw(0, "numpy.random"),)
+
+    def of(self, first, plan, **more):
+        return rehearsed(
+            life(draws=plan), life(draws=first), settings={"compile": "default"}, **more
+        )
+
+    def test_a_model_that_draws_from_another_one(self):
+        found = self.of(self.ours, (Draw(0, "torch"),))
+        assert "the model draws from numpy.random, and under the plan" in missing(found)
+
+    def test_the_same_one_or_none(self):
+        assert missing(self.of(self.ours, self.ours)) is None
+        assert missing(self.of((), (Draw(0, "torch"),))) is None
+
+    def test_one_that_two_unchanged_lives_do_not_both_draw_from(self):
+        assert missing(self.of(self.ours, (), second=life())) is None
+
+
 class TestAgreement:
     def test_equal_lives_cover_everything(self):
         found = rehearsed(with_workers(life()))
@@ -267,6 +305,16 @@ class TestState:
         assert f"changes {path} between batches, and workers read ahead" in missing(found)
         assert not missing(rehearsed(life(), life(changes=(change,)), settings=BF16))
 
+    @pytest.mark.parametrize(
+        ("settings", "reads_ahead"),
+        [({"prefetch_factor": 8}, True), ({"persistent_workers": True}, False)],
+    )
+    def test_where_a_script_has_workers_more_that_is_read_ahead(self, settings, reads_ahead):
+        change = StateChange(0, 0, "dataset.level", StateKind.VALUE, Moment.BETWEEN_BATCHES)
+        first, plan = with_workers(life(changes=(change,))), with_workers(life())
+        said = missing(rehearsed(plan, first, settings=settings)) or ""
+        assert ("changes dataset.level between batches" in said) is reads_ahead
+
     def test_a_cache_of_fixed_samples_does_no_harm(self):
         change = StateChange(0, 0, "dataset.cache", StateKind.CONTAINER, Moment.READING)
         assert rehearsed(with_workers(life()), life(changes=(change,))).agrees
@@ -330,16 +378,6 @@ class TestRandomSamples:
 
     def test_repeats_that_chance_makes(self):
         """A random flip leaves two outcomes: about half of the samples come again as they were."""
-
-    @pytest.mark.parametrize(
-        ("settings", "reads_ahead"),
-        [({"prefetch_factor": 8}, True), ({"persistent_workers": True}, False)],
-    )
-    def test_where_a_script_has_workers_more_that_is_read_ahead(self, settings, reads_ahead):
-        change = StateChange(0, 0, "dataset.level", StateKind.VALUE, Moment.BETWEEN_BATCHES)
-        first, plan = with_workers(life(changes=(change,))), with_workers(life())
-        said = missing(rehearsed(plan, first, settings=settings)) or ""
-        assert ("changes dataset.level between batches" in said) is reads_ahead
 
         def flipped(seed, repeats):
             again = replace(noisy(0, seed), number=1)
