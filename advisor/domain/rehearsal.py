@@ -365,6 +365,9 @@ class Life:
     """What models made in their calls and keep, at the end of the life."""
     draws: tuple[Draw, ...] = ()
     losses: tuple[float, ...] = ()
+    trains: bool = True
+    """Whether an optimizer took a step or weights of a model changed; true where it is not known.
+    Else what gradients were computed of are no losses: those of inputs are a result."""
     steep: tuple[str, ...] = ()
     """Functions that losses take of numbers with 16 bits and that are steep where those are far
     apart: `Log` of a difference, `Acos`."""

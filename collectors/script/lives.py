@@ -58,6 +58,7 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
         equalled=len(list(_named("equalled", own))),
         kept=_all("kept", KeptTensor, own),
         draws=_all("draw", Draw, own),
+        trains=end.get("trains", True),
         steep=tuple(end.get("steep", ())),
         losses=tuple(value for r in _named("losses", own) for value in r["values"]),
         loops=_all("loop", Loop, own),

@@ -49,9 +49,9 @@ def compare(
     lives: Lives, settings: Settings, knobs: Mapping[str, Knob], tolerance: float
 ) -> Rehearsal:
     """Return what the lives show of these settings, with results compared within a tolerance."""
-    found = Findings(lives, settings, knobs, tolerance)
+    found = Findings(without_losses(lives), settings, knobs, tolerance)
     if found.is_resized:
-        found.lives = without_padding(lives)
+        found.lives = without_padding(found.lives)
     equivalence = forecast = None
     if _ends(found):
         data, results = DataComparison(found), ResultComparison(found)
@@ -267,6 +267,21 @@ def _copied_by(life: Life) -> tuple[float, float]:
             shared = sum(w.shared_bytes or 0 for w in workers)
             most = max(most, (min(mean(copied) * batches, shared), mean(copied)))
     return most
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+def without_losses(lives: Lives) -> Lives:
+    """Return lives without losses where the unchanged script computes gradients and does not train:
+    then they are results as any other."""
+    if lives.first.trains:
+        return lives
+    first, second, plan = (
+        replace(each, losses=()) for each in (lives.first, lives.second, lives.plan)
+    )
+    numerics = lives.numerics and replace(lives.numerics, losses=())
+    return replace(lives, first=first, second=second, plan=plan, numerics=numerics)
 
 
 # -- padding ---------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.generators import global_digests, torch_digest
 from gpuadvisor.collectors.script.child.rehearsal.kept_tensors import KeptTensors
+from gpuadvisor.collectors.script.child.rehearsal.learning import Learning
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
 from gpuadvisor.collectors.script.child.rehearsal.outputs import outputs_of
 from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
@@ -60,6 +61,7 @@ class LifeSession(Session):
         self._shortening: Shortening = specification.shortening
         self._record = Record(self._shortening.record)
         self._losses: list[Any] = []
+        self._has_losses = False
         self._calls = 0
         self._steps = 0
         self._marker = ""
@@ -95,6 +97,7 @@ class LifeSession(Session):
         torch, registry = self._torch, self._registry
         self._kept = KeptTensors(torch)
         self._steepness = Steepness(torch)
+        self._learning = Learning(torch)
         if self._shortening.weights:
             folder, takes = self._shortening.weights, self._shortening.takes_weights
             self._equal = EqualWeights(torch, folder, takes)
@@ -216,6 +219,7 @@ class LifeSession(Session):
                         one = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors))
                         value = getattr(one, "_gpuadvisor_unscaled", one).detach()
                         self._losses.append(value.float().mean())
+                        self._has_losses = True
                         self._steepness.look(one)
                     self._inside = True
                     try:
@@ -272,6 +276,8 @@ class LifeSession(Session):
         if self._shortening.nudge:
             with guarded(self._channel, "change the weights a little"), self._torch.no_grad():
                 self._nudge(module)
+        with guarded(self._channel, "look at the weights"):
+            self._learning.found(module)
 
     def _nudge(self, module: Any) -> None:
         """Change weights at random by a relative amount, without a draw from the script's numbers.
@@ -397,8 +403,18 @@ class LifeSession(Session):
 
         return fingerprint(value)
 
+    def _trains(self) -> bool:
+        """Say whether the script trains: its optimizers step, or its weights have changed."""
+        if self._has_losses and not self._steps:
+            for module in (find() for find in self._modules):
+                if module is not None:
+                    self._learning.look(module)
+        return bool(self._steps) or self._learning.is_seen
+
     def _between_passes(self) -> None:
         self._flush()
+        with guarded(self._channel, "look at the weights"):
+            self._trains()
         if self._marker:
             self._alive(self._marker)
         if self._steps != self._steps_before:
@@ -446,6 +462,7 @@ class LifeSession(Session):
                 self._record.send("kept", **kept)
             self._record.send(
                 "end",
+                trains=self._trains(),
                 steep=self._steepness.names(),
                 most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
                 available_bytes=available_bytes(),

@@ -184,6 +184,32 @@ class TestDraws:
         assert missing(self.of(self.ours, (), second=life())) is None
 
 
+class TestGradientsOfInputs:
+    """Gradients that a script computes without any training are results of it."""
+
+    def of(self, scale=1.0, trains=False):
+        halves = [life(trains=trains, losses=(size,) * 4) for size in (1.0, 0.5)]
+        maps = [Numbers(64, [size] * 64) for size in (1.0, scale)]
+        first, plan = (
+            replace(each, written={"maps.pt": WrittenFile(1000, f"{n}", {"": numbers})})
+            for n, (each, numbers) in enumerate(zip(halves, maps, strict=True))
+        )
+        return rehearsed(plan, first, settings=DOUBLE)
+
+    def test_what_is_written_is_compared(self):
+        found = self.of(scale=0.5)
+        assert not found.changes_results
+        assert [each.sentence for each in found.problems] == ["maps.pt differs by 50.00%"]
+
+    def test_what_gradients_are_computed_of_is_no_loss(self):
+        found = self.of()
+        assert missing(found) is None
+        assert found.equivalence.status == "equivalent"
+
+    def test_of_a_script_that_trains_other_batches_change_the_results(self):
+        assert self.of(scale=0.5, trains=True).changes_results == ("batch_size",)
+
+
 class TestAgreement:
     def test_equal_lives_cover_everything(self):
         found = rehearsed(with_workers(life()))
