@@ -74,6 +74,9 @@ COUNTED = "count in "
 makes another sample."""
 UNSENT = "what cannot be sent"
 """Path of a `PossibleChange` that says that some samples hold what cannot be pickled."""
+ONE_FILE = "one file"
+"""Path of a `PossibleChange` that says that samples are written to a file of one name, which
+several workers would share."""
 RAISES = "raises "
 """How the path of a `PossibleChange` begins that says which error reading raises for some samples,
 where workers give the script another one in its place."""

@@ -9,6 +9,7 @@ from gpuadvisor.domain.rehearsal import (
     COUNTED,
     OF_ITS_TIME,
     OF_ITS_WORKER,
+    ONE_FILE,
     RAISES,
     UNSENT,
     Moment,
@@ -97,7 +98,7 @@ class StateComparison:
             self.found.covered.append(Aspect.DATASET_STATE)
         in_workers = {each.loader for each in plan.epochs if each.workers}
         in_main = {each.loader for each in first.epochs if not each.workers}
-        self._possible(in_main & in_workers)
+        self._possible(in_main & in_workers, {e.loader for e in plan.epochs if e.workers > 1})
         self._counted(in_workers - in_main)
         told = set()
         for change in first.changes:
@@ -126,14 +127,21 @@ class StateComparison:
         named = [suspect] if suspect in self.found.settings else self.found.loader_knobs
         self.found.problem(Aspect.DATASET_STATE, sentence, named)
 
-    def _possible(self, loaders: set[int]) -> None:
-        """Say that reading would change for other samples what it changed for none of these."""
+    def _possible(self, loaders: set[int], of_several: set[int]) -> None:
+        """Say that reading would change for other samples what it changed for none of these.
+
+        `of_several` are the loaders that more than one worker reads for.
+        """
         lives = self.found.lives
         changes = [c for life in (lives.first, lives.second, lives.plan) for c in life.changes]
         seen = [f"{c.path}." for c in changes if c.moment is Moment.READING]
-        for each in () if is_whole(lives.first) else lives.first.possible:
+        for each in lives.first.possible:
             inside = (f"{each.path}.", f"{each.path}[")
             if each.path.startswith(COUNTED):
+                continue
+            # Which of two workers comes first is chance, also where all samples were read.
+            shares = each.path == ONE_FILE and each.loader in of_several
+            if not shares and (is_whole(lives.first) or each.path == ONE_FILE):
                 continue
             if each.loader in loaders and not any(path.startswith(inside) for path in seen):
                 why = f"{each.code} can change {each.path}, and did for no sample of the rehearsal"
@@ -141,6 +149,8 @@ class StateComparison:
                     why = f"{each.code} asks for its worker: samples not rehearsed may depend on it"
                 if each.path == OF_ITS_TIME:
                     why = f"{each.code} asks the clock: a sample that takes longer may be another"
+                if each.path == ONE_FILE:
+                    why = f"{each.code} writes one file for all samples, which workers would share"
                 if each.path == UNSENT:
                     why = f"{each.code} gives for some samples what no worker can send"
                 if each.path.startswith(RAISES):

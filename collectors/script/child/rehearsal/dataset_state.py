@@ -24,6 +24,7 @@ from gpuadvisor.domain.rehearsal import (
     COUNTED,
     OF_ITS_TIME,
     OF_ITS_WORKER,
+    ONE_FILE,
     RAISES,
     UNSENT,
     Moment,
@@ -38,6 +39,8 @@ ROOTS = ("dataset", "collate_fn", "worker_init_fn", *MAIN_PROCESS)
 """Attributes of a DataLoader from which its state is looked for."""
 LOUD = (StateKind.GENERATOR, StateKind.HANDLE, StateKind.ITERATOR)
 """Kinds that are named by themselves also where they came or went with the object around them."""
+NAMED = {OF_ITS_TIME, OF_ITS_WORKER, ONE_FILE, UNSENT}
+"""Paths of what code may do that are no attribute's."""
 KEPT = (StateKind.VALUE, StateKind.CONTAINER)
 """Kinds that the script may look at after the samples were read."""
 
@@ -76,7 +79,7 @@ def state_of(roots: Mapping[str, Any]) -> State:
     possible = {
         path: place
         for path, place in walk.possible.items()
-        if path in kept | {OF_ITS_TIME, OF_ITS_WORKER, UNSENT} or path.startswith((COUNTED, RAISES))
+        if path in kept | NAMED or path.startswith((COUNTED, RAISES))
     }
     stores = (path[len(WRITES) :] for path in walk.possible if path.startswith(WRITES))
     written = frozenset(name for path in stores for name in _names(path))

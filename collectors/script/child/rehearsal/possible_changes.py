@@ -7,7 +7,8 @@ passes on the text alone of what a worker raises, as a `RuntimeError` where it m
 A branch that asks the clock and makes another sample counts anyway: others take longer beside it.
 So does one that asks how often samples were read, where reading counts them: workers that live on
 have a count that others begin anew. And so does what no worker can send: a function that
-was made on the way, or an open file.
+was made on the way, or an open file. A file that each sample is written to, whatever its number,
+counts without any branch: workers would write it at the same time.
 
 What is stored in at all is told by its name, too: in memory that processes share, workers may have
 changed that.
@@ -33,16 +34,36 @@ from gpuadvisor.collectors.script.child.rehearsal.code_references import (
     method_named,
 )
 from gpuadvisor.collectors.script.child.rehearsal.content import PLAIN
-from gpuadvisor.collectors.script.child.rehearsal.inspection import class_dict, module_dict, mro_of
+from gpuadvisor.collectors.script.child.rehearsal.inspection import (
+    class_dict,
+    module_dict,
+    module_of,
+    mro_of,
+)
 from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
 from gpuadvisor.collectors.script.child.shortening.branch_names import MUTATING
-from gpuadvisor.collectors.script.child.shortening.syntax import assigned, last_name, stored_names
-from gpuadvisor.domain.rehearsal import COUNTED, OF_ITS_TIME, OF_ITS_WORKER, RAISES, UNSENT
+from gpuadvisor.collectors.script.child.shortening.syntax import (
+    assigned,
+    file_text,
+    last_name,
+    stored_names,
+    written_anew,
+)
+from gpuadvisor.domain.rehearsal import (
+    COUNTED,
+    OF_ITS_TIME,
+    OF_ITS_WORKER,
+    ONE_FILE,
+    RAISES,
+    UNSENT,
+)
 
 WORKER_NAMES = frozenset({"current_process", "get_worker_info"})
 """Functions of torch's and of multiprocessing that tell a worker from the script's process."""
 WRITES = "writes "
 """How a path begins of what reading any sample may store in."""
+PATHS = frozenset({"Path", "absolute", "as_posix", "fspath", "join", "resolve", "str"})
+"""Functions and methods that make of the same names the same path each time."""
 _STREAMS = ("__iter__", "__next__")
 """Methods that must ask for their worker: each gives its share of all samples."""
 
@@ -149,8 +170,12 @@ class _Reader:
         self._made = {n.name for n in nodes if isinstance(n, ast.FunctionDef) and n is not tree}
         given_back = [n.value for n in nodes if isinstance(n, (ast.Return, ast.Yield)) and n.value]
         self._given = {value.id for value in given_back if isinstance(value, ast.Name)}
-        given = (pair for node in nodes for pair in assigned(node))
-        self._clock = Clock(((n, value) for to, value in given for n in stored_names(to)), {})
+        pairs = [pair for node in nodes for pair in assigned(node)]
+        given = [(name, value) for to, value in pairs for name in stored_names(to)]
+        self._assigned: dict[str, list[ast.expr]] = {}
+        for name, value in given:
+            self._assigned.setdefault(name, []).append(value)
+        self._clock = Clock(given, {})
         self._branch(tree.body, False)
 
     def _branch(self, body: Iterable[ast.AST], is_rare: bool) -> bool:
@@ -217,6 +242,8 @@ class _Reader:
                 self.found.setdefault(f"{RAISES}{name}", self._name)
         elif isinstance(node, ast.Call):
             called, place, function, kind = node.func, "", None, None
+            if not self.is_rare and any(map(self._is_one_file, written_anew(node))):
+                self.found.setdefault(ONE_FILE, self._name)
             if last_name(called) in WORKER_NAMES:
                 self.found.setdefault(OF_ITS_WORKER, self._name)
             if isinstance(called, ast.Attribute):
@@ -252,6 +279,32 @@ class _Reader:
             return isinstance(value.func, ast.Name) and value.func.id == "open"
         is_made = isinstance(value, ast.Name) and value.id in self._made
         return is_made or isinstance(value, (ast.Lambda, ast.GeneratorExp))
+
+    def _is_one_file(self, node: ast.expr) -> bool:
+        """Say whether an expression is the name of a file that does not depend on the sample."""
+        return bool(file_text(ast.Constant(self._path_text(node, LEVELS))))
+
+    def _path_text(self, node: ast.expr, levels: int) -> str | None:
+        """Return the path that an expression gives for any sample; None where it depends on it."""
+        if isinstance(node, ast.Name) and node.id in self._locals:
+            values = self._assigned.get(node.id, [])
+            one = values[0] if len(values) == 1 and levels else None
+            return None if one is None else self._path_text(one, levels - 1)
+        if isinstance(node, ast.FormattedValue):
+            return self._path_text(node.value, levels)
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.BinOp):
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.JoinedStr):
+            parts = node.values
+        elif isinstance(node, ast.Call) and last_name(node.func) in PATHS:
+            parts = node.args or [getattr(node.func, "value", node.func)]
+        if parts:
+            texts = [self._path_text(part, levels) for part in parts]
+            return None if None in texts else "/".join(map(str, texts))
+        value = node.value if isinstance(node, ast.Constant) else self._value(node)
+        is_path = type(value) is str or module_of(type(value)).partition(".")[0] == "pathlib"
+        return str(value) if is_path else None
 
     def _fills(self, branch: ast.If) -> bool:
         """Say whether a branch writes into what a local name has: `x[:9] = 0`, `x.zero_()`."""

@@ -16,6 +16,8 @@ WRITING = frozenset({
     "replace", "rename", "save", "savetxt", "savez", "to_csv", "write_bytes", "write_text",
 })  # fmt: skip
 """Functions and methods that write a file of a name that they are given, beside `open`."""
+MOVING = frozenset({"rename", "replace"})
+"""Those that put a file in the place of another."""
 _FILE_NAME = re.compile(r"\w[./]\S*$")
 _SCOPES = (*DEFINITIONS, ast.ClassDef, ast.Lambda)
 
@@ -179,6 +181,16 @@ def file_text(node: ast.AST) -> str:
     """Return a text as it is written if it may name a file or a folder; else an empty one."""
     text = node.value if isinstance(node, ast.Constant) else None
     return repr(text) if isinstance(text, str) and _FILE_NAME.search(text) else ""
+
+
+def written_anew(call: ast.Call) -> list[ast.expr]:
+    """Return what may be the name of a file that a call writes from its start; else none."""
+    modes = [node.value for node in (*call.args, *(each.value for each in call.keywords))
+             if isinstance(node, ast.Constant)]  # fmt: skip
+    name = last_name(call.func)
+    opens = name == "open" and {"w", "wb", "w+", "wb+", "x", "xb"} & set(map(str, modes))
+    owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+    return [*owner, *call.args] if opens or name in WRITING - MOVING else []
 
 
 def written_files(call: ast.Call) -> list[ast.AST]:

@@ -13,6 +13,7 @@ from gpuadvisor.domain.rehearsal import (
     COUNTED,
     OF_ITS_TIME,
     OF_ITS_WORKER,
+    ONE_FILE,
     RAISES,
     UNSENT,
     Batch,
@@ -612,6 +613,16 @@ class TestSilence:
         lacks = settings is WORKERS and not is_whole
         said = f"Scans.__getitem__ {why}" if lacks else None
         assert missing(rehearsed(plan, first, settings=settings)) == said
+
+    @pytest.mark.parametrize(("workers", "lacks"), [(1, False), (2, True)])
+    @pytest.mark.parametrize("is_whole", [False, True])
+    def test_a_file_that_several_workers_would_share(self, is_whole, workers, lacks):
+        possible = (PossibleChange(0, ONE_FILE, "Scans.__getitem__"),)
+        first = life([epoch(n, whole_batches=8 if is_whole else 100) for n in (0, 1)])
+        first = replace(first, possible=possible)
+        plan = replace(first, epochs=tuple(replace(e, workers=workers) for e in first.epochs))
+        said = "Scans.__getitem__ writes one file for all samples, which workers would share"
+        assert missing(rehearsed(plan, first)) == (said if lacks else None)
 
     @pytest.mark.parametrize(
         ("workers", "is_whole", "settings", "lacks"),

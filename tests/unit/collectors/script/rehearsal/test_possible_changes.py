@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import state_of
-from gpuadvisor.domain.rehearsal import COUNTED, UNSENT
+from gpuadvisor.domain.rehearsal import COUNTED, ONE_FILE, UNSENT
 
 torch = pytest.importorskip("torch")
 
 BAD: list[int] = []
+SCRATCH = Path("scratch.bin")
 ERRORS = 0
 QUIET = True
 
@@ -534,3 +537,81 @@ class AlwaysGivesLambda(Data):
 )
 def test_what_no_worker_can_send_of_some_samples(kind, lacks):
     assert (UNSENT in state_of({"dataset": kind(x="file")}).possible) is lacks
+
+
+def decoded(packed):
+    SCRATCH.write_bytes(packed)
+    return SCRATCH.read_bytes()
+
+
+class ThroughAFunction(Data):
+    def __getitem__(self, i):
+        return decoded(self.x[i])
+
+
+class NamedInPlace(Data):
+    def __getitem__(self, i):
+        name = "decoded.raw"
+        with open("tmp/" + name, "wb") as file:  # noqa: PTH123 - what strangers write
+            file.write(self.x[i])
+        return i
+
+
+class InItsFolder(Data):
+    def __getitem__(self, i):
+        (self.folder / "last.json").write_text(json.dumps(i))
+        return i
+
+
+class OneEach(Data):
+    def __getitem__(self, i):
+        (self.folder / f"{i}.json").write_text(json.dumps(i))
+        return i
+
+
+class ByProcess(Data):
+    def __getitem__(self, i):
+        path = SCRATCH.with_suffix(f".{os.getpid()}")
+        path.write_bytes(self.x[i])
+        return i
+
+
+class GivenByName(Data):
+    def __getitem__(self, i):
+        return self.written(self.x[i])
+
+    def written(self, path):
+        Path(path).write_text("")
+        return path
+
+
+class AppendsToALog(Data):
+    def __getitem__(self, i):
+        with open("read.log", "a") as file:  # noqa: PTH123 - what strangers write
+            file.write(f"{i}")
+        return i
+
+
+class WritesOnce(Data):
+    def __getitem__(self, i):
+        if not SCRATCH.exists():
+            SCRATCH.write_bytes(b"")
+        return i
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_one"),
+    [
+        (ThroughAFunction, True),
+        (NamedInPlace, True),
+        (InItsFolder, True),
+        (OneEach, False),
+        (ByProcess, False),
+        (GivenByName, False),
+        (AppendsToALog, False),
+        (WritesOnce, False),
+    ],
+)
+def test_a_file_of_one_name_for_all_samples(kind, is_one):
+    data = kind(x=["a.txt", "b.txt"], folder=Path("folder"))
+    assert (ONE_FILE in state_of({"dataset": data}).possible) is is_one
