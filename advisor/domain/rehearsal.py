@@ -369,8 +369,9 @@ class Life:
     draws: tuple[Draw, ...] = ()
     losses: tuple[float, ...] = ()
     trains: bool = True
-    """Whether an optimizer took a step or weights of a model changed; true where it is not known.
-    Else what gradients were computed of are no losses: those of inputs are a result."""
+    """Whether weights of a model changed, or an optimizer took steps for several batches; true
+    where it is not known. Else what gradients were computed of are no losses: those of inputs, and
+    inputs that they change, are results."""
     steep: tuple[str, ...] = ()
     """Functions that losses take of numbers with 16 bits and that are steep where those are far
     apart: `Log` of a difference, `Acos`."""

@@ -188,6 +188,7 @@ class LifeSession(Session):
         if all(find() is not optimizer for find in self._optimizers):
             self._optimizers.append(weakref.ref(optimizer))
         self._steps += 1
+        self._learning.stepped(optimizer, self._batches)
         self._progress.stepped(optimizer)
         self._alive("optimizer")
         if self._steps in EQUAL_AFTER and not self._is_recorded():
@@ -404,12 +405,12 @@ class LifeSession(Session):
         return fingerprint(value)
 
     def _trains(self) -> bool:
-        """Say whether the script trains: its optimizers step, or its weights have changed."""
-        if self._has_losses and not self._steps:
+        """Say whether the script trains, where that is not known yet by a look at its weights."""
+        if self._has_losses and not self._learning.is_seen:
             for module in (find() for find in self._modules):
                 if module is not None:
                     self._learning.look(module)
-        return bool(self._steps) or self._learning.is_seen
+        return self._learning.is_seen
 
     def _between_passes(self) -> None:
         self._flush()

@@ -1,7 +1,8 @@
-"""Whether weights changed since a module was first called."""
+"""Whether weights changed since a module was first called, or an optimizer trains something."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -40,3 +41,26 @@ def test_a_module_that_was_not_found():
     learning = Learning(torch)
     learning.look(nn.Linear(2, 2))
     assert not learning.is_seen
+
+
+@pytest.mark.parametrize(
+    ("batches", "per_batch", "trains"),
+    [
+        ([1, 1, 2, 2], False, True),
+        ([1, 1, 2, 2], True, False),
+        ([0, 0], True, True),
+    ],
+)
+def test_an_optimizer_of_one_batch_changes_inputs(batches, per_batch, trains):
+    learning, made = Learning(torch), {}
+    for batch in batches:
+        optimizer = made.setdefault(batch if per_batch else 0, torch.optim.SGD([torch.ones(2)]))
+        learning.stepped(optimizer, batch)
+    assert learning.is_seen is trains
+
+
+def test_an_optimizer_of_a_model_that_sees_one_batch_only():
+    model, learning = nn.Linear(4, 4), Learning(torch)
+    learning.found(model)
+    learning.stepped(torch.optim.SGD(model.parameters()), 1)
+    assert learning.is_seen
