@@ -2,8 +2,9 @@
 
 Close to 0 such numbers are as dense as others, close to 1 they are 2^-8 apart (bfloat16) or 2^-11:
 `log(1 - p)` of a probability above 0.998 is minus infinity, `acos` of a cosine has no slope. In
-float32 that takes far longer, so that a short life shows nothing of it. The graph of the gradients
-tells what was computed of what, and in which type.
+float32 that takes far longer, so that a short life shows nothing of it. (torch itself refuses
+`binary_cross_entropy` within autocast on CUDA, as it is unsafe there: docs.pytorch.org/docs/stable/
+amp.html.) The graph of the gradients tells what was computed of what, and in which type.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ MOST_NODES = 20_000
 """Nodes of a graph that are looked at: some 50 ms."""
 MOST_LOSSES = 8
 """Losses of a life whose graphs are looked at: more than a script has different ones."""
-_NEAR_ONE = (
-    "Acos", "Asin", "Atanh", "BinaryCrossEntropy", "Logit",
-)  # fmt: skip
+_NEAR_ONE = ("Acos", "Asin", "Atanh", "BinaryCrossEntropy", "Logit")
 """What is steep where its input is near 1."""
 _NEAR_MINUS_ONE = ("Log1P", "SpecialXlog1Py")
 """What is steep where its input is near -1, and not where it is positive."""
