@@ -23,8 +23,10 @@ from gpuadvisor.collectors.devices import inventory
 # numpy reads this when it is imported, as by none of the imports above.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ.pop("OMP_NUM_THREADS", None)  # `cpu_threads` does not try what it says
-# Programs that tests start look for garbage seldom, unless a test has other folders for them there.
-os.environ["PYTHONPATH"] = str(Path(__file__).parent / "quick_python")
+# Programs that tests start look for garbage seldom, unless a test has other folders for them there;
+# they are of the checkout that PYTHONPATH names, if it names one.
+_QUICK = str(Path(__file__).parent / "quick_python")
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_QUICK, os.environ.get("PYTHONPATH")]))
 
 # How long a machine takes for an example says nothing of what is tested, and whether a commit
 # passes is no matter of luck: each run draws the same. --hypothesis-profile=search draws others.
