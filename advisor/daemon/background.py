@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuadvisor.daemon.daemon import DANGLING_S, STATE_FILE, already
+from gpuadvisor.daemon.sources import SILENT_S
 from gpuadvisor.daemon.store import running, store_folder
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.telemetry import Event, Gpu, State
@@ -223,7 +224,7 @@ def read_status(folder: Path, now_s: float | None = None) -> dict[str, Any]:
         "store": str(folder),
         "store_bytes": _size(folder),
         "newest_row_age_s": age_s,
-        "gpus": [_gpu(gpu, latest) for gpu in latest.gpus],
+        "gpus": [_gpu(gpu, latest, now_s) for gpu in latest.gpus],
         "open_events": [_event(event) for event in events] if process else [],
     }
 
@@ -238,8 +239,10 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _gpu(gpu: Gpu, latest: Latest) -> dict[str, Any]:
-    readings = {name: latest.reading(gpu.uuid, name) for name in SHOWN}
+def _gpu(gpu: Gpu, latest: Latest, now_s: float) -> dict[str, Any]:
+    """Return a GPU as of the newest row, or where that is too old as of now: stale."""
+    at_s = now_s if now_s - latest.time_s > SILENT_S else latest.time_s
+    readings = {name: latest.reading(gpu.uuid, name, at_s) for name in SHOWN}
     known = {name: reading for name, reading in readings.items() if reading}
     lost = any(reading.state is State.LOST for reading in known.values())
     stale = known and all(reading.state is State.STALE for reading in known.values())

@@ -255,6 +255,16 @@ def test_rows_from_before_the_clock_was_set_back_are_not_those_of_now(tmp_path):
         source.close()
 
 
+def test_the_status_of_a_daemon_that_is_stopped_has_no_values_of_now(tmp_path):
+    clock = Clock()
+    with TelemetryWriter(tmp_path, clock=clock) as writer:
+        writer.append([frame(clock.now_s - START_S, sample(power_w=222.0))])
+    (now,) = read_status(tmp_path, clock.now_s + SILENT_S)["gpus"]
+    (later,) = read_status(tmp_path, clock.now_s + SILENT_S + 1)["gpus"]
+    assert (now["state"], now["power_w"]) == ("ok", 222.0)
+    assert (later["state"], later["power_w"]) == ("stale", None)
+
+
 def test_a_daemon_is_chosen_where_one_writes_and_a_recording_before_it(
     tmp_path, recording, monkeypatch
 ):
