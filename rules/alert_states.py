@@ -24,6 +24,8 @@ minute is the slowest pace of any metric, so nothing that is still read is taken
 LONGEST_STEP_S = 15.0
 """Two looks that are further apart do not show what was between them: the machine slept, or its
 clock was set. The slowest, those at the rules, come every ten seconds."""
+UNSEEN = "end_unseen"
+"""In the data of an event that ended without anybody seeing that it was over."""
 SAME_TIME_STEP_S = 1e-6
 """Keeps two events apart that begin at one time; floats of today's Unix times resolve 0.24 us."""
 
@@ -167,10 +169,11 @@ class AlertStates:
             yield from self._end((gpu, key), state, time_s)
 
     def forget_all_but(self, gpus: Iterable[Gpu], time_s: float) -> Iterator[Event]:
-        """End what lasts on GPUs that are not listed any more."""
+        """End what lasts on GPUs that are not listed any more, whose end nobody has seen."""
         listed = {gpu.uuid for gpu in gpus}
         for name in [name for name in self._states if name[0] not in listed]:
-            yield from self._end(name, self._states[name], time_s)
+            for event in self._end(name, self._states[name], time_s):
+                yield replace(event, data={**event.data, UNSEEN: 1})
 
     def _begun(self, name: tuple[str | None, str], began_s: float, message: Message) -> Event:
         if self._last_began_s.get(name) == began_s:
@@ -220,10 +223,14 @@ class GpuCondition:
         """Return what the event says that begins now."""
         raise NotImplementedError
 
-    def observe(self, frame: Frame, latest: Latest) -> Iterable[Event]:
-        """Judge every GPU that is listed; what lasts on one that is gone ends."""
+    def forget(self, frame: Frame) -> Iterable[Event]:
+        """End what lasts on GPUs that are not listed any more."""
         if frame.gpus is not None:
             yield from self.states.forget_all_but(frame.gpus, frame.time_s)
+
+    def observe(self, frame: Frame, latest: Latest) -> Iterable[Event]:
+        """Judge every GPU that is listed; what lasts on one that is gone ends."""
+        yield from self.forget(frame)
         if frame.problem is not None:
             self.states.pause(frame.time_s)
             return

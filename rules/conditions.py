@@ -89,8 +89,7 @@ class Findings(GpuCondition):
 
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
         self._window.add(frame)
-        if frame.gpus is not None:
-            yield from self.states.forget_all_but(frame.gpus, frame.time_s)
+        yield from self.forget(frame)
         if frame.problem is not None:
             self.states.pause(frame.time_s)
             return

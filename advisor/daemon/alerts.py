@@ -23,7 +23,7 @@ from gpuadvisor.daemon.configuration import AlertRule
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Gpu
 from gpuadvisor.printable import duration
-from gpuadvisor.rules.alert_states import LONGEST_STEP_S
+from gpuadvisor.rules.alert_states import LONGEST_STEP_S, UNSEEN
 
 LOG = logging.getLogger(__name__)
 WAITING = 100
@@ -114,6 +114,8 @@ class Notice:
 def is_end_seen(event: Event, time_s: float) -> bool:
     """Return whether an event whose end is told at a Unix time was seen to end then, and did not
     only end when it was seen last, long before."""
+    if UNSEEN in event.data:
+        return False
     return event.ended_s is None or time_s - event.ended_s <= LONGEST_STEP_S
 
 
@@ -300,6 +302,8 @@ class Alerts:
     def __init__(self, rules: Sequence[AlertRule], dispatchers: Dispatchers) -> None:
         self._dispatchers = dispatchers
         self._rules = [_Rule(rule) for rule in rules]
+        self._gpus: dict[str, Gpu] = {}
+        """Every GPU listed so far, by its UUID: notices are also of those that are gone."""
 
     def reconfigure(self, rules: Sequence[AlertRule]) -> None:
         """Replace the rules; those that stay as they are remember what they sent."""
@@ -322,10 +326,12 @@ class Alerts:
         of a clock that nobody sets.
         """
         events, left = list(events), list(left)
+        self._gpus |= {gpu.uuid: gpu for gpu in gpus}
+        ever = tuple(self._gpus.values())
         for rule in self._rules:
             for event in left:
-                rule.take_over(event, gpus, time_s, now_s)
-            for notice in rule.due(events, gpus, time_s, now_s):
+                rule.take_over(event, ever, time_s, now_s)
+            for notice in rule.due(events, ever, time_s, now_s):
                 self._dispatchers.send(rule.rule, notice)
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -348,7 +349,7 @@ def run(chosen: Chosen) -> None:
     if (process := running(folder)) is not None:
         raise UsageError(already(process))
     with requests() as asked:
-        source = sources.Live(configured.fast_period_s)
+        source = _live(folder, configured.fast_period_s)
         try:
             notifier = Notifier()
             frames = _from_first_gpu(source, asked, chosen.wait_for_gpu, notifier.remark)
@@ -356,12 +357,23 @@ def run(chosen: Chosen) -> None:
                 return
             share(folder, configured)
             with TelemetryWriter(folder, kept=kept(configured.retention)) as writer:
-                setting = Setting(folder, sources.Live, chosen.read)
+                setting = Setting(folder, partial(_live, folder), chosen.read)
                 with WithJobs(writer, folder) as both:
                     service = Service(setting, configured, both, notifier, earlier(folder))
                     service.run(source, frames, asked)
         finally:
             source.close()
+
+
+def _live(folder: Path, fast_period_s: float | None) -> Source:
+    """Return this machine, with what the store knows of GPUs that may be lost by now."""
+    from gpuadvisor.storage.telemetry.reader import TelemetryReader
+
+    try:
+        known = TelemetryReader(folder).gpus()
+    except StoreError:  # its writer sees to it
+        known = ()
+    return sources.Live(fast_period_s, known)
 
 
 def already(process: int) -> str:

@@ -70,10 +70,11 @@ class Live:
     has_all_events = False
     withheld = None
 
-    def __init__(self, fast_period_s: float | None = None) -> None:
+    def __init__(self, fast_period_s: float | None = None, known: Sequence[Gpu] = ()) -> None:
+        """`known` are the GPUs that were listed last, as of a lost one nobody can ask its name."""
         from gpuadvisor.collectors.telemetry.supervisor import SamplerProcess
 
-        self._sampler = SamplerProcess(fast_period_s=fast_period_s)
+        self._sampler = SamplerProcess(fast_period_s=fast_period_s, known=known)
         from gpuadvisor.collectors.telemetry.host import HostCollector  # while that one starts
 
         self._host = HostCollector()

@@ -14,6 +14,9 @@ from gpuadvisor.domain.severity import Severity
 Number = int | float
 HOST = "host"
 """Stands for the machine where otherwise a GPU's UUID stands."""
+UNNAMED = "GPU-lost-"
+"""Begin of what stands for the UUID, which nobody could ask, of a GPU that was lost before it was
+seen; its number comes next."""
 STARTING = "The NVIDIA driver is starting."
 """The problem of a frame from before the driver's first answer: nothing is wrong so far."""
 SILENT = "The NVIDIA driver does not answer."

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.collectors.nvml.library import read
-from gpuadvisor.domain.telemetry import Gpu
+from gpuadvisor.domain.telemetry import UNNAMED, Gpu
 
 Listed = tuple[Gpu, Any]
 """A GPU and its handle; None for the handle of one that is lost."""
@@ -20,6 +20,7 @@ def enumerate_gpus(
     nvml: Any, known: Mapping[int, Gpu], on_gpu: Callable[[], object] = lambda: None
 ) -> list[Listed]:
     """Return them all; `known` says which GPU had an index, for those that do not tell any more.
+    One that never told is listed as well, without a name.
 
     `on_gpu` is called before each: since version 2 of nvmlInit, it is here that it is woken.
 
@@ -34,9 +35,16 @@ def enumerate_gpus(
         except nvml.NVMLError as error:
             if error.value in codes.LIBRARY_GONE:
                 raise codes.LibraryGoneError from error
-            if error.value in codes.GPU_GONE and index in known:
-                listed.append((known[index], None))
-    return listed
+            if error.value in codes.GPU_GONE:
+                listed.append((Gpu(f"{UNNAMED}{index}", index, "NVIDIA GPU"), None))
+    answering = {gpu.uuid for gpu, handle in listed if handle is not None}
+    return [(gpu if handle else _named(gpu, known, answering), handle) for gpu, handle in listed]
+
+
+def _named(lost: Gpu, known: Mapping[int, Gpu], answering: Set[str]) -> Gpu:
+    """Return who a lost GPU is, unless the one that had its number answers under another."""
+    before = known.get(lost.index, lost)
+    return lost if before.uuid in answering else before
 
 
 def _whole_and_instances(nvml: Any, index: int) -> Iterator[Listed]:

@@ -39,11 +39,14 @@ class Sampler:
         self,
         *,
         hurried: Sequence[str] = (),
+        known: Sequence[Gpu] = (),
         on_step: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`hurried`: metrics that are read with every full frame, whatever their interval.
-        `on_step` is called before each step of a start of the library, which may take seconds.
+        `known` are the GPUs as another sampler listed them last: one that was lost meanwhile cannot
+        say who it is. `on_step` is called before each step of a start of the library, which
+        may take seconds.
         `clock` returns Unix time.
         """
         self._hurried = tuple(hurried)
@@ -51,6 +54,8 @@ class Sampler:
         self._clock = clock
         self._driver = NvmlLibrary(on_step)
         self._gpus: list[WatchedGpu] = []
+        self._known = {gpu.index: gpu for gpu in known if not gpu.is_instance}
+        """Who had a number last, for those that are lost."""
         self._announced: tuple[Gpu, ...] | None = None
         self._processes = GpuProcesses()
         self._pcie = PcieThroughput()
@@ -145,8 +150,8 @@ class Sampler:
 
     def _list(self, nvml: Any, now_s: float) -> None:
         before = {watched.gpu.uuid: watched for watched in self._gpus}
-        known = {w.gpu.index: w.gpu for w in self._gpus if not w.gpu.is_instance}
-        listed = enumerate_gpus(nvml, known, self._on_step if self._is_new else lambda: None)
+        self._known |= {w.gpu.index: w.gpu for w in self._gpus if not w.gpu.is_instance}
+        listed = enumerate_gpus(nvml, self._known, self._on_step if self._is_new else lambda: None)
         self._count = nvml.nvmlDeviceGetCount()
         self._listed_s = self._counted_s = now_s
         self._gpus = [
@@ -167,7 +172,10 @@ class Sampler:
     ) -> WatchedGpu:
         if before is None:
             device = DeviceHandle(handle, gpu.uuid, Gpm(), self._pcie)
-            return WatchedGpu(gpu, device, CALLS, now_s)
+            watched = WatchedGpu(gpu, device, CALLS, now_s)
+            if handle is None:
+                watched.lose(now_s)
+            return watched
         if handle is None:
             if not before.is_lost:
                 before.lose(now_s)

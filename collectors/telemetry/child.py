@@ -1,6 +1,7 @@
 """The sampler's process: `python -m gpuadvisor.collectors.telemetry.child OPTIONS`.
 
-The options are a JSON object, `fast_period_s` and `hurried`: argparse would cost half a MB all day.
+The options are a JSON object, `fast_period_s`, `hurried` and `known`, the GPUs as another sampler
+listed them last: argparse would cost half a MB all day.
 
 A frame a line on the standard output, and before the first one a line for each step of the start: a
 frame whose problem is that the driver is starting. It ends when its standard input does, so that
@@ -17,11 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from gpuadvisor.collectors.nvml.sampler import Sampler
 from gpuadvisor.collectors.telemetry.encoding import encode
 from gpuadvisor.domain.metrics import SamplingInterval
-from gpuadvisor.domain.telemetry import STARTING, Frame
+from gpuadvisor.domain.telemetry import STARTING, Frame, Gpu
 
 WHOLE_S = SamplingInterval.NORMAL.period_s
 SETTLED_POLLS = 20
@@ -33,11 +35,17 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sampler = Sampler(hurried=options["hurried"], on_step=_tell_step)
+    known = [_gpu(each) for each in options["known"]]
+    sampler = Sampler(hurried=options["hurried"], known=known, on_step=_tell_step)
     for polls, full in enumerate(rhythm(options["fast_period_s"])):
         _tell(sampler.poll(full=full), in_haste=polls == 0)
         if polls == SETTLED_POLLS:
             settle()
+
+
+def _gpu(fields: dict[str, Any]) -> Gpu:
+    capability = fields["compute_capability"]  # JSON has no tuples
+    return Gpu(**{**fields, "compute_capability": capability and tuple(capability)})
 
 
 def settle() -> None:

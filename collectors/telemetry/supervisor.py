@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import inf
 
 from gpuadvisor.domain.severity import Severity
@@ -33,6 +33,7 @@ from gpuadvisor.domain.telemetry import (
     STARTING,
     Event,
     Frame,
+    Gpu,
     Sample,
     State,
     Unavailable,
@@ -82,6 +83,7 @@ class SamplerProcess:
         *,
         fast_period_s: float | None = None,
         hurried: Sequence[str] = (),
+        known: Sequence[Gpu] = (),
         environ: Mapping[str, str] | None = None,
         command: Sequence[str] = CHILD,
         silence_s: float = SILENCE_S,
@@ -94,10 +96,13 @@ class SamplerProcess:
     ) -> None:
         """Start it. With `fast_period_s`, frames with fast values come between the full ones.
 
-        `hurried` metrics are read with every full one, whatever their interval.
+        `hurried` metrics are read with every full one, whatever their interval. `known` are the
+        GPUs that were listed last, where that is known: one that is lost cannot say who it is.
         """
-        options = {"fast_period_s": fast_period_s, "hurried": hurried}
-        self._command = [*command, json.dumps(options)]
+        self._options = {"fast_period_s": fast_period_s, "hurried": hurried}
+        self._command = command
+        self._gpus: tuple[Gpu, ...] = tuple(known)
+        """The GPUs as they were listed last: a new child must know who those are that are lost."""
         self._environ = dict(os.environ if environ is None else environ)
         self._silence_s = silence_s
         self._step_s = step_s
@@ -187,6 +192,7 @@ class SamplerProcess:
             # A slow answer, whose poll began before; were the clock set back, it were earlier now.
             frame = replace(frame, time_s=self._placed_s + AFTER_S)
         if frame.gpus is not None:
+            self._gpus = frame.gpus
             listed = {HOST, *(gpu.uuid for gpu in frame.gpus)}
             self._known = {uuid: kept for uuid, kept in self._known.items() if uuid in listed}
         for device, sample in frame.samples.items():
@@ -271,7 +277,9 @@ class SamplerProcess:
         self._child, self._probe = self._probe or self._begin(), None
 
     def _begin(self) -> _Child:
-        child = _Child(self._command, self._environ, self._heard_of, self._start_s)
+        options = {**self._options, "known": [asdict(gpu) for gpu in self._gpus]}
+        command = [*self._command, json.dumps(options)]
+        child = _Child(command, self._environ, self._heard_of, self._start_s)
         if self._closed.is_set():  # while it was begun
             child.end()
         return child

@@ -10,10 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from msgspec.structs import replace as changed
 
-from gpuadvisor.daemon.alerts import WAITING, Alerts, Dispatchers, Notice
+from gpuadvisor.daemon.alerts import WAITING, Alerts, Dispatchers, Notice, is_end_seen
 from gpuadvisor.daemon.configuration import AlertRule
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import Event, Gpu
+from gpuadvisor.rules.alert_states import AlertStates, Message
 
 GPUS = (Gpu("GPU-a", 0, "H100"), Gpu("GPU-b", 1, "H100"))
 RULE = AlertRule("test", command=("true",))
@@ -193,6 +194,21 @@ def test_other_rules_forget_nothing_of_those_that_stay():
     alerts.reconfigure([changed(RULE, name="new"), RULE])
     alerts.observe([over(HOT, 110.0)], GPUS, 110, 110)
     assert ("recovered", "temperature", 1) in outbox.sent
+
+
+def test_what_ends_with_a_gpu_that_is_not_listed_any_more_is_not_said_to_be_over():
+    """Also a rule that names the GPU by its number knows whose event that is."""
+    outbox = Outbox()
+    alerts = Alerts([changed(RULE, gpus=("1",))], outbox)
+    alerts.observe([HOT], GPUS, 100, 100)
+    states = AlertStates("temperature")
+    message = Message("GPU 1 is hot.")
+    assert [*states.update(100.0, True, lambda: message, "GPU-b")]
+    (end,) = states.forget_all_but(GPUS[:1], 110.0)
+    assert not is_end_seen(end, 110.0)
+    gone = Event("gpu_removed", 110.0, "GPU 1 was removed.", Severity.WARNING, "GPU-b", 110.0)
+    alerts.observe([end, gone], GPUS[:1], 110, 110)
+    assert outbox.sent == [FIRED, RECOVERED, ("firing", "gpu_removed", 1)]
 
 
 class Hook(BaseHTTPRequestHandler):

@@ -246,6 +246,30 @@ def test_what_was_lost_and_came_back():
     assert events[0].severity is Severity.ERROR
 
 
+def test_a_loss_is_not_over_where_the_driver_does_not_list_the_gpu_any_more():
+    lost = {name: Unavailable(State.LOST, START_S + 2, "GPU is lost") for name in HEALTHY}
+    frames = [
+        frame(0, gpus=(H100,)),
+        Frame(START_S + 1, {H100.uuid: Sample({}, lost)}),
+        Frame(START_S + 2, gpus=(OTHER,)),
+        *(Frame(START_S + at) for at in range(3, 90)),
+        frame(90, gpus=(H100, OTHER)),
+    ]
+    losses = [each for each in told(frames) if each[0] == "gpu_lost"]
+    assert losses == [("gpu_lost", "", 1, None), ("gpu_lost", "", 1, 90)]
+
+
+def test_a_gpu_that_was_lost_before_it_was_seen_is_back_when_its_number_answers():
+    unnamed = Gpu("GPU-lost-0", 0, "NVIDIA GPU")
+    lost = {name: Unavailable(State.LOST, START_S, "GPU is lost") for name in HEALTHY}
+    frames = [
+        Frame(START_S, {unnamed.uuid: Sample({}, lost)}, gpus=(unnamed,)),
+        frame(1, gpus=(H100,)),
+    ]
+    losses = [each for each in told(frames) if each[0] == "gpu_lost"]
+    assert losses == [("gpu_lost", "", 0, None), ("gpu_lost", "", 0, 1)]
+
+
 def test_gpus_that_come_and_go():
     frames = [frame(0, gpus=(H100,)), frame(1, gpus=(H100, OTHER)), frame(2, gpus=(H100,))]
     assert told(frames) == [("gpu_added", "", 1, 1), ("gpu_removed", "", 2, 2)]

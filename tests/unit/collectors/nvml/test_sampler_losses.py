@@ -236,3 +236,37 @@ sampler.close()
 result += [fake.fakeGpmSamples(), fake.nvmlShutdown()]
 """
     assert play(program) == [2, 0, 1]  # the last: not initialised any more
+
+
+def test_a_gpu_that_was_lost_before_it_was_seen_is_lost_and_not_absent(play):
+    program = """
+scene(MODELS="h100,h100", FAULTS="*@1=15")
+sampler = start()
+result = [poll(sampler)]
+scene(MODELS="h100,h100")
+result += [poll(sampler, 2) for _ in range(9)]
+"""
+    first, *_, last = play(program)
+    assert [(gpu["uuid"], gpu["index"]) for gpu in first["gpus"]] == [
+        (FIRST, 0),
+        ("GPU-lost-1", 1),
+    ]
+    assert states(first, "GPU-lost-1") == {"lost"}
+    assert last["samples"][SECOND]["values"]["power_w"] == 70.0
+    assert "GPU-lost-1" not in last["samples"]
+
+
+def test_another_sampler_tells_who_a_lost_gpu_is(play):
+    program = """
+from gpuadvisor.collectors.nvml.sampler import Sampler
+from gpuadvisor.domain.telemetry import Gpu
+scene(MODELS="h100#0,h100#1", FAULTS="*@1=15")
+first, second = (Gpu(f"GPU-fa4e000{i}-0000-4000-8000-00000000000{i}", i, "H100") for i in (0, 1))
+moved = [Gpu(second.uuid, 0, "H100"), Gpu(first.uuid, 1, "H100")]
+result = [Sampler(known=each).poll(full=True) for each in ([first, second], moved)]
+"""
+    told, renumbered = play(program)
+    assert [gpu["uuid"] for gpu in told["gpus"]] == [FIRST, SECOND]
+    assert states(told, SECOND) == {"lost"}
+    # The one that had the number answers under another.
+    assert [gpu["uuid"] for gpu in renumbered["gpus"]] == [FIRST, "GPU-lost-1"]

@@ -111,6 +111,20 @@ def test_a_hang_is_one_event_and_one_notice(tmp_path):
     assert outbox.sent == [("any", "firing"), ("any", "recovered")]
 
 
+def test_a_new_child_is_told_which_gpus_there_were():
+    program = (
+        "import json, sys\n"
+        "known = json.loads(sys.argv[1])['known']\n"
+        "who = known[0]['name'] + ' again' if known else 'H100'\n"
+        "gpus = [{'uuid': 'GPU-1', 'index': 1, 'name': who}]\n"
+        "print(json.dumps({'t': 0, 's': {'GPU-1': [{}]}, 'gpus': gpus}), flush=True)\n"
+        "sys.exit(7)"
+    )
+    with sampler(program, crash_wait_s=0.0) as source:
+        frame = first(source.frames(), lambda frame: frame.gpus and "again" in frame.gpus[0].name)
+    assert frame.gpus[0].name == "H100 again"
+
+
 STEP = '{"t":0,"fast":true,"problem":"The NVIDIA driver is starting."}'
 WAKES = f"import time\nfor n in range(%d): print({STEP!r}, flush=True); time.sleep(%r)\n"
 
