@@ -41,16 +41,18 @@ class Sampler:
         hurried: Sequence[str] = (),
         known: Sequence[Gpu] = (),
         on_step: Callable[[], object] = lambda: None,
+        on_error: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`hurried`: metrics that are read with every full frame, whatever their interval.
         `known` are the GPUs as another sampler listed them last: one that was lost meanwhile cannot
         say who it is. `on_step` is called before each step of a start of the library, which
-        may take seconds.
+        may take seconds; `on_error` after each Xid error, on a thread that waits for them.
         `clock` returns Unix time.
         """
         self._hurried = tuple(hurried)
         self._on_step = on_step
+        self._on_error = on_error
         self._clock = clock
         self._driver = NvmlLibrary(on_step)
         self._gpus: list[WatchedGpu] = []
@@ -94,6 +96,11 @@ class Sampler:
                 LOG.exception("reading the GPUs failed: report this as a bug")
             self._lose_library(now_s, error)
         return self._frame_of_problem(now_s, full)
+
+    def take_errors(self) -> tuple[Event, ...]:
+        """Return the Xid errors that no frame has told, also while a poll does not come back."""
+        watch = self._xid
+        return () if watch is None else tuple(watch.take())
 
     def close(self) -> None:
         """End the threads and let go of the driver."""
@@ -164,7 +171,7 @@ class Sampler:
             if self._xid is not None:
                 self._xid.close()
                 self._events.extend(self._xid.take())
-            self._xid = XidWatch(nvml, listed, self._clock)
+            self._xid = XidWatch(nvml, listed, self._clock, self._on_error)
         self._is_new = False
 
     def _watch(

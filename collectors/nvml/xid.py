@@ -123,9 +123,17 @@ def is_of_script(number: int) -> bool:
 class XidWatch:
     """Waits for the errors of the GPUs that were listed when it began."""
 
-    def __init__(self, nvml: Any, listed: Sequence[Listed], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        nvml: Any,
+        listed: Sequence[Listed],
+        clock: Callable[[], float],
+        on_error: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`on_error` is called on the thread after each error."""
         self._nvml = nvml
         self._clock = clock
+        self._on_error = on_error
         self._events: deque[Event] = deque()
         self._ecc: set[str] = set()
         self._last_s = 0.0
@@ -202,6 +210,7 @@ class XidWatch:
                 time_s = self._last_s + _TIE_S
             self._last_s = time_s
             self._events.append(_event(gpu, found, time_s))
+            self._on_error()
         else:
             self._ecc.add(gpu.uuid)
 

@@ -6,6 +6,9 @@ listed them last: argparse would cost half a MB all day.
 A frame a line on the standard output, and before the first one a line for each step of the start: a
 frame whose problem is that the driver is starting. It ends when its standard input does, so that
 it outlives nobody, even when a call into the driver never returns.
+
+An Xid error that a poll keeps back, as one that hangs does for ever, comes in a frame of its own that
+is no sign of life of the driver: without samples.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from gpuadvisor.domain.metrics import SamplingInterval
 from gpuadvisor.domain.telemetry import STARTING, Frame, Gpu
 
 WHOLE_S = SamplingInterval.NORMAL.period_s
+KEPT_BACK_S = 0.3
+"""Time that a poll is given to tell an error: long before a silent child is replaced."""
 SETTLED_POLLS = 20
 """Polls after which nearly all that is needed is loaded and made."""
 
@@ -36,7 +41,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     known = [_gpu(each) for each in options["known"]]
-    sampler = Sampler(hurried=options["hurried"], known=known, on_step=_tell_step)
+    noted = threading.Event()
+    sampler = Sampler(
+        hurried=options["hurried"], known=known, on_step=_tell_step, on_error=noted.set
+    )
+    threading.Thread(target=_tell_errors, args=(sampler, noted), daemon=True).start()
     for polls, full in enumerate(rhythm(options["fast_period_s"])):
         _tell(sampler.poll(full=full), in_haste=polls == 0)
         if polls == SETTLED_POLLS:
@@ -58,10 +67,23 @@ def _tell_step() -> None:
     _tell(Frame(time.time(), full=False, problem=STARTING), in_haste=True)
 
 
+def _tell_errors(sampler: Sampler, noted: threading.Event) -> None:
+    while noted.wait():
+        noted.clear()
+        time.sleep(KEPT_BACK_S)
+        if events := sampler.take_errors():
+            _tell(Frame(time.time(), full=False, events=events), in_haste=True)
+
+
+_TELLING = threading.Lock()
+
+
 def _tell(frame: Frame, *, in_haste: bool) -> None:
+    line = encode(frame, in_haste=in_haste) + b"\n"
     try:
-        sys.stdout.buffer.write(encode(frame, in_haste=in_haste) + b"\n")
-        sys.stdout.buffer.flush()
+        with _TELLING:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
     except BrokenPipeError:
         os._exit(0)
 

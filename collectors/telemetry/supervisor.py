@@ -118,6 +118,8 @@ class SamplerProcess:
         self._first_problem = ""
         """Why nothing was heard at first: the reason of each metric until there is an answer."""
         self._failure: Event | None = None
+        self._errors: tuple[Event, ...] = ()
+        """What a child told aside, to be handed on with the next frame."""
         self._placed_s = -inf
         """Unix time of the last frame in the child's place."""
         self._began_s = -inf
@@ -158,7 +160,7 @@ class SamplerProcess:
                 for child in filter(None, (self._child, self._probe)):
                     child.heard_s = time.monotonic()  # its silence counts from now on
             how = self._child.ended()
-            yield self._in_its_place(how)
+            yield self._with_errors(self._in_its_place(how))
             if how:
                 self._replace_ended()
             elif self._problem == SILENT:
@@ -172,6 +174,9 @@ class SamplerProcess:
                 child, frame = self._heard_of.get(timeout=wait_s)
             except queue.Empty:
                 return None
+            if frame is not None and _is_aside(frame):
+                self._errors += frame.events
+                continue
             child.heard_s = time.monotonic()
             if frame is None:
                 if child is self._child:
@@ -200,11 +205,16 @@ class SamplerProcess:
             known.update(dict.fromkeys(sample.values, frame.time_s))
             known.update(sample.unavailable)
         self._problem = None
+        frame = self._with_errors(frame)
         if self._failure is None:
             return frame
         over = replace(self._failure, ended_s=max(frame.time_s, self._failure.began_s))
         self._failure = None
         return replace(frame, events=(*frame.events, over))
+
+    def _with_errors(self, frame: Frame) -> Frame:
+        errors, self._errors = self._errors, ()
+        return replace(frame, events=(*errors, *frame.events)) if errors else frame
 
     def _in_its_place(self, how: str | None) -> Frame:
         """Return a frame without values: what was known is stale.
@@ -288,6 +298,11 @@ class SamplerProcess:
         child.end()
         if child.is_there():
             self._stuck.append(child)
+
+
+def _is_aside(frame: Frame) -> bool:
+    """Return whether a child only tells of errors, from beside a poll that may hang."""
+    return bool(frame.events) and not frame.full and not frame.samples
 
 
 class _Child:

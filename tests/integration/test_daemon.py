@@ -241,6 +241,23 @@ def test_a_start_while_the_driver_hangs_is_answered_and_the_daemon_waits_for_it(
     assert machine.events("sampler") == []
 
 
+def test_an_xid_error_in_a_hang_is_told_and_a_lost_gpu_is_lost_after_it(machine):
+    """Whoever takes the place of a sampler that hangs knows neither of them."""
+    machine.start()
+    lost = "FAULTS=*@1=15"
+    machine.control("LOAD=busy", lost)
+    machine.wait("the loss", lambda: machine.events("gpu_lost"))
+    hang = "HANG=nvmlDeviceGetPowerUsage"
+    machine.control("LOAD=busy", lost, hang, "XIDS=0:119")
+    machine.wait("the hang", lambda: machine.events("driver"))
+    machine.control("LOAD=busy", lost)
+    machine.wait("the end of the hang", lambda: ended(machine.events("driver")))
+    assert [event.key for event in machine.events("xid")][:1] == ["119"]
+    machine.wait("a fresh row", lambda: machine.status()["fresh"])
+    assert not ended(machine.events("gpu_lost"))
+    assert [gpu["state"] for gpu in machine.status()["gpus"]] == ["ok", "lost"]
+
+
 def states(machine):
     return machine.scrape().get("states", {})
 

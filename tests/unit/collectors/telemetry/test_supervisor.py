@@ -4,6 +4,7 @@ On a busy machine a child may take seconds to speak: so tests wait for what is t
 long that takes, and nothing is held to be late that only this machine delays.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -123,6 +124,16 @@ def test_a_new_child_is_told_which_gpus_there_were():
     with sampler(program, crash_wait_s=0.0) as source:
         frame = first(source.frames(), lambda frame: frame.gpus and "again" in frame.gpus[0].name)
     assert frame.gpus[0].name == "H100 again"
+
+
+def test_an_error_in_a_hang_is_handed_on_and_is_no_sign_of_life():
+    error = {"kind": "xid", "began_s": 5, "message": "Xid 119.", "gpu": "GPU-1", "ended_s": 5}
+    aside = json.dumps({"t": 5, "fast": True, "events": [error]})
+    program = SAY + f"say(0)\nwhile True: print({aside!r}, flush=True); time.sleep(0.1)"
+    with sampler(program, silence_s=0.5, every_s=0.1) as source:
+        seen = []
+        first(source.frames(), lambda frame: seen.append(frame) or frame.problem == SILENT)
+    assert {event.message for frame in seen for event in frame.events} == {"Xid 119."}
 
 
 STEP = '{"t":0,"fast":true,"problem":"The NVIDIA driver is starting."}'
