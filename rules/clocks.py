@@ -60,7 +60,7 @@ def saving_of_clock(evidence: Evidence, window: GpuWindow) -> tuple[Estimate | N
     low = min(loss * active / 100, high)
     facts = evidence.facts
     if facts is None or not evidence.has_timeline or not facts.busy:
-        seconds = evidence.telemetry.seconds if evidence.telemetry is not None else 0.0
+        seconds = evidence.telemetry.measured_s if evidence.telemetry is not None else 0.0
         at_work_ns = 1e9 * seconds * window.busy_share
         return Estimate(low * at_work_ns, high * at_work_ns, {}, at_work_ns), METHOD
     busiest = max(facts.busy, key=lambda each: each.compute_ns)

@@ -24,6 +24,8 @@ from gpuadvisor.domain.telemetry import (
 
 MISSED_READINGS = 3
 """A value is stale once so many readings of it are overdue."""
+LISTING_HOLDS_S = 15.0
+"""Seconds for which a list of processes holds: three times the time between two of them."""
 STALE_AFTER_S = 2.0
 """No value is stale before this age: what is read ten times a second may be late for once."""
 
@@ -140,6 +142,8 @@ class Latest(Accumulator[_Newest]):
         """Why nothing can be read at all now; None where all is well."""
         self.time_s = 0.0
         """Unix time of the newest frame; 0 before the first."""
+        self.processes_s = 0.0
+        """Unix time at which `processes` were listed; 0 before the first time."""
         self.throttle_reasons = 0
         """All bits that the newest frame has of any GPU."""
 
@@ -149,7 +153,15 @@ class Latest(Accumulator[_Newest]):
         self.throttle_reasons = 0
         for sample in frame.samples.values():
             self.throttle_reasons |= int(sample.values.get("throttle_reasons", 0))
+        if frame.processes is not None:
+            self.processes_s = frame.time_s
         super().add(frame)
+
+    def processes_at(self, now_s: float) -> tuple[GpuProcess, ...] | None:
+        """Return the processes as they are at a Unix time; None where they were not listed lately,
+        or nothing can be read."""
+        is_old = now_s - self.processes_s > LISTING_HOLDS_S or self.problem is not None
+        return None if is_old else self.processes
 
     def reading(self, device: str, metric: str, now_s: float | None = None) -> Reading | None:
         """Return a metric of a GPU (its UUID) or of HOST; None where it was never read.

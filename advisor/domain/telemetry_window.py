@@ -34,6 +34,8 @@ LONGEST_CARRIED_S = max(CARRIED_S.values())
 MOST_EVENTS = 200
 """Events kept of a window, the newest: a failing GPU can report several errors a second."""
 
+LONGEST_STEP_S = 5.0
+"""Seconds between two whole frames beyond which nothing was measured, as `gap` has it."""
 SET_BACK_S = 1.0
 """As the condition `gap` has it. A frame without values, which only says that a sampler is silent,
 may be some milliseconds newer than the one that comes next."""
@@ -97,12 +99,20 @@ class TelemetryWindow:
     gpus: tuple[GpuWindow, ...] = ()
     events: tuple[Event, ...] = ()
     """Events that lasted or happened within."""
+    unmeasured_s: float = field(default=0.0, compare=False)
+    """Seconds between begin and end in which nothing could be read of any GPU, as the machine slept
+    or the driver was silent; of the last minute they are not counted."""
     withheld: str | None = None
     """What is known of processes and was not told to this user, in one sentence; None: nothing."""
 
     @property
     def seconds(self) -> float:
         return self.end_s - self.begin_s
+
+    @property
+    def measured_s(self) -> float:
+        """The seconds of which the samples tell."""
+        return max(self.seconds - self.unmeasured_s, 0.0)
 
 
 class _GpuSums:
@@ -178,7 +188,7 @@ class WindowAccumulator(Accumulator[_GpuSums]):
         made.listed, made.processes = self.listed, self.processes
         return made
 
-    def window(self, begin_s: float, end_s: float) -> TelemetryWindow:
+    def window(self, begin_s: float, end_s: float, unmeasured_s: float = 0.0) -> TelemetryWindow:
         """Return what it says, of the GPUs that were listed last; times are Unix times."""
         empty = _GpuSums()
         return TelemetryWindow(
@@ -189,6 +199,7 @@ class WindowAccumulator(Accumulator[_GpuSums]):
                 for gpu in self.gpus
             ),
             tuple(self.events),
+            unmeasured_s,
         )
 
 
@@ -330,18 +341,23 @@ def window_of_frames(
     from the first to the last frame that is in it.
     """
     before, sums = WindowAccumulator(), None
-    first_s = last_s = 0.0
+    first_s = last_s = whole_s = unmeasured_s = 0.0
     for frame in frames:
         if frame.time_s < begin_s:
             before.add(frame)
         elif frame.time_s < end_s:
             if sums is None:
                 sums, first_s = before.carried(frame.time_s), frame.time_s
+                whole_s = first_s
+            if frame.full:
+                passed_s, whole_s = frame.time_s - whole_s, frame.time_s
+                if passed_s > LONGEST_STEP_S or frame.problem is not None:
+                    unmeasured_s += max(passed_s, 0.0)
             sums.add(frame)
             last_s = frame.time_s
     if sums is None or not sums.devices:
         return None
-    return sums.window(first_s, last_s)
+    return sums.window(first_s, last_s, unmeasured_s)
 
 
 def _add_all(samples: Samples, values: Mapping[str, Number]) -> None:

@@ -7,8 +7,8 @@ A frame a line on the standard output, and before the first one a line for each 
 frame whose problem is that the driver is starting. It ends when its standard input does, so that
 it outlives nobody, even when a call into the driver never returns.
 
-An Xid error that a poll keeps back, as one that hangs does for ever, comes in a frame of its own that
-is no sign of life of the driver: without samples.
+An Xid error that a poll keeps back, as one that hangs does for ever, comes in a frame of its own,
+which is no sign of life of the driver: without samples.
 """
 
 from __future__ import annotations

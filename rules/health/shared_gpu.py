@@ -84,6 +84,6 @@ def _saving(evidence: Evidence, share: float) -> Estimate | None:
         return None
     facts = evidence.facts
     if facts is None or not evidence.has_timeline or not facts.busy:
-        seconds = evidence.telemetry.seconds if evidence.telemetry is not None else 0.0
+        seconds = evidence.telemetry.measured_s if evidence.telemetry is not None else 0.0
         return Estimate(0.0, share * 1e9 * seconds, {}, 1e9 * seconds)
     return Estimate(0.0, share * max(each.busy_ns for each in facts.busy))

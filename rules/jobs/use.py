@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpuadvisor.domain.accumulators import LISTING_HOLDS_S
 from gpuadvisor.domain.jobs import SLICE_S, Unclaimed, Use
 from gpuadvisor.domain.telemetry import HOST, Frame, GpuProcess, Number
 from gpuadvisor.rules.jobs.launches import launches
@@ -19,8 +20,6 @@ from gpuadvisor.rules.jobs.slices import LEVELS, Held, Mean, Sums, name_causes
 
 LONGEST_S = 5.0
 """Seconds between two polls beyond which nothing is known of the time between them: as `gap`."""
-LISTING_HOLDS_S = 15.0
-"""Seconds for which a list of processes holds: three times the time between two of them."""
 WARM_UP_S = 75.0
 """Seconds of frames before the first that counts: limits are read every minute."""
 MINUTE_S, HOUR_S = 60.0, 3600.0

@@ -148,14 +148,14 @@ PAUSED = "(paused) "
 
 def is_old(state: WatchState) -> bool:
     """Return whether the processes are those of before, as nothing can be read now."""
-    return bool(state.latest.problem and state.latest.processes)
+    return bool(state.latest.processes) and state.latest.processes_at(state.now_s) is None
 
 
 def note(state: WatchState) -> str:
     """Return what is to be said of the list, in one sentence; empty where it is whole."""
     processes = state.latest.processes
     if is_old(state):
-        return OLD
+        return OLD if state.latest.problem else NOT_LISTED
     if state.withheld:
         return state.withheld
     if processes is None:
@@ -274,6 +274,7 @@ COLUMNS: tuple[Column[Row], ...] = (
 )
 """All columns, from left to right."""
 OLD = "These were here when they were listed last: nothing can be read now."
+NOT_LISTED = "These were here when they were listed last: the driver does not list them now."
 TAG = "*"
 """Stands before a process that is selected."""
 

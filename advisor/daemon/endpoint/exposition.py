@@ -176,7 +176,7 @@ class Exposition(Collector):
         if self._chosen.host_metrics:
             yield from _host_families(latest, now_s)
         if self._chosen.processes:
-            yield from _process_families(latest)
+            yield from _process_families(latest, now_s)
         if self._chosen.dcgm_names:
             yield from _dcgm_families(latest, now_s, self._figures.last_xid)
         yield from _event_families(self._figures.began, self._figures.open)
@@ -249,10 +249,10 @@ def _host_families(latest: Latest, now_s: float) -> Families:
         yield _family(each.name, each.metric.help, samples, is_counter=each.is_counter)
 
 
-def _process_families(latest: Latest) -> Families:
+def _process_families(latest: Latest, now_s: float) -> Families:
     by_uuid = {gpu.uuid: gpu for gpu in latest.gpus}
     sums: dict[tuple[str, ...], float] = {}  # a process may compute and draw at once
-    for process in latest.processes or ():
+    for process in latest.processes_at(now_s) or ():
         gpu = by_uuid.get(process.gpu)
         if gpu is None or process.memory_bytes is None:
             continue

@@ -11,6 +11,7 @@ from gpuadvisor.domain.finding import (
     ScopeKind,
 )
 from gpuadvisor.domain.profile import CUT_OFF, LOST, CallKind, failed_calls
+from gpuadvisor.domain.telemetry_window import LONGEST_STEP_S
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis import account as account_wording
 from gpuadvisor.reports.diagnosis import counted as counted_wording
@@ -41,8 +42,11 @@ def subject(report: DiagnosisReport) -> str:
     if report.profile is None:
         window = report.telemetry
         gpus = len(window.gpus) if window is not None else 0
-        lasted = figures.duration(window.seconds) if window is not None else ""
-        return f"{report.name}: {lasted} of telemetry of {figures.count(gpus, 'GPU')}"
+        lasted = figures.duration(window.measured_s) if window is not None else ""
+        within = ""
+        if window is not None and window.unmeasured_s >= LONGEST_STEP_S:
+            within = f", in {figures.duration(window.seconds)},"
+        return f"{report.name}: {lasted} of telemetry{within} of {figures.count(gpus, 'GPU')}"
     header = report.profile.facts.profile.header
     parts = [_amount(report.profile)]
     if devices := profile_wording.devices(report.profile):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuadvisor.daemon.sources import window_of_recording, window_of_store
-from gpuadvisor.domain.telemetry import HOST, Event, Frame, Sample
+from gpuadvisor.domain.telemetry import HOST, SILENT, Event, Frame, Sample
 from gpuadvisor.domain.telemetry_window import (
     MOST_EVENTS,
     RollingWindow,
@@ -201,3 +201,17 @@ def test_the_store_tells_nothing_of_other_times(stored):
 
 def test_without_a_store_there_is_no_window(tmp_path):
     assert window_of_store(START_S, START_S + 50, tmp_path / "none") is None
+
+
+def test_what_the_clocks_cost_is_a_part_of_the_time_that_was_measured():
+    """The GPU worked for a minute, of which 8 h of sleep and a silent driver are no part."""
+    silent = [Frame(START_S + at, problem=SILENT) for at in range(60, 120)]
+    slept_s = 8 * 3600
+    frames = [
+        *(frame(at, sample(), gpus=(h100(0),) if at == 0 else None) for at in range(60)),
+        *silent,
+        *(frame(slept_s + at, sample(gpu_utilization_pct=0)) for at in range(60)),
+    ]
+    window = window_of_frames(frames)
+    assert window.seconds == slept_s + 59
+    assert window.measured_s == pytest.approx(118, abs=2)

@@ -29,6 +29,7 @@ from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
     HOST,
+    SILENT,
     Event,
     Frame,
     Gpu,
@@ -164,6 +165,14 @@ def test_processes_only_where_asked_for(figures):
     ((labels, value),) = series(figures, processes=True)["gpuadvisor_process_memory_bytes"]
     assert value == 5 << 30
     assert (labels["pid"], labels["user"], labels["container"]) == ("71", "ada", "4f2a")
+
+
+@pytest.mark.parametrize(("problem", "after_s"), [(SILENT, 1), (None, 20)])
+def test_processes_that_were_listed_long_ago_are_not_those_of_now(figures, problem, after_s):
+    """While the driver hangs, and where it lists none any more."""
+    figures.observe(Frame(NOW_S - 1 + after_s, problem=problem))
+    later = series(figures, processes=True, now_s=NOW_S - 1 + after_s)
+    assert "gpuadvisor_process_memory_bytes" not in later
 
 
 def test_events_and_own_cost(figures):
