@@ -169,6 +169,20 @@ def sum_over_links(function: str, *constants: str) -> Way:
     return way
 
 
+def _memory(*constants: str, reserved: str | None = None) -> Way:
+    """Return the way to memory in use, free and reserved; no value where more is in use than there
+    is, as a GPU tells that fails."""
+    info = get("MemoryInfo", *constants, members=("used", "free", reserved, "total"))
+
+    def way(nvml: Any, device: DeviceHandle) -> Sequence[Answer]:
+        used, free, kept, total = info(nvml, device)
+        if isinstance(used, int) and isinstance(total, int) and used > total > 0:
+            return (codes.NO_VALUE,) * 3
+        return used, free, kept
+
+    return way
+
+
 class _Fields:
     """Field values, in structures that are made once: anew each time they take most of the call."""
 
@@ -301,8 +315,8 @@ CALLS = (
     # that is a part of what is in use.
     Call(
         ("memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"),
-        get("MemoryInfo", "nvmlMemory_v2", members=("used", "free", "reserved")),
-        get("MemoryInfo", members=("used", "free", None)),
+        _memory("nvmlMemory_v2", reserved="reserved"),
+        _memory(),
         for_instances=True,
     ),
     Call("memory_total_bytes", get("MemoryInfo", members=("total",)), for_instances=True),

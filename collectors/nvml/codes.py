@@ -35,10 +35,12 @@ LIBRARY_GONE = frozenset(
 )
 """No call at all works until the library is initialised again: a driver was upgraded or unloaded
 under us."""
+NO_VALUE = 0xFFFFFFFFFFFFFFFF
+"""NVML_VALUE_NOT_AVAILABLE, as unsigned long long."""
 NOT_VALUES = frozenset(
     {
         0xFFFFFFFF,  # NVML_VALUE_NOT_AVAILABLE, as unsigned int
-        0xFFFFFFFFFFFFFFFF,  # NVML_VALUE_NOT_AVAILABLE, as unsigned long long
+        NO_VALUE,
         *range(0x7FFFFFF0, 0x7FFFFFF4),  # DCGM's blank values (dcgm_structs.h), as int
         *range(0x7FFFFFFFFFFFFFF0, 0x7FFFFFFFFFFFFFF4),  # DCGM's blank values, as long long
     }

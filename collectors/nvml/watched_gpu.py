@@ -20,10 +20,19 @@ PERMISSION_RECHECK_S = 60.0
 """What is not permitted is asked again each minute: that is changed by hand, and somebody waits."""
 
 _SENTINEL = "the driver answers with a number that stands for no value"
-_HIGHEST = {"performance_state": 15, "fan_pct": 200}
-"""Above these a number is no value; other `_pct` end at 100. 32 is NVML_PSTATE_UNKNOWN."""
-_LOWEST = {"temperature_c": -100, "memory_temperature_c": -100}
-"""Below these a number is no value; no other metric is below zero."""
+_HIGHEST = {
+    "performance_state": 15,
+    "fan_pct": 200,
+    "temperature_c": 200,
+    "memory_temperature_c": 200,
+    "power_w": 20_000_000,
+    "power_instant_w": 20_000_000,
+}
+"""Above these, in NVML's units, a number is no value; other `_pct` end at 100. 32 is
+NVML_PSTATE_UNKNOWN, 255 and 511 C are what broken sensors tell, and no board draws 20 kW. [own]"""
+_LOWEST = {"temperature_c": -100, "memory_temperature_c": -100, "power_w": 1, "power_instant_w": 1}
+"""Below these a number is no value; no other metric is below zero. A GPU that answers draws power:
+0 is what a sensor tells that does not."""
 _GOLDEN_RATIO = 0.618
 """The multiples of this number, modulo 1, are spread evenly however many there are."""
 Plan = tuple[tuple[str, float, float, int], ...]

@@ -187,6 +187,13 @@ CASES = {
         "memory_utilization_pct": 50,
     },
     f"VALUES={NVML}MemoryInfo_v2=18446744073709551615": {"memory_used_bytes": "not_supported"},
+    f"VALUES={NVML}MemoryInfo_v2=214748364800": {  # of 80 GB
+        "memory_used_bytes": "not_supported",
+        "memory_free_bytes": "not_supported",
+    },
+    f"VALUES={NVML}PowerUsage=0": {"power_w": "not_supported"},
+    f"VALUES={NVML}PowerUsage=4294967200": {"power_w": "not_supported"},
+    f"VALUES={NVML}TemperatureV=255": {"temperature_c": "not_supported"},
     f"VALUES={NVML}PerformanceState=32": {"performance_state": "not_supported"},
     f"VALUES={NVML}RemappedRows=4294967295": {
         "remapped_rows_corrected": "not_supported",
