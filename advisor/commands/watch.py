@@ -200,7 +200,7 @@ def _hosts_at(chosen: Sequence[Host], args: argparse.Namespace) -> int:
         _print(plain_hosts.moments_lines(told, _width(), now_s))
     if any(isinstance(found, str) for _, found in told):
         return SilentError.exit_code
-    return 0 if any(not isinstance(found, str) and found.is_known for _, found in told) else 1
+    return 0 if any(not isinstance(found, str) and found.is_measured for _, found in told) else 1
 
 
 def _watched(host: Host, args: argparse.Namespace) -> Watched:
@@ -250,7 +250,7 @@ def _at(args: argparse.Namespace) -> int:
     else:
         is_current = args.replay is not None or running(store_folder()) is not None
         _print(then.printed(moment, _width(), now_s, is_current=is_current))
-    return 0 if moment.is_known else 1
+    return 0 if moment.is_measured else 1
 
 
 def _print(lines: Iterable[str]) -> None:

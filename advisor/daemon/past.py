@@ -17,7 +17,13 @@ from typing import Protocol
 
 from gpuadvisor.domain.accumulators import PATIENCE_S, Accumulator, Reading
 from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind
-from gpuadvisor.domain.moment import PROCESSES_LOOK_BACK_S, Moment, events_at, looked_at
+from gpuadvisor.domain.moment import (
+    PROCESSES_LOOK_BACK_S,
+    SILENT_THEN,
+    Moment,
+    events_at,
+    looked_at,
+)
 from gpuadvisor.domain.telemetry import (
     HOST,
     Event,
@@ -213,13 +219,15 @@ class Memory(Accumulator[_Device]):
         problem = next((said for at, said in reversed(self._problems) if at <= time_s), None)
         if math.isnan(self._first_s) or not self._first_s <= time_s:
             readings = {}
+        why = SILENT_THEN if problem else None if listed else "No processes were listed then."
+        listed = None if problem else listed
         return Moment(
             time_s,
             self.all_gpus(),
             readings,
             processes=listed and listed[1],
             listed_s=listed and listed[0],
-            why_no_processes=None if listed else "No processes were listed then.",
+            why_no_processes=why,
             events=events_at(self.events(*looked_at(time_s)), time_s),
             problem=problem,
         )

@@ -11,8 +11,9 @@ from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Number
 
 LOOK_BACK_S = MISSED_READINGS * SamplingInterval.RARE.period_s
 """How far back the newest reading of the rarest metric can lie before it is stale."""
-PROCESSES_LOOK_BACK_S = 20.0
+PROCESSES_LOOK_BACK_S = 10.0
 """Processes are listed every five seconds: a list that is older tells nothing of the moment."""
+SILENT_THEN = "Nothing could be read then, so the processes are not known."
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Moment:
     def is_known(self) -> bool:
         """Whether anything is known of the moment."""
         return any(self.readings.values())
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything was measured then, and not only before."""
+        return any(each.is_ok for readings in self.readings.values() for each in readings.values())
 
 
 JUST_BEFORE_S = 60.0

@@ -12,6 +12,7 @@ from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, S
 from gpuadvisor.domain.moment import (
     LOOK_BACK_S,
     PROCESSES_LOOK_BACK_S,
+    SILENT_THEN,
     Moment,
     events_at,
     looked_at,
@@ -51,7 +52,10 @@ def moment(reader: TelemetryReader, time_s: float) -> Moment:
     for frame in reader.follow(time_s - LOOK_BACK_S, with_processes=False).read(after_s):
         latest.add(frame)
     if latest.time_s:
-        processes, listed_s, why = _processes(reader, time_s)
+        is_silent = latest.problem is not None
+        processes, listed_s, why = (
+            (None, None, SILENT_THEN) if is_silent else _processes(reader, time_s)
+        )
         listed = latest.gpus or gpus
         devices = {device: _NAMES[device == HOST] for device in latest.devices}
         return Moment(

@@ -7,7 +7,7 @@ import pytest
 from gpuadvisor.collectors.telemetry.recording import Recorder
 from gpuadvisor.daemon.past import Memory, StoreAndMemory, of_recording
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import HOST, Event, GpuProcess, State, Unavailable
+from gpuadvisor.domain.telemetry import HOST, SILENT, Event, GpuProcess, State, Unavailable
 from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
@@ -96,6 +96,28 @@ def test_in_a_gap_values_are_stale_and_no_list_is_taken_for_it(pasts):
     assert pasts["store"].moment(START_S + 3600).is_known is False
     assert pasts["store"].moment(START_S - 60).is_known is False
     assert pasts["memory"].moment(START_S - 60).is_known is False
+
+
+def test_while_the_driver_hangs_and_after_the_end_nobody_knows_the_processes(tmp_path):
+    """A list of before is not one of then, also an empty one: "no process" would be invented."""
+    silent = {name: Unavailable(State.STALE, START_S + 4, SILENT) for name in sample().values}
+    frames = [
+        replace(frame(0, sample()), processes=()),
+        frame(4, sample()),
+        replace(frame(6, sample(silent), problem=SILENT), gpus=None),
+        replace(frame(20, sample()), gpus=None, processes=()),
+    ]
+    memory = Memory()
+    with TelemetryWriter(tmp_path, clock=Clock()) as writer:
+        for each in frames:
+            writer.append([each])
+            memory.take(each, [])
+    for past in (StoreAndMemory(tmp_path, memory), memory):
+        in_hang, after, long_after = (past.moment(START_S + at) for at in (7, 25, 35))
+        assert (in_hang.processes, after.processes, long_after.processes) == (None, (), None)
+        assert "not known" in in_hang.why_no_processes
+        assert not past.moment(START_S + 400).is_measured
+        assert after.is_measured
 
 
 def test_a_moment_whose_sweeps_are_gone_has_the_minute_and_then_the_hour(tmp_path):
