@@ -121,11 +121,15 @@ class AlertStates:
             # Nobody looked meanwhile: what holds now is told anew, and of that time nothing is.
             yield from self._end(name, state, state.seen_s)
             state = None
+        elif state is not None and time_s < max(state.checked_s, state.seen_s) - LONGEST_STEP_S:
+            # The clock was set back: between a begin before and an end after lies no length.
+            yield from self._end(name, state, state.seen_s)
+            state = None
         if state is None:
             if not holds:
                 return
             state = self._states[name] = _AlertState(time_s, time_s, time_s)
-        elif time_s < state.checked_s:  # the clock was set back, which ends nothing
+        elif time_s < state.checked_s:  # the clock was corrected, which ends nothing
             state.checked_s = state.seen_s = time_s
         elif holds:
             step_s = time_s - state.checked_s

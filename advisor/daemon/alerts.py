@@ -116,7 +116,7 @@ def is_end_seen(event: Event, time_s: float) -> bool:
     only end when it was seen last, long before."""
     if UNSEEN in event.data:
         return False
-    return event.ended_s is None or time_s - event.ended_s <= LONGEST_STEP_S
+    return event.ended_s is None or abs(time_s - event.ended_s) <= LONGEST_STEP_S
 
 
 def how_it_ended(event: Event, *, is_end_seen: bool) -> str:

@@ -36,6 +36,7 @@ from gpuadvisor.domain.telemetry import SILENT, Event, Frame
 from gpuadvisor.errors import AdvisorError, StoreError, UsageError
 from gpuadvisor.interruption import stoppable
 from gpuadvisor.printable import duration
+from gpuadvisor.rules.alert_states import UNSEEN
 
 if TYPE_CHECKING:
     from gpuadvisor.daemon.endpoint.exporter import Exporter
@@ -74,7 +75,7 @@ class Earlier:
     """What happened since a daemon wrote into a store last, and what it had not told to the end."""
 
     left: tuple[Event, ...] = ()
-    """Events that a killed daemon left open, ended when it saw them last."""
+    """Events that lasted when a daemon was stopped, or killed: ended when it saw them last."""
     gap: tuple[Event, ...] = ()
     """The time in which none ran, where it was worth an event."""
 
@@ -425,8 +426,10 @@ def _earlier(folder: Path, now_s: float) -> Earlier:
     newest_s = reader.newest_s()
     if newest_s is None:
         return Earlier()
-    dangling = [e for e in reader.events(now_s - DANGLING_S) if e.ended_s is None]
-    left = tuple(replace(e, ended_s=max(newest_s, e.began_s)) for e in dangling)
+    stored = list(reader.events(now_s - DANGLING_S))
+    dangling = [e for e in stored if e.ended_s is None]
+    closed = [e for e in stored if UNSEEN in e.data and (e.ended_s or 0.0) >= newest_s]
+    left = (*closed, *(replace(e, ended_s=max(newest_s, e.began_s)) for e in dangling))
     absent_s = now_s - newest_s
     if absent_s <= GAP_S:
         return Earlier(left)
@@ -434,7 +437,7 @@ def _earlier(folder: Path, now_s: float) -> Earlier:
         "gap",
         newest_s,
         f"The daemon did not run for {duration(absent_s)}.",
-        Severity.WARNING if left else Severity.INFO,
+        Severity.WARNING if dangling else Severity.INFO,
         ended_s=now_s,
         key="daemon",
         data={"seconds": absent_s},

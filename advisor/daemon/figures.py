@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.telemetry import Event, Frame
+from gpuadvisor.rules.alert_states import UNSEEN
 from gpuadvisor.rules.conditions import Conditions
 
 
@@ -50,9 +52,10 @@ class Figures:
             self._count(events)
 
     def close(self, time_s: float) -> list[Event]:
-        """End the events that last, and return them."""
+        """End the events that last, of which nobody sees whether they are over; return them."""
         with self.lock:
-            return self._conditions.close(time_s)
+            ended = self._conditions.close(time_s)
+        return [replace(event, data={**event.data, UNSEEN: 1}) for event in ended]
 
     def _count(self, events: Iterable[Event]) -> None:
         for event in events:

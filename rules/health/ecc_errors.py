@@ -81,9 +81,10 @@ class Ecc(GpuCondition):
             count = _count(gpu, UNCORRECTED, frame)
             if count is None:
                 continue
-            new = int(count - self._uncorrected.get(gpu.uuid, count))
+            before = self._uncorrected.get(gpu.uuid, count)
+            new = int(count if count < before else count - before)  # lower: it began anew at 0
             self._uncorrected[gpu.uuid] = count
-            if new > 0:  # lower: the driver was loaded anew
+            if new > 0:
                 now_s, said = frame.time_s, Message.of(_lost(gpu, new), Severity.ERROR).text
                 key, data = "uncorrected", {"errors": new}
                 yield Event(self.kind, now_s, said, Severity.ERROR, gpu.uuid, now_s, key, data)

@@ -3,6 +3,7 @@
 import grp
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 
@@ -10,12 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from gpuadvisor.daemon import daemon
+from gpuadvisor.daemon.alerts import is_end_seen
 from gpuadvisor.daemon.configuration import Configuration, Prometheus
 from gpuadvisor.daemon.configured_values import Address, Group
 from gpuadvisor.daemon.daemon import Requests, Service, Setting
 from gpuadvisor.daemon.systemd import Notifier
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
-from tests.telemetry import frame, sample
+from tests.telemetry import GIB, START_S, frame, sample
 
 
 class Source:
@@ -128,3 +130,18 @@ def test_a_folder_of_another_group_is_not_given_away(tmp_path, caplog):
     daemon.share(home / "telemetry", Configuration())
     assert f"cannot be let into {home / 'telemetry'}" in caplog.text
     assert (home.stat().st_gid, home.stat().st_mode & 0o777) == (4399, 0o770)
+
+
+def test_what_lasted_when_a_daemon_was_stopped_is_left_to_the_next_one(serve, tmp_path):
+    """Else a pager that was told of its begin is never told of its end."""
+    now_s = time.time() - START_S
+    full = sample(memory_used_bytes=79 * GIB)
+
+    def life(asked):
+        yield frame(now_s - 3, full)
+        yield frame(now_s - 2, full)
+
+    serve(Configuration(), life)
+    (left,) = daemon.earlier(tmp_path).left
+    assert (left.kind, left.ended_s) == ("memory_full", START_S + now_s - 2)
+    assert not is_end_seen(left, left.ended_s)

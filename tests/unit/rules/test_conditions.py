@@ -169,8 +169,12 @@ CASES = {
     ),
     "errors of before we looked": ([(3, {"ecc_uncorrected_volatile": 2})], []),
     "counters that start anew": (
-        [(3, {"ecc_uncorrected_volatile": 5}), (3, {"ecc_uncorrected_volatile": 1})],
+        [(3, {"ecc_uncorrected_volatile": 5}), (3, {"ecc_uncorrected_volatile": 0})],
         [],
+    ),
+    "an error since they started anew": (
+        [(3, {"ecc_uncorrected_volatile": 5}), (3, {"ecc_uncorrected_volatile": 1})],
+        [("ecc", "uncorrected", 3, 3)],
     ),
     "a storm": (
         [(5, FINE), (700, {"ecc_corrected_volatile": 500})],
@@ -292,10 +296,23 @@ def test_a_gap_and_a_clock_that_was_set_back():
     assert messages[1].startswith("The clock was set back by 1 h: ")
 
 
-def test_a_clock_that_is_set_back_ends_nothing_but_what_is_over():
-    frames = [frame(0, gpus=(H100,), **FULL), frame(-0.02, **FULL), frame(-3600, **FULL)]
-    assert told(frames) == [("memory_full", "", 0, None), ("gap", "clock", -3600, -3600)]
-    assert told([*frames, frame(-3599)])[2:] == [("memory_full", "", 0, 0)]
+def test_a_clock_that_is_corrected_ends_nothing_but_what_is_over():
+    frames = [frame(0, gpus=(H100,), **FULL), frame(-0.02, **FULL), frame(-14, **FULL)]
+    assert told(frames) == [("memory_full", "", 0, None), ("gap", "clock", -14, -14)]
+    assert told([*frames, frame(-13)])[2:] == [("memory_full", "", 0, 0)]
+
+
+def test_an_event_does_not_last_over_a_clock_that_is_set_back():
+    """From ten o'clock to nine it would have lasted for no time, whatever it did."""
+    frames = [*(frame(at, gpus=(H100,), **FULL) for at in range(10)), frame(-3600, **FULL)]
+    frames += [Frame(START_S - 3599, problem="silent"), frame(-3598)]
+    lasted = [each for each in told(frames) if each[0] == "memory_full"]
+    assert lasted == [
+        ("memory_full", "", 0, None),
+        ("memory_full", "", 0, 9),
+        ("memory_full", "", -3600, None),
+        ("memory_full", "", -3600, -3598),
+    ]
 
 
 def test_a_clock_that_is_set_forward_makes_nothing_last():
