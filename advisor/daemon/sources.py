@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpuadvisor.domain.telemetry import HOST, SILENT, STARTING, Event, Frame, Gpu
+from gpuadvisor.domain.telemetry import HOST, SILENT, SLOW, STARTING, Event, Frame, Gpu
 from gpuadvisor.errors import AdvisorError, SilentError, UsageError
 from gpuadvisor.version import __version__
 
@@ -214,7 +214,7 @@ def stored() -> Path | None:
 def has_answered(frame: Frame) -> bool:
     """Return whether the driver has said what GPUs there are, or that it cannot: it is not merely
     starting or silent so far."""
-    return frame.gpus is not None or frame.problem not in (None, STARTING, SILENT)
+    return frame.gpus is not None or frame.problem not in (None, STARTING, SLOW, SILENT)
 
 
 @dataclass(frozen=True)

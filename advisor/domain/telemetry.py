@@ -19,6 +19,8 @@ UNNAMED = "GPU-lost-"
 seen; its number comes next."""
 STARTING = "The NVIDIA driver is starting."
 """The problem of a frame from before the driver's first answer: nothing is wrong so far."""
+SLOW = "The NVIDIA driver takes long to answer."
+"""The problem of a frame while it is no later than it was lately: it answers, every few seconds."""
 SILENT = "The NVIDIA driver does not answer."
 """The problem of a frame while it hangs, or takes longer to wake a GPU than any should."""
 

@@ -30,6 +30,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.telemetry import (
     HOST,
     SILENT,
+    SLOW,
     STARTING,
     Event,
     Frame,
@@ -41,6 +42,8 @@ from gpuadvisor.domain.telemetry import (
 
 SILENCE_S = 2.0
 """Silence after which values are stale and the child is replaced."""
+SLOW_TIMES = 2.0
+"""What a driver that is known to be slow may take, in terms of its last answer. [own]"""
 STEP_S = 5.0
 """Patience for each step of a child's start: NVML's own, then each GPU in turn, which the driver
 first wakes where nobody keeps it awake, in 1 to 3 s (docs.nvidia.com/deploy/driver-persistence)."""
@@ -118,6 +121,8 @@ class SamplerProcess:
         self._first_problem = ""
         """Why nothing was heard at first: the reason of each metric until there is an answer."""
         self._failure: Event | None = None
+        self._is_slow = False
+        """Whether the driver answers, but takes longer than a silence that counts."""
         self._errors: tuple[Event, ...] = ()
         """What a child told aside, to be handed on with the next frame."""
         self._placed_s = -inf
@@ -177,6 +182,7 @@ class SamplerProcess:
             if frame is not None and _is_aside(frame):
                 self._errors += frame.events
                 continue
+            took_s = child.silent_s()
             child.heard_s = time.monotonic()
             if frame is None:
                 if child is self._child:
@@ -184,13 +190,23 @@ class SamplerProcess:
             elif frame.problem == STARTING:
                 child.patience_s = self._step_s
             elif child in (self._child, self._probe):  # and not one that was given up
-                child.patience_s = self._silence_s
+                child.patience_s = self._patience_after(took_s)
                 if child is self._probe:
                     self._succeed()
                 elif self._probe is not None:
                     self._end(self._probe)
                     self._probe = None
                 return frame
+
+    def _patience_after(self, took_s: float) -> float:
+        """Return the silence that is expected after an answer that came after `took_s`.
+
+        A driver that answers every few seconds is slow: once it was held to hang for that, it is
+        given more time, else it would hang and recover with each answer.
+        """
+        is_slow = took_s > self._silence_s and (self._problem == SILENT or self._is_slow)
+        self._is_slow = is_slow
+        return min(SLOW_TIMES * took_s, self._start_s) if is_slow else self._silence_s
 
     def _heard(self, frame: Frame) -> Frame:
         if frame.time_s <= self._placed_s <= time.time():
@@ -228,12 +244,13 @@ class SamplerProcess:
             problem = f"{how[0].upper()}{how[1:]}."
         elif self._child.silent_s() >= self._child.patience_s:
             problem = SILENT
+        late = SLOW if self._is_slow else STARTING
         if self._problem is None:
-            self._first_problem = problem or STARTING
+            self._first_problem = problem or late
         self._problem = problem
         if problem is None and self._child.silent_s() < self._silence_s:
             # Late by less than counts.
-            is_starting = self._child.patience_s != self._silence_s
+            is_starting = self._child.patience_s != self._silence_s and not self._is_slow
             return Frame(now_s, full=False, problem=STARTING if is_starting else None)
         samples = {
             device: Sample({}, {name: self._stale(each) for name, each in known.items()})
@@ -248,7 +265,7 @@ class SamplerProcess:
                 Severity.WARNING,
             )
             events = (self._failure,)
-        return Frame(now_s, samples, events=events, problem=problem or STARTING)
+        return Frame(now_s, samples, events=events, problem=problem or late)
 
     def _stale(self, known: float | Unavailable) -> Unavailable:
         if isinstance(known, Unavailable):
@@ -274,7 +291,11 @@ class SamplerProcess:
         if now_s - self._began_s < wait_s:
             return
         self._began_s = now_s
-        if child.patience_s == self._silence_s or child.silent_s() >= self._start_s:
+        if (
+            child.patience_s == self._silence_s
+            or self._is_slow
+            or child.silent_s() >= self._start_s
+        ):
             self._succeed()
         else:
             if self._probe is not None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpuadvisor.domain.accumulators import Latest
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import STARTING, Event, Frame
+from gpuadvisor.domain.telemetry import SLOW, STARTING, Event, Frame
 from gpuadvisor.rules.alert_states import AlertStates, Message
 
 
@@ -15,7 +15,8 @@ class Driver:
     """The event of full frames that name a problem; ends with the first one that names none.
 
     It is one event, whatever the problem turns into meanwhile: that is its new message. A driver
-    that has just been started says nothing yet, which is neither.
+    that has just been started says nothing yet, which is neither, as is one that is as slow as it
+    was.
     """
 
     kind: ClassVar[str] = "driver"
@@ -25,7 +26,7 @@ class Driver:
         self._states = AlertStates(self.kind)
 
     def observe(self, frame: Frame, latest: Latest) -> Iterator[Event]:
-        if not frame.full or frame.problem == STARTING:
+        if not frame.full or frame.problem in (STARTING, SLOW):
             return
         if frame.problem is None and not self._states.known:
             return  # all is well, and was: nearly always

@@ -136,6 +136,19 @@ def test_an_error_in_a_hang_is_handed_on_and_is_no_sign_of_life():
     assert {event.message for frame in seen for event in frame.events} == {"Xid 119."}
 
 
+def test_a_driver_that_answers_slowly_does_not_hang_and_recover_each_time():
+    """Its sweeps take longer than a silence that counts: that is one event, and then none."""
+    program = SAY + "for n in range(10**6): time.sleep(0.8); say(n)"
+    conditions, events, answers = Conditions(), [], 0
+    with sampler(program, silence_s=0.5, start_s=FOREVER_S, every_s=0.1) as source:
+        for frame in source.frames():
+            events += [each for each in conditions.observe(frame) if each.kind == "driver"]
+            answers += bool(is_heard(frame))
+            if answers == 8:
+                break
+    assert [bool(each.ended_s) for each in events] in ([], [False, True])
+
+
 STEP = '{"t":0,"fast":true,"problem":"The NVIDIA driver is starting."}'
 WAKES = f"import time\nfor n in range(%d): print({STEP!r}, flush=True); time.sleep(%r)\n"
 
