@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from ctypes import Structure, byref, c_uint, c_ulonglong
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,10 @@ KINDS = {"compute": "Compute", "graphics": "Graphics"}
 _VERSIONS = ("_v3", "_v2", "")
 _WINDOW_US = 5_000_000
 """Utilization is averaged over the newest samples of so long; the driver keeps older ones too."""
+_EPOCH_US = 10**15
+"""Time stamps above are Unix time, of 2001 and later."""
+HOLDS_S = 15.0
+"""Seconds for which a GPU's list stands in for those that fail: three of them."""
 _NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
 UNIFIED_MEMORY = "/dev/nvidia-uvm"
 _GPU = re.compile(r"/dev/nvidia(\d+)")
@@ -271,26 +276,32 @@ class GpuProcesses:
     def __init__(self) -> None:
         self._facts = ProcessFacts()
         self._versions: dict[tuple[str, str], int] = {}
+        self._last: dict[str, tuple[float, Listed]] = {}
+        """Monotonic time and list of each GPU (UUID) that told its processes last."""
 
     def read(self, nvml: Any, gpus: Sequence[tuple[Gpu, Any]]) -> tuple[GpuProcess, ...] | None:
-        """Return those of the GPUs (with their handles); None where no GPU can say.
+        """Return those of the GPUs (with their handles); None where no GPU can say, or one that did
+        has not for `HOLDS_S`: of those that are not listed nobody may say that there are none.
 
         Raises LibraryGoneError.
         """
         parents = {gpu.parent_uuid for gpu, _ in gpus}
         found: list[GpuProcess] = []
-        is_known = False
+        is_known = is_missing = False
         here = cuda_processes() if self._facts.is_contained else {}
         for gpu, handle in gpus:
             if gpu.uuid in parents:
                 continue  # its instances say it, each for itself
             listed = self._list(nvml, gpu, handle)
+            if listed is None:
+                listed = self._of_before(gpu)
+            is_missing = is_missing or (listed is None and gpu.uuid in self._last)
             if listed is not None:
                 is_known = True
                 ours = self._ours(nvml, handle, listed, here, len(gpus)) if here else {}
                 found.extend(self._describe(nvml, gpu, handle, listed, ours))
         self._facts.forget_others({process.pid for process in found})
-        return tuple(found) if is_known or not gpus else None
+        return tuple(found) if (is_known and not is_missing) or not gpus else None
 
     def forget_versions(self) -> None:
         """Begin again with the newest calls: the library may be another one now."""
@@ -298,13 +309,19 @@ class GpuProcesses:
 
     def _list(self, nvml: Any, gpu: Gpu, handle: Any) -> Listed | None:
         kinds = {kind: self._of_kind(nvml, gpu, handle, kind) for kind in KINDS}
-        if all(processes is None for processes in kinds.values()):
+        if kinds["compute"] is None:  # who draws is not all
             return None
         listed: Listed = {}
         for kind, processes in kinds.items():
             for pid, memory_bytes in processes or ():
                 listed.setdefault(pid, (kind, memory_bytes))  # many compute and draw
+        self._last[gpu.uuid] = time.monotonic(), listed
         return listed
+
+    def _of_before(self, gpu: Gpu) -> Listed | None:
+        """Return what a GPU listed last, as far as that still holds."""
+        listed_s, listed = self._last.get(gpu.uuid, (-inf, {}))
+        return listed if time.monotonic() - listed_s <= HOLDS_S else None
 
     def _of_kind(
         self, nvml: Any, gpu: Gpu, handle: Any, kind: str
@@ -390,6 +407,8 @@ def _utilization(nvml: Any, handle: Any) -> dict[int, float] | None:
     except (nvml.NVMLError, AttributeError) as error:
         return {} if codes.code_of(error) == codes.NOT_FOUND else None
     newest_us = max((sample.timeStamp for sample in samples), default=0)
+    if newest_us > _EPOCH_US and time.time() * 1e6 - newest_us > 2 * _WINDOW_US:
+        return {}  # what they were before they rested
     shares: dict[int, list[int]] = {}
     for sample in samples:
         if sample.smUtil <= 100 and sample.timeStamp >= newest_us - _WINDOW_US:

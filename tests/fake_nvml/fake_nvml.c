@@ -20,7 +20,8 @@
  *   FAKE_NVML_PIDS=71,72:none,73:512@1   processes that compute on every GPU or on one, and their
  *                                MiB (1024)
  *   FAKE_NVML_GRAPHICS_PIDS=73   processes that draw
- *   FAKE_NVML_PROCESS_UTILIZATION=71=40,72=5     in percent; none: NOT_FOUND, as when idle
+ *   FAKE_NVML_PROCESS_UTILIZATION=71=40,72=5~60  in percent, and of how many seconds ago (0); none:
+ *                                NOT_FOUND, as when idle
  *   FAKE_NVML_XIDS=0:31,1:79     Xid errors of GPUs, each told once; a longer list tells the rest
  *   FAKE_NVML_MIG=@0=2           GPUs in MIG mode, and how many instances they have
  *   FAKE_NVML_NVLINKS=18         links of every GPU; default: none

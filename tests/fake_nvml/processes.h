@@ -55,8 +55,10 @@ int nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessUtilization *samples, unsig
     unsigned found = 0, room = samples ? *count : 0;
     for (const char *next = settings[PROCESS_UTILIZATION]; *next; found++) {
         size_t end = strcspn(next, ",");
+        const char *age = memchr(next, '~', end);
+        double time_s = seconds() - (age ? atoi(age + 1) : 0);
         if (found < room)
-            samples[found] = (ProcessUtilization){(unsigned)atoi(next), (u64)(seconds() * 1e6),
+            samples[found] = (ProcessUtilization){(unsigned)atoi(next), (u64)(time_s * 1e6),
                                                   (unsigned)atoi(strchr(next, '=') + 1), 0, 0, 0};
         next += end + (next[end] == ',');
     }

@@ -59,7 +59,12 @@ def test_every_form_of_the_call_lists_them(play, missing):
 
 
 @pytest.mark.parametrize(
-    ("setting", "expected"), [({"FAKE_NVML_PROCESS_UTILIZATION": "71=40"}, [40, 0]), ({}, [0, 0])]
+    ("setting", "expected"),
+    [
+        ({"FAKE_NVML_PROCESS_UTILIZATION": "71=40"}, [40, 0]),
+        ({"FAKE_NVML_PROCESS_UTILIZATION": "71=40~60"}, [0, 0]),  # it worked a minute ago
+        ({}, [0, 0]),
+    ],
 )
 def test_utilization_is_that_of_each_process_and_zero_while_idle(play, setting, expected):
     found = play(LISTED, FAKE_NVML_MODELS="h100", FAKE_NVML_PIDS="71,72", **setting)
@@ -78,6 +83,27 @@ def test_processes_that_are_not_known_are_not_none(play, code):
     no_list = faults("_v3", "_v2", "", code=code)
     assert play(LISTED, FAKE_NVML_PIDS="71", FAKE_NVML_FAULTS=no_list) is None
     assert play(LISTED, FAKE_NVML_FAULTS="") == []
+
+
+@pytest.mark.parametrize("failing", [CALL.format("{}", "_v3"), CALL.format("Compute", "_v3")])
+def test_processes_of_a_gpu_that_fails_are_not_none_while_others_tell_theirs(play, failing):
+    """For a while they are those of before; then nobody knows, and of no GPU it is said."""
+    failing = ",".join(f"{failing.format(kind)}@0=10" for kind in ("Compute", "Graphics"))
+    program = f"""
+from gpuadvisor.collectors.nvml import gpu_processes
+scene(MODELS="h100,h100", PIDS="71")
+sampler = start()
+result = [poll(sampler).processes]
+scene(MODELS="h100,h100", PIDS="71", FAULTS="{failing}")
+result += [poll(sampler, 6).processes]
+gpu_processes.HOLDS_S = 0.0
+result += [poll(sampler, 6).processes]
+scene(MODELS="h100,h100", PIDS="71")
+result += [poll(sampler, 6).processes]
+"""
+    first, held, unknown, again = play(program)
+    assert [len(each) for each in (first, held, again)] == [2, 2, 2]
+    assert unknown is None
 
 
 def test_they_are_listed_twice_at_once_and_then_every_few_seconds(play):
