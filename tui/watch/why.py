@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from math import inf
 from operator import or_
 from typing import TYPE_CHECKING
@@ -42,6 +42,8 @@ LEAST_IDLE = 0.1
 """Share of the time without any kernel from which on a GPU at work is said to wait. [own]"""
 IDLE_S = 60.0
 """Without a kernel for so long, a GPU does not wait now and then: it is idle. [own]"""
+UNREAD_S = 5.0
+"""Seconds between two readings beyond which nothing is known of the time between: as `gap`."""
 PAUSE_S = 3.0
 """Seconds without any kernel that are told apart from the rest, as a start or an evaluation on the
 CPU: as `rules.jobs.phases`."""
@@ -128,6 +130,20 @@ class _Work:
 
     def now(self, metric: str) -> Number | None:
         return self.state.latest.value(self.gpu.uuid, metric, self.state.now_s)
+
+    @cached_property
+    def empty_s(self) -> tuple[float, bool]:
+        """For how long no kernel ran, and whether that is since one did: of a time without
+        readings, as while the driver hung or the machine slept, nobody knows."""
+        last_s = self.last_busy_s or -inf
+        since_s = self.state.now_s
+        for at_s, _ in reversed(self.utilization):
+            if since_s - at_s > UNREAD_S:
+                return self.state.now_s - since_s, False
+            since_s = at_s
+            if at_s <= last_s:
+                return self.state.now_s - since_s, True
+        return self.state.now_s - since_s, False
 
     def lately(self) -> str:
         """Return of when the readings of the last minute at work are."""
@@ -260,12 +276,11 @@ def _idle(work: _Work) -> Why | None:
     """Tell of memory that is held by who has run no kernel for a while."""
     if not work.utilization:
         return None
-    since_s = work.last_busy_s or work.utilization[0][0]
-    idle_s = work.state.now_s - since_s
+    idle_s, is_whole = work.empty_s
     used = sum(each.memory_bytes or 0 for each in work.processes or ())
     if idle_s < IDLE_S or not used:
         return None
-    least = "" if work.last_busy_s else "at least "
+    least = "" if is_whole else "at least "
     memory = f"{used / 2**30:.0f} GiB" if used >= 2**30 else f"{used / 2**20:.0f} MiB"
     hold = "holds" if len(work.processes or ()) == 1 else "hold"
     head = f"idle for {least}{cells.age(idle_s)}"
@@ -411,7 +426,7 @@ def _unsettled(work: _Work) -> Why | None:
     in a pause, or hardly any reading has come."""
     if not work.utilization or not work.processes:
         return None
-    empty_s = work.state.now_s - (work.last_busy_s or work.utilization[0][0])
+    empty_s, _ = work.empty_s
     if work.last_busy_s is None or empty_s > PAUSE_S:
         return _pauses(work, empty_s)
     span, _ = _at_work(work)

@@ -264,6 +264,14 @@ def test_memory_that_is_held_by_who_does_nothing():
     assert sentence(*after_work, processes=(of(),)).startswith("idle for 2 min while python (71)")
 
 
+def test_a_time_that_nobody_measured_is_no_idle_time():
+    """The driver hung for three minutes between its last kernel and the idle minute."""
+    state = watched(*[sample()] * 5, processes=(of(),))
+    for second in range(185, 185 + 70):
+        state.update(replace(frame(second, IDLE), processes=(of(),)))
+    assert said(state).sentence.startswith("idle for at least 1 min while python (71) holds")
+
+
 def test_an_empty_gpu_is_free_only_where_that_is_known():
     idle = [sample(gpu_utilization_pct=0, memory_used_bytes=GIB)] * 3
     assert sentence(*idle, processes=()) == "free"
