@@ -18,6 +18,7 @@ from typing import Protocol
 from gpuadvisor.domain.accumulators import PATIENCE_S, Accumulator, Reading
 from gpuadvisor.domain.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, Kind
 from gpuadvisor.domain.moment import (
+    NOT_LISTED_THEN,
     PROCESSES_LOOK_BACK_S,
     SILENT_THEN,
     Moment,
@@ -219,7 +220,7 @@ class Memory(Accumulator[_Device]):
         problem = next((said for at, said in reversed(self._problems) if at <= time_s), None)
         if math.isnan(self._first_s) or not self._first_s <= time_s:
             readings = {}
-        why = SILENT_THEN if problem else None if listed else "No processes were listed then."
+        why = SILENT_THEN if problem else None if listed else NOT_LISTED_THEN
         listed = None if problem else listed
         return Moment(
             time_s,
@@ -230,7 +231,7 @@ class Memory(Accumulator[_Device]):
             why_no_processes=why,
             events=events_at(self.events(*looked_at(time_s)), time_s),
             problem=problem,
-        )
+        ).without_what_was_before()
 
     def events(
         self, since_s: float, until_s: float | None = None, limit: int | None = None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.accumulators import MISSED_READINGS, Latest, Reading
-from gpuadvisor.domain.metrics import SamplingInterval
+from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
 from gpuadvisor.domain.telemetry import Event, Gpu, GpuProcess, Number
 
 LOOK_BACK_S = MISSED_READINGS * SamplingInterval.RARE.period_s
 """How far back the newest reading of the rarest metric can lie before it is stale."""
 PROCESSES_LOOK_BACK_S = 10.0
 """Processes are listed every five seconds: a list that is older tells nothing of the moment."""
+NOT_LISTED_THEN = "No processes were listed then."
 SILENT_THEN = "Nothing could be read then, so the processes are not known."
 
 
@@ -49,8 +50,18 @@ class Moment:
 
     @property
     def is_measured(self) -> bool:
-        """Whether anything was measured then, and not only before."""
-        return any(each.is_ok for readings in self.readings.values() for each in readings.values())
+        """Whether anything was measured then, and not only before: a limit holds for minutes."""
+        return any(
+            each.is_ok and BY_NAME[name].interval.period_s <= SamplingInterval.NORMAL.period_s
+            for readings in self.readings.values()
+            for name, each in readings.items()
+        )
+
+    def without_what_was_before(self) -> Moment:
+        """Return it without processes where nothing was measured: their list is of before."""
+        if self.is_measured or self.processes is None:
+            return self
+        return replace(self, processes=None, listed_s=None, why_no_processes=NOT_LISTED_THEN)
 
 
 JUST_BEFORE_S = 60.0

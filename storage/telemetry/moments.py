@@ -11,6 +11,7 @@ from gpuadvisor.domain.accumulators import Latest, Reading
 from gpuadvisor.domain.metrics import GPU_METRICS, HOST_METRICS, Kind, Metric, SamplingInterval
 from gpuadvisor.domain.moment import (
     LOOK_BACK_S,
+    NOT_LISTED_THEN,
     PROCESSES_LOOK_BACK_S,
     SILENT_THEN,
     Moment,
@@ -67,7 +68,7 @@ def moment(reader: TelemetryReader, time_s: float) -> Moment:
             why_no_processes=why,
             events=lasting,
             problem=latest.problem,
-        )
+        ).without_what_was_before()
     return _of_row(reader, gpus, time_s, lasting)
 
 
@@ -82,7 +83,7 @@ def _processes(
             span = "WHERE ts >= ? AND ts < ?"
             listed += times(connection, "MAX", ("listings",), span, (since_s, after_s))
     if not listed:
-        return None, None, "No processes were listed then."
+        return None, None, NOT_LISTED_THEN
     found: Frame | None = None
     for frame in reader.frames(max(listed), math.nextafter(max(listed), math.inf)):
         found = frame
