@@ -49,6 +49,8 @@ from gpuadvisor.tuning.trials.in_turns import ApartError
 from gpuadvisor.tuning.trials.trial_runner import Side
 
 SIDES = ("base", "head")
+MISSING = ("FileNotFoundError", "ModuleNotFoundError", "No such file")
+"""By which the problem of a run shows that a script did not find a file."""
 Explain = Callable[[Side, Side, GateOptions, GateResult], Explanation]
 """Says why the head of a gate that failed is slower than its base, while both are still there."""
 
@@ -362,16 +364,26 @@ class _Gate:
                 raise RefusedError(
                     f"{names[side]} fails ({why[side]}), but by now so does {names[other]}, which "
                     f"ran before ({problem}): something besides the versions has changed since the "
-                    "gate began; try again"
+                    f"gate began{self._left_behind()}; try again"
                 )
         return self._broken(why, compared)
+
+    def _left_behind(self) -> str:
+        """Return, as clauses, that runs may fail by what earlier ones of the same version left."""
+        grown = zip(self._there, self.tops, strict=True)
+        new = sorted(path for there, top in grown for path in files_in(top) - there)
+        found = f"such as {new[0]}" if new else "if it is that"
+        return (
+            ", or the script fails by what its earlier runs left behind: a version's runs share a "
+            f"folder, so have it remove or bear that, {found}"
+        )
 
     def _broken(self, why: Mapping[str, str], compared: Compared | None = None) -> GateResult:
         """Return what follows where a version does not run; ScriptError where neither does."""
         if len(why) == 2:
             raise ScriptError(
                 f"the script fails in both versions ({why['base']}): it has to run before its "
-                "speed can be compared",
+                f"speed can be compared{self._may_be_ignored(why['base'])}",
                 self._runs.outputs["base"],
             )
         (broken,) = why
@@ -389,6 +401,13 @@ class _Gate:
             )
         result = self._result(verdict, reason, compared or Compared())
         return replace(result, broken=broken, output=self._runs.outputs[broken])
+
+    def _may_be_ignored(self, why: str) -> str:
+        """Return, as a clause, what gives a new work tree a file that a script does not find."""
+        is_missing = any(error in why for error in MISSING)
+        if not is_missing or self.base.side.commit is None:
+            return ""
+        return "; what it reads that git ignores can be given with --link"
 
     def _saved(self, compared: Compared) -> Iterator[str]:
         """Yield what kept a comparison from being decided, and what ending early has saved."""

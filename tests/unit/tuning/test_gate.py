@@ -239,6 +239,32 @@ def test_what_vanished_for_both_is_neither_versions_doing(gated, vanishing, tmp_
     assert "broken" not in told
 
 
+@pytest.mark.parametrize("left", ["out", "out/log.txt"])
+def test_a_script_that_fails_by_what_its_own_runs_left_is_told_so(
+    machine, gated, monkeypatch, left
+):
+    commit("100 1000")
+
+    def run(request, *meters):
+        path = Path(request.command.folder) / left
+        if (path.parent if "." in left else path).exists():
+            why = "FileExistsError: [Errno 17] File exists: 'out'"
+            return RunOutcome(TrialState.CRASHED, why, None, "Traceback ...", 1.0)
+        if "." in left:
+            path.parent.mkdir()
+            path.touch()
+        else:
+            path.mkdir()
+        return machine.run(request, *meters)
+
+    monkeypatch.setattr(trial_runner, "run_script", run)
+    status, _, err = gated("--base", "HEAD", "--no-turns")
+    told = " ".join(err.split())
+    assert status == 7
+    assert "or the script fails by what its earlier runs left behind" in told
+    assert ("such as out/log.txt" in told) == ("." in left)
+
+
 def test_a_benchmark_that_is_younger_than_both_versions(machine, gated):
     commit("old", "module.py")
     commit("new", "module.py")
@@ -462,6 +488,20 @@ def test_both_broken(gated):
     assert status == 3
     assert "  | Traceback ..." in err
     assert "the script fails in both versions" in err
+    assert "--link" not in err
+
+
+@pytest.mark.parametrize("folders", [False, True])
+def test_of_a_file_that_new_work_trees_lack_it_is_told_how_to_give_it(
+    gated, vanishing, tmp_path, folders
+):
+    commit("100 1000")
+    vanishing(0, lambda folder: None, "data")
+    both = ("--base-folder", str(Path.cwd()), "--head-folder", str(Path.cwd()))
+    status, _, err = gated(*(both if folders else ("--base", "HEAD")))
+    assert status == 3
+    told = "what it reads that git ignores can be given with --link" in " ".join(err.split())
+    assert told is not folders
 
 
 @pytest.mark.parametrize(
