@@ -23,6 +23,8 @@ OF_MEDIAN = 1.25
 """Standard error of a median of normal values over that of their mean."""
 LONGEST_S = 300.0
 """Longest measurement of a run that is proposed: 24 pairs of such runs take four hours."""
+LEAST_TOLERANCE_PERCENT = 0.3
+"""What is proposed beside a limit of 1 %, a third of it as beside others: it has to be smaller."""
 HALF = 0.5
 """Part of what runs differ by, from which something is called a cause of it."""
 
@@ -104,8 +106,9 @@ def scattered(
         return None
     return Scattered(
         spread,
-        f"runs of one version differ by {spread:.0%}: even {last} pairs would show only slowdowns "
-        f"of {math.expm1(fails):.0%} and more, and hardly rule out one of {limit:.0%}",
+        f"runs of one version differ by {_percent(spread)}: even {last} pairs would show only "
+        f"slowdowns of {_percent(math.expm1(fails))} and more, and hardly rule out one of "
+        f"{_percent(limit)}",
     )
 
 
@@ -145,7 +148,13 @@ def _bounds(spread: float) -> str:
     last = LOOKS[-1]
     limit = math.expm1(_passes(spread) + LIKELY * spread * math.sqrt(2 / last))
     percent = max(1, math.ceil(100 * limit))
-    return f"what can be told is --tolerance {math.ceil(percent / 3)} --limit {percent}"
+    tolerance = math.ceil(percent / 3) if percent > 1 else LEAST_TOLERANCE_PERCENT
+    return f"what can be told is --tolerance {tolerance} --limit {percent}"
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, whole from one on: a limit below that is no 0 %."""
+    return f"{share:.0%}" if share >= 0.01 else f"{100 * share:.1g}%"
 
 
 def _decidable(evidence: Evidence) -> float:

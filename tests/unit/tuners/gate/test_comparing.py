@@ -144,6 +144,14 @@ class TestLoop:
         assert helps in told[0]
         assert re.search(r"--tolerance \d --limit [12]\d$", found.obstacle)
 
+    @pytest.mark.parametrize("spread", [0.004, 0.008, 0.25])
+    def test_limits_that_are_proposed_are_those_that_a_gate_takes(self, spread):
+        limits = {"tolerance": 0.0001, "limit": 0.0002}
+        found = compared(Scattered(spread), on_obstacle=lambda sentence: None, **limits)
+        tolerance, limit = re.search(r"--tolerance (\S+) --limit (\S+)$", found.obstacle).groups()
+        assert 0 < float(tolerance) < float(limit)
+        assert "hardly rule out one of 0.02%. What" in found.obstacle
+
     @pytest.mark.parametrize(("spread", "slower"), [(0.02, 0.0), (0.25, 4.0)])
     def test_nothing_is_said_where_it_will_be_decided(self, spread, slower):
         told = []
