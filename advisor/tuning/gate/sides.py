@@ -204,21 +204,34 @@ def _script_at(place: Place, script: str) -> tuple[str, str]:
 
 def differences(base: ReadySide, head: ReadySide) -> tuple[str, ...]:
     """Return what the user should know of how both sides differ."""
-    renamed = [
+    told = [
         f"git takes {side.command.script} in {side.side.name} for {side.asked}: these two are "
         "compared"
         for side in (base, head)
         if side.asked
     ]
+    if same_file := _same_file(base.command, head.command):
+        told.append(
+            f"{head.command.script} leads to {same_file} in both versions, outside of them: that "
+            "file is the same for both, whatever the commits have"
+        )
     if base.side.command[0] != head.side.command[0] or _software(base.python) != _software(
         head.python
     ):
         software = [f"{side.side.name} is {_software(side.python)}" for side in (base, head)]
-        return (*renamed, *software)
+        return (*told, *software)
     same = (base.command, base.environment, base.settings)
     if same == (head.command, head.environment, head.settings):
         return ("both sides are the same: what differs is noise",)
-    return tuple(renamed)
+    return tuple(told)
+
+
+def _same_file(base: Command, head: Command) -> str:
+    """Return the script, where a link has two folders run the same one; else empty."""
+    if base.is_module or head.is_module or base.folder == head.folder:
+        return ""
+    one, other = (os.path.realpath(Path(each.folder or ".", each.script)) for each in (base, head))
+    return one if one == other else ""
 
 
 def _software(python: TargetPython) -> str:

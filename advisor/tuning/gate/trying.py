@@ -62,7 +62,7 @@ def try_script(
         version = Side(side.command, device, side.settings, side.environment)
         run = runs.run(version, "base", "first")
         if not run.problem:
-            run = runs.run(version, "base", "known")
+            run = runs.run(version, "base", "what it takes")
     if run.problem or run.trial.measurement is None:
         raise ScriptError(
             f"{options.command.script} does not run in a new work tree, as a gate needs it "

@@ -66,6 +66,7 @@ def test_it_measures_twice_elsewhere_and_tells_what_a_gate_costs(machine, init):
         r"train.py takes [\d.]+ ms a step on NVIDIA H100, 0.977 GiB, and 3.0 s to", told
     )
     assert "10 starts and about 1 min 20 s where nothing got worse" in told
+    assert "1 base what it takes" in told
     assert f"wrote {WORKFLOW.absolute()}" in out
     assert git("worktree", "list").count("\n") == 0
 

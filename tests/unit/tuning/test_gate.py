@@ -565,6 +565,17 @@ def test_a_script_in_a_folder_and_data_that_git_ignores(machine, gated, monkeypa
     assert set(seen) == {Path("data").resolve()}
 
 
+@pytest.mark.parametrize("target", ["../elsewhere.py", "lib.py"])
+def test_a_link_by_which_both_versions_run_the_same_file_is_told(machine, gated, target):
+    write("100 1000", target)
+    file = Path(target).resolve()
+    Path("train.py").symlink_to(file if target.startswith("..") else target)
+    commit("", "notes")
+    _, out, _ = gated("--base", "HEAD")
+    told = f"leadsto{file}inbothversions,outsideofthem" in "".join(out.split())
+    assert told is target.startswith("..")
+
+
 def test_two_folders_without_git(gated, tmp_path):
     write("100 1000", tmp_path / "old" / "train.py")
     write("200 1000", tmp_path / "new" / "train.py")
