@@ -190,6 +190,11 @@ class Repository:
         told = self._said("diff-tree", *options, old.commit, new.commit).split("\0")
         return {Path(was): Path(now) for was, now in zip(told[1::3], told[2::3], strict=False)}
 
+    def changed(self, old: Version, new: Version) -> list[Path]:
+        """Return the files that are not the same in both versions, from the root."""
+        told = self._said("diff-tree", "-r", "-z", "--name-only", old.commit, new.commit)
+        return [Path(name) for name in told.split("\0") if name]
+
     def lfs_pointers(self, folder: Path) -> list[str]:
         """Return the files of a work tree that are Git LFS pointers instead of their content."""
         names = _git(folder, "ls-files", "-z", ":(attr:filter=lfs)").stdout.split("\0")

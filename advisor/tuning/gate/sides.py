@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from gpuadvisor.collectors.interpreter import TargetPython
@@ -28,6 +29,9 @@ from gpuadvisor.tuning.preparation import check_script
 
 MOST_FILES = 20_000
 """Files of a side that are looked at: half a second on a local disk."""
+
+PACKAGES = ("requirements*.txt", "*.lock", "pylock*.toml", "environment.yml", "environment.yaml")
+"""Files that name a project's packages, of pip, of uv, Poetry and Pipenv, and of conda."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +263,19 @@ def _versions(
         )
         noise = f"both are commit {base.commit[:12]}: what differs is noise"
         notes.append(noise + older * (base.commit != named.commit))
+    if options.setup is None and len({each.python for each in options.commands()}) == 1:
+        wanted = (each for each in repository.changed(base, head) if _names_packages(each))
+        notes += (
+            f"both versions run with the same packages, though {path} is not the same in them: "
+            "--setup-cmd installs those of each"
+            for path in islice(wanted, 1)
+        )
     return (base, head), tuple(notes)
+
+
+def _names_packages(path: Path) -> bool:
+    """Say whether a file does nothing but name packages that are to be installed."""
+    return any(path.match(pattern) for pattern in PACKAGES)
 
 
 def _script_in(repository: Repository, command: Command, here: Path) -> Path | None:

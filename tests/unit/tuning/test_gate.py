@@ -576,6 +576,24 @@ def test_a_link_by_which_both_versions_run_the_same_file_is_told(machine, gated,
     assert told is target.startswith("..")
 
 
+@pytest.mark.parametrize(
+    ("file", "words", "told"),
+    [
+        ("requirements.txt", (), True),
+        ("sub/uv.lock", (), True),
+        ("notes.txt", (), False),
+        ("requirements.txt", ("--setup-cmd", "true"), False),
+    ],
+)
+def test_other_packages_that_only_the_files_name_are_told(machine, gated, file, words, told):
+    commit("a==1", file)
+    commit("100 1000")
+    write("a==2", file)
+    _, out, _ = gated("--base", "HEAD", *words)
+    sentence = f"Both versions run with the same packages, though {file} is not the same in them"
+    assert (sentence in " ".join(out.split())) is told
+
+
 def test_two_folders_without_git(gated, tmp_path):
     write("100 1000", tmp_path / "old" / "train.py")
     write("200 1000", tmp_path / "new" / "train.py")
