@@ -238,6 +238,10 @@ def _runs(made: Runs, session: _Session, side: str, count: int) -> list[GateRun]
     return found
 
 
+ASKED_FOR = frozenset({"script", "measured for"})
+"""What of a recording's key the command says, and no machine."""
+
+
 def days_alike(known: Baselines, name: str, key: Mapping[str, str]) -> list[Recording]:
     """Return the days of a baseline that can be compared with this machine."""
     accepted = known.accepted(name)
@@ -251,15 +255,14 @@ def refuse_others(known: Baselines, name: str, key: Mapping[str, str]) -> None:
     if not recordings or any(dict(each.key) == dict(key) for each in recordings):
         return
     newest = recordings[-1].key
-    differ = [
-        f"{what} is {key.get(what, 'none')}, and was {newest.get(what, 'none')}"
-        for what in dict.fromkeys((*key, *newest))
-        if key.get(what) != newest.get(what)
-    ]
-    raise RefusedError(
-        f"the recordings of {name} cannot be compared with: {'; '.join(differ)}: check it where it "
-        "was recorded, or record it here"
+    others = [w for w in dict.fromkeys((*key, *newest)) if key.get(w) != newest.get(w)]
+    differ = "; ".join(
+        f"{what} is {key.get(what, 'none')}, and was {newest.get(what, 'none')}" for what in others
     )
+    way = "check it where it was recorded, or record it here"
+    if ASKED_FOR.issuperset(others):
+        way = "check it as it was recorded (script, arguments, --measure), or record it so"
+    raise RefusedError(f"the recordings of {name} cannot be compared with: {differ}: {way}")
 
 
 def refuse_other_clocks(days: Sequence[Recording], runs: Sequence[GateRun | RecordedRun]) -> None:

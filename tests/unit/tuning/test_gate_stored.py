@@ -136,6 +136,7 @@ def test_another_machine_is_refused_and_not_compared(recorded, check, machine, c
     status, _, err = check("train.py")
     assert (status, machine.requests) == (7, [])
     assert sentence in err
+    assert "check it where it was recorded, or record it here" in err
 
 
 def test_a_metric_that_is_not_recorded_is_no_pass(recorded, check):
@@ -150,6 +151,7 @@ def test_other_arguments_are_another_script(recorded, check):
     status, _, err = check("train.py", "--", "--batch", "64")
     assert status == 7
     assert "script is train.py --batch 64, and was train.py" in err
+    assert "check it as it was recorded (script, arguments, --measure), or record it so" in err
     assert check(str(stored.Path("train.py").absolute()))[0] == 0
     assert check("--measure", "2", "train.py")[0] == 7
 
