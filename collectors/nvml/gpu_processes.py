@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.nvml import codes
+from gpuadvisor.domain.accumulators import LISTING_HOLDS_S
 from gpuadvisor.domain.telemetry import Gpu, GpuProcess
 
 COMMAND_CHARACTERS = 300
@@ -42,8 +43,6 @@ _WINDOW_US = 5_000_000
 """Utilization is averaged over the newest samples of so long; the driver keeps older ones too."""
 _EPOCH_US = 10**15
 """Time stamps above are Unix time, of 2001 and later."""
-HOLDS_S = 15.0
-"""Seconds for which a GPU's list stands in for those that fail: three of them."""
 _NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
 UNIFIED_MEMORY = "/dev/nvidia-uvm"
 _GPU = re.compile(r"/dev/nvidia(\d+)")
@@ -281,7 +280,8 @@ class GpuProcesses:
 
     def read(self, nvml: Any, gpus: Sequence[tuple[Gpu, Any]]) -> tuple[GpuProcess, ...] | None:
         """Return those of the GPUs (with their handles); None where no GPU can say, or one that did
-        has not for `HOLDS_S`: of those that are not listed nobody may say that there are none.
+        has not for `LISTING_HOLDS_S`: of those that are not listed nobody may say that there are
+        none.
 
         Raises LibraryGoneError.
         """
@@ -321,7 +321,7 @@ class GpuProcesses:
     def _of_before(self, gpu: Gpu) -> Listed | None:
         """Return what a GPU listed last, as far as that still holds."""
         listed_s, listed = self._last.get(gpu.uuid, (-inf, {}))
-        return listed if time.monotonic() - listed_s <= HOLDS_S else None
+        return listed if time.monotonic() - listed_s <= LISTING_HOLDS_S else None
 
     def _of_kind(
         self, nvml: Any, gpu: Gpu, handle: Any, kind: str

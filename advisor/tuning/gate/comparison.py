@@ -50,7 +50,7 @@ from gpuadvisor.tuning.trials.trial_runner import Side
 
 SIDES = ("base", "head")
 MISSING = ("FileNotFoundError", "ModuleNotFoundError", "No such file")
-"""By which the problem of a run shows that a script did not find a file."""
+"""Words in the error of a run, any of which tells that the script did not find a file."""
 Explain = Callable[[Side, Side, GateOptions, GateResult], Explanation]
 """Says why the head of a gate that failed is slower than its base, while both are still there."""
 

@@ -89,7 +89,8 @@ class LifeSession(Session):
         """Root module (by identity) to the digest of the random numbers' state before its first
         call; None once it was called."""
         self._generators: dict[int, dict[str, str]] = {}
-        """The same to digests of the generators that modules share, until it was called."""
+        """Root module (by identity) to digests of the states of the random generators that modules
+        share, as they were before its first call; gone once it was called."""
 
     def _observe(self, channel: Channel) -> None:
         from torch.optim import optimizer

@@ -17,7 +17,7 @@ WRITING = frozenset({
 })  # fmt: skip
 """Functions and methods that write a file of a name that they are given, beside `open`."""
 MOVING = frozenset({"rename", "replace"})
-"""Those that put a file in the place of another."""
+"""Functions and methods that put a file in the place of another, and write none anew."""
 _FILE_NAME = re.compile(r"\w[./]\S*$")
 _SCOPES = (*DEFINITIONS, ast.ClassDef, ast.Lambda)
 

@@ -96,7 +96,7 @@ sampler = start()
 result = [poll(sampler).processes]
 scene(MODELS="h100,h100", PIDS="71", FAULTS="{failing}")
 result += [poll(sampler, 6).processes]
-gpu_processes.HOLDS_S = 0.0
+gpu_processes.LISTING_HOLDS_S = 0.0
 result += [poll(sampler, 6).processes]
 scene(MODELS="h100,h100", PIDS="71")
 result += [poll(sampler, 6).processes]
