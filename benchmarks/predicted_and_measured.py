@@ -3,9 +3,10 @@
     python benchmarks/predicted_and_measured.py FOLDER_OR_FILE...
 
 Reads what `gpuadvisor tune --json` wrote, each `study.json` and `*.json` below a folder, as
-`hand_rows.py studies` keeps them. Prints a line an expectation, as Markdown, and how many of those
-that were both estimated and measured lie inside: by proof or ablation, and, counted by themselves,
-by blocks of steps of one running process. What neither measured is counted with its reason.
+`hand_rows.py studies` keeps them. Prints a line for each setting that was measured, as Markdown,
+with all findings that it cures: whatever it saves is of all of them, which is at least what one
+alone promises, and at most their sum. How many lie inside is counted by proof or ablation, and by
+itself by blocks of steps of one running process. What neither measured is counted with its reason.
 """
 
 from __future__ import annotations
@@ -36,11 +37,20 @@ def main() -> None:
         parser.error(f"there is no {', '.join(gone)}")
     print("| script | GPU | finding | predicted | measured |\n| --- | --- | --- | --- | --- |")
     for study in studies(places):
+        counted = set[tuple[str, bool]]()
         for each in study["expectations"]:
-            predicted, proven = each["predicted_pct"], each["measured_pct"]
+            proven = each.get("measured_pct")
             measured = proven or each.get("screened_pct")
-            if predicted is None or measured is None:
+            if measured is None:
                 reasons[each["why_not_measured"] or "no range was told"] += 1
+                continue
+            setting = json.dumps(each["measured_with"], sort_keys=True), proven is not None
+            if setting in counted:
+                continue
+            counted.add(setting)
+            cured = cured_by(each["measured_with"], study)
+            if (predicted := together(cured)) is None:
+                reasons[f"a finding it cures has no range: {rules(cured)}"] += 1
                 continue
             how = "proven" if proven else "in one process"
             if measured.get("of_computing"):
@@ -51,7 +61,8 @@ def main() -> None:
                 how = f"{how}; {share:.1f} % of the runs that it was made from"
                 inside[OF_BASELINES].append(predicted["low"] <= share <= predicted["high"])
             widths.append(predicted["high"] - predicted["low"])
-            print(row(study, each, measured, f"{how}{'' if is_met else ', **outside**'}"))
+            outside = "" if is_met else ", **outside**"
+            print(row(study, cured, predicted, measured, settings_of(each) + how + outside))
     for how, met in inside.items():
         print(f"\n{how}: {sum(met)} of {len(met)} inside", end="")
         if met:
@@ -92,17 +103,45 @@ def studies(places: list[Path]) -> Iterator[dict[str, Any]]:
                     yield document
 
 
-def row(study: dict[str, Any], each: dict[str, Any], measured: dict[str, float], how: str) -> str:
-    """Return an expectation that was measured as a row of the table."""
-    predicted = each["predicted_pct"]
-    settings = ", ".join(f"{name}={value}" for name, value in each["measured_with"].items())
+def cured_by(settings: dict[str, Any], study: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the expectations of a study that have one of these settings among their cures."""
+    return [each for each in study["expectations"] if not settings.keys().isdisjoint(each["knobs"])]
+
+
+def together(cured: list[dict[str, Any]]) -> dict[str, float] | None:
+    """Return what curing all of these saves, at least and at most; None where one has no range."""
+    known = [each["predicted_pct"] for each in cured]
+    if not known or None in known:
+        return None
+    high = sum(each["high"] for each in known)
+    return {"low": max(each["low"] for each in known), "high": min(high, 100.0)}
+
+
+def rules(cured: list[dict[str, Any]]) -> str:
+    """Return the names of findings."""
+    return ", ".join(each["rule"] for each in cured)
+
+
+def settings_of(each: dict[str, Any]) -> str:
+    """Return the settings with which an expectation was measured, as the start of a clause."""
+    return ", ".join(f"{name}={value}" for name, value in each["measured_with"].items()) + ", "
+
+
+def row(
+    study: dict[str, Any],
+    cured: list[dict[str, Any]],
+    predicted: dict[str, float],
+    measured: dict[str, float],
+    how: str,
+) -> str:
+    """Return what was expected of a setting and what it brought as a row of the table."""
     ends = f"{measured['low']:.1f} to {measured['high']:.1f}"
     cells = (
         study["script"],
         study["device"]["name"] or "CPU",
-        each["rule"],
+        rules(cured),
         f"{predicted['low']:.0f} to {predicted['high']:.0f} %",
-        f"{measured['value']:.1f} % ({ends}) by {settings}, {how}",
+        f"{measured['value']:.1f} % ({ends}) by {how}",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -228,13 +228,21 @@ class Expectation:
     """Percentage that `settings` saved in their proof of the unchanged script's time in the runs
     that the estimate was made from; in the proof it may take another. None where that is not known.
     """
+    cured_too: tuple[str, ...] = ()
+    """Rules of the other findings that `settings` cure: what these save is of all of them."""
+    together_pct: tuple[float, float] | None = None
+    """Least and largest percentage of the run's time that curing those and this would save; None
+    where there are no others, or one of them was not estimated."""
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the measured improvement lies in the estimated range; None if one is missing."""
-        if self.low_pct is None or self.high_pct is None or self.measured_pct is None:
+        """Whether the measured improvement lies in the estimated range, that of all the findings
+        which the settings cure; None if one is missing."""
+        own = self.low_pct, self.high_pct
+        low, high = (self.together_pct or (None, None)) if self.cured_too else own
+        if low is None or high is None or self.measured_pct is None:
             return None
-        return self.low_pct <= self.measured_pct <= self.high_pct
+        return low <= self.measured_pct <= high
 
 
 class Aspect(str, Enum):

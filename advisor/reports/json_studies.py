@@ -179,11 +179,16 @@ def _expectation(expectation: Expectation) -> Json:
         )
         if measured
         else None,
-        **fields(expectation, "of_foretold_pct"),
+        **fields(expectation, "of_foretold_pct cured_too"),
+        "together_pct": _ends(expectation.together_pct),
         "screened_pct": _screened_pct(expectation),
         **fields(expectation, "is_met knobs measured_with=settings"),
         **fields(expectation, "why_not_measured=why?"),
     }
+
+
+def _ends(range_pct: tuple[float, float] | None) -> Json | None:
+    return {"low": range_pct[0], "high": range_pct[1]} if range_pct else None
 
 
 def _screened_pct(expectation: Expectation) -> Json | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -217,27 +217,50 @@ def format_expectation(expectation: Expectation) -> str:
 
 
 def with_measured(
-    each: Expectation, result: StudyResult, earlier: StudyResult | None = None
-) -> Expectation:
-    """Return an expectation with what its knobs were proven to be worth, in the end or `earlier`,
+    found: Sequence[Expectation], result: StudyResult, earlier: StudyResult | None = None
+) -> tuple[Expectation, ...]:
+    """Return expectations with what their knobs were proven to be worth, in the end or `earlier`,
     where they were proven by themselves.
 
     That is what the best settings lose without one of them (ablation), or what the proof found
-    where all that it compared is of this expectation. Single runs of the search are no proof: one
-    said 72 % where the proof found 0.65x.
+    where all that it compared is of an expectation. Single runs of the search are no proof: one
+    said 72 % where the proof found 0.65x. What cures several findings is compared with all of them.
     """
+    every = {name for each in found for name in each.knobs}
+    measured = (_with_measured(each, result, earlier, every) for each in found)
+    return tuple(_together(each, found) for each in measured)
+
+
+def _together(each: Expectation, found: Sequence[Expectation]) -> Expectation:
+    """Return an expectation with what the others promise that its settings cure, too.
+
+    Findings may be of the same time, or each of its own: all save at least what one of them does,
+    and at most their sum. Compiling nanoGPT on an H200 saved 20.6 % where converted types were to
+    cost 5 to 11 and unfused kernels 0 to 14.
+    """
+    cured = [one for one in found if not each.settings.keys().isdisjoint(one.knobs)]
+    if len(cured) < 2:
+        return each
+    lows = [one.low_pct for one in cured if one.low_pct is not None]
+    highs = [one.high_pct for one in cured if one.high_pct is not None]
+    is_whole = len(lows) == len(highs) == len(cured)
+    whole = (max(lows), min(sum(highs), 100.0)) if is_whole else None
+    others = tuple(one.rule for one in cured if one.rule != each.rule)
+    return replace(each, cured_too=others, together_pct=whole)
+
+
+def _with_measured(
+    each: Expectation, result: StudyResult, earlier: StudyResult | None, every: Set[str]
+) -> Expectation:
+    """Return an expectation with what was measured; `every` is the knobs of all of them."""
     if not each.knobs:
         return replace(each, why="no knob can try it")
     if result.objective not in TIME_OBJECTIVES:
         return replace(each, why=f"the objective was {result.objective}, not time")
     speedup = result.speedup
-    for proof in filter(None, (result, earlier)):
-        whole, settings = proof.speedup, proof.settings
-        if whole is not None and settings and settings.keys() <= set(each.knobs):
-            ends = (whole.ratio, whole.ci99_low, whole.ci99_high)
-            of_foretold_pct = _saved_of_baselines(result, settings)
-            each = replace(each, of_foretold_pct=of_foretold_pct)
-            return _measured(each, [100 * (1 - 1 / end) for end in ends], settings)
+    proofs = [one for one in (result, earlier) if one is not None]
+    if (proven := _proven(each, proofs, set(each.knobs))) is not None:
+        return proven
     known = [
         one
         for one in result.contributions
@@ -255,7 +278,25 @@ def with_measured(
             100 * (high - 1) / (least if high > 1 else most),
         ]
         return _measured(each, shares, {best.knob: best.value})
+    if (proven := _proven(each, proofs, every)) is not None:
+        return proven
     return _screened(replace(each, why=_why_not_measured(each, result)), result)
+
+
+def _proven(
+    each: Expectation, proofs: Sequence[StudyResult], knobs: Set[str]
+) -> Expectation | None:
+    """Return an expectation with what settings of these `knobs`, some of which are its own, were
+    proven to save; None where none were."""
+    for proof in proofs:
+        whole, settings = proof.speedup, proof.settings
+        own = not settings.keys().isdisjoint(each.knobs)
+        if whole is not None and own and settings.keys() <= knobs:
+            ends = (whole.ratio, whole.ci99_low, whole.ci99_high)
+            of_foretold_pct = _saved_of_baselines(proofs[0], settings)
+            each = replace(each, of_foretold_pct=of_foretold_pct)
+            return _measured(each, [100 * (1 - 1 / end) for end in ends], settings)
+    return None
 
 
 def _screened(each: Expectation, result: StudyResult) -> Expectation:

@@ -488,9 +488,7 @@ class _Study(Measuring):
             result,
             screened=in_hindsight(result),
             verdict=verdict_of(result),
-            expectations=tuple(
-                with_measured(each, result, self._first_proven) for each in self._expected.found
-            ),
+            expectations=with_measured(self._expected.found, result, self._first_proven),
         )
         self._note(beside_others(result))
         needed_s = time_needed(result, self._chosen.space, self._budget, self._enough_s)

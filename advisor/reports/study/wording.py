@@ -447,9 +447,13 @@ def _measured(each: Expectation) -> str:
         of = " of the computing, for which a loader may be too slow," * each.screened_of_computing
         return f"{_saved(each, *each.screened_pct)}{of} in one running process, no proof; {why}"
     said = _saved(each, value, *(end or 0.0 for end in ends))
-    if each.of_foretold_pct is None or abs(each.of_foretold_pct - value) < 1:
-        return said
-    return f"{said}; of the runs that this was predicted from, {each.of_foretold_pct:.0f} %"
+    if each.of_foretold_pct is not None and abs(each.of_foretold_pct - value) >= 1:
+        said += f"; of the runs that this was predicted from, {each.of_foretold_pct:.0f} %"
+    if each.cured_too:
+        said += f"; it cures {', '.join(each.cured_too)}, too"
+        if each.together_pct is not None:
+            said += f" (together {figures.percent_range(*each.together_pct)})"
+    return said
 
 
 def _saved(each: Expectation, value: float, *ends: float) -> str:

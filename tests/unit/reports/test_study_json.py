@@ -28,7 +28,8 @@ FIELDS = documented("A study as JSON")
 
 def test_the_page_documents_every_field_and_no_other():
     screened = replace(study().expectations[1], screened_pct=(3.0, 2.5, 3.5))
-    expected = (*study().expectations, screened)
+    several = replace(study().expectations[0], cured_too=("a",), together_pct=(8.4, 20.0))
+    expected = (*study().expectations, screened, several)
     failed = study(rehearsal=rehearsal(problems=(FROZEN,)), expectations=expected)
     assert dict(leaves(study_json(failed))).keys() == FIELDS.keys()
 

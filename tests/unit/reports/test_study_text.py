@@ -275,7 +275,8 @@ def test_predictions_stand_beside_what_was_measured():
     alone = replace(screened, screened_of_computing=True)
     wide = replace(expected, measured_low_pct=-21054.0, measured_high_pct=100.0)
     other = replace(expected, of_foretold_pct=15.3)
-    every = (expected, slower, missing, screened, alone, once, wide, other)
+    several = replace(expected, cured_too=("a", "b"), together_pct=(8.0, 30.0))
+    every = (expected, slower, missing, screened, alone, once, wide, other, several)
     rows = wording.expectation_rows(study(expectations=every))
     assert [row[1:] for row in rows] == [
         ("8 to 17 %", "11 % (9 to 12 %) with num_workers=8"),
@@ -296,6 +297,10 @@ def test_predictions_stand_beside_what_was_measured():
         (
             "8 to 17 %",
             "11 % (9 to 12 %) with num_workers=8; of the runs that this was predicted from, 15 %",
+        ),
+        (
+            "8 to 17 %",
+            "11 % (9 to 12 %) with num_workers=8; it cures a, b, too (together 8 to 30 %)",
         ),
     ]
 

@@ -137,8 +137,8 @@ def test_what_was_measured_live_beside_all_else_is_not_ablated_and_labelled(live
     assert "Of single knobs, nothing is proven but what processes of their own show." in report
     assert "one process, no proof" in report
     each = Expectation("rule", "warning", "words", 5.0, 10.0, ("tf32",))
-    assert with_measured(each, result).measured_pct is None
-    found = with_measured(each, result)
+    assert with_measured([each], result)[0].measured_pct is None
+    found = with_measured([each], result)[0]
     assert "one running process only" in found.why
     (beside,) = [each.beside for each in result.screened if each.knob == "tf32"]
     value, low, high = found.screened_pct
@@ -312,9 +312,9 @@ def test_each_value_is_told_and_reported(live):
 def test_an_expectation_tells_what_was_screened(live):
     result = tune(budget=TEN_MINUTES)
     each = Expectation("rule", "warning", "words", 5.0, 10.0, ("cudnn_benchmark",))
-    told = with_measured(each, result).why
+    told = with_measured([each], result)[0].why
     assert told.startswith("cudnn_benchmark: worth less than 1 % in one running process")
-    nothing = with_measured(each, replace(result, screened=()))
+    nothing = with_measured([each], replace(result, screened=()))[0]
     assert nothing.why == "none of its knobs was tried to its end"
 
 
