@@ -41,8 +41,9 @@ workers and the script have to share cores, as they were no fewer than those. On
 took 65.7 ms alone, and 53.7 to 67.3 beside it."""
 FASTER_REST, SLOWER_REST = 0.95, 1.2
 """Times its time in the unchanged script that the part of a step that is no waiting for a batch may
-take beside more workers: these use caches and memory, and without waiting clocks are higher. In
-five runs with 8 workers it took 1.08 to 1.20 times as long (`docs/recordings/study.json`).
+take beside more workers: these use caches and memory, and without waiting clocks are higher. On
+H200s it took 1.08 to 1.20 times as long in five runs of a VAE with 8 workers, and 1.06 to 1.17 in
+five of a classifier of pictures with 15 (`docs/recordings/study.json`).
 
 With half or twice as much room, here and above, studies end with the same verdict and settings
 (`tests/unit/tuning/test_ten_minutes.py`): only what is foretold is narrower or wider."""
