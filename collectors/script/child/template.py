@@ -17,8 +17,9 @@ import random
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FunctionType
 from typing import Any
@@ -34,6 +35,10 @@ from gpuadvisor.collectors.script.child.shortening.loop_imports import main_scri
 
 THREADS_END_S = 0.5
 """How long threads that a fork has ended may take to be gone from the kernel's list."""
+SPARE_THREADS = frozenset(("jemalloc_bg_thd",))
+"""Names of threads without which a fork works as before: jemalloc's gives unused memory back to the
+kernel, and in a fork whoever frees memory does (`background_thread_postfork_child` of jemalloc's
+`src/background_thread.c`). PyArrow starts one as it is imported, and pandas imports PyArrow."""
 ADOPTION_S = 5.0
 """How long the kernel may take to make gpuadvisor the parent of a run."""
 
@@ -111,7 +116,7 @@ class Template:
 
     def _forked(self) -> bool:
         """Fork twice, so that a run's parent is gpuadvisor itself; return True in the run."""
-        between = os.fork()
+        between = _fork()
         if between:
             os.waitpid(between, 0)
             return False
@@ -253,20 +258,41 @@ def _check_alone(open_before: set[str]) -> None:
     if threads:
         raise UnfitError(f"what it imports starts a thread ({threads[0]})")
     # Libraries that know of forks end their threads before one, and begin them anew after it.
-    probe = os.fork()
+    probe = _fork()
     if not probe:
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         leave(int(cuda is not None and cuda._is_in_bad_fork()))
     if os.waitpid(probe, 0)[1]:
         raise UnfitError("what it imports uses the GPU at once")
     deadline = time.monotonic() + THREADS_END_S
-    while len(tasks := os.listdir("/proc/self/task")) > 1:
+    while lost := set(_other_tasks().values()) - SPARE_THREADS:
         if time.monotonic() > deadline:
-            raise UnfitError(f"what it imports starts {len(tasks) - 1} threads of native code")
+            raise UnfitError(f"what it imports starts a thread of native code ({min(lost)})")
         time.sleep(0.01)
-    with open(f"/proc/self/task/{tasks[0]}/children") as file:  # noqa: PTH123
-        if file.read().strip():
-            raise UnfitError("what it imports starts a process")
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/children") as file:  # noqa: PTH123
+            if file.read().strip():
+                raise UnfitError("what it imports starts a process")
+
+
+def _fork() -> int:
+    """Fork, without Python's warning where nothing but spare threads is lost: a warning that is
+    caught makes others, of the script's, be told again."""
+    if not _other_tasks():
+        return os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _other_tasks() -> dict[str, str]:
+    """Return the threads of this process but the first, and their names."""
+    found = {}
+    for task in os.listdir("/proc/self/task"):
+        if task != str(os.getpid()):
+            with suppress(OSError), open(f"/proc/self/task/{task}/comm") as file:  # noqa: PTH123
+                found[task] = file.read().strip()
+    return found
 
 
 def _descriptors() -> set[str]:

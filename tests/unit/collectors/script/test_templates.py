@@ -353,9 +353,25 @@ def library(folder, text):
     return "made_up", str(packages / "made_up.py")
 
 
+def native(name):
+    """A thread of C that no Python knows, of this name."""
+    return f"""
+        import ctypes, os, time
+        before = set(os.listdir("/proc/self/task"))
+        libc = ctypes.CDLL(None)
+        libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, libc.pause, None)
+        while not (begun := set(os.listdir("/proc/self/task")) - before):
+            time.sleep(0.001)
+        with open(f"/proc/self/task/{{begun.pop()}}/comm", "w") as file:
+            file.write("{name}")
+    """
+
+
 UNFIT = [
     ("import threading, time; threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
      r"starts a thread \(Thread-1"),
+    (native("counter"), r"starts a thread of native code \(counter\)"),
+    (native("jemalloc_bg_thd") + native("counter"), r"native code \(counter\)"),
     ("file = open(__file__)", "leaves .*made_up.py open"),
     ("import subprocess; p = subprocess.Popen(['sleep', '9'])", "starts a process"),
     ("import sys; sys.path.append('/else')", "changes sys.path"),
@@ -375,6 +391,16 @@ def test_what_a_fork_would_lose_or_share_makes_no_template(tmp_path, text, why):
     with pytest.raises(NoTemplateError, match=why):
         start_template(request(tmp_path), found)
     assert not templates.living
+
+
+def test_a_thread_that_gives_memory_back_is_no_loss(tmp_path, begin):
+    """PyArrow's, which pandas imports; Python's own warning of it is no output of the script."""
+    module = library(tmp_path, native("jemalloc_bg_thd"))
+    write(tmp_path, "import os; print(len(os.listdir('/proc/self/task')))")
+    found = notes(tmp_path, module, path=[str(tmp_path / "site-packages"), *sys.path])
+    wanted = replace(request(tmp_path), environment={"PYTHONWARNINGS": "error"})
+    outcome = run_script(replace(wanted, template=begin(wanted, found)))
+    assert (outcome.forked, outcome.output) == (True, "1")
 
 
 @pytest.mark.parametrize(
