@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Any
 
@@ -44,13 +45,22 @@ def build(kernel: Kernel, source: Any, names: Names, target: Target) -> Launchab
                 raise CannotBuild(" ".join(str(error).split())[:400]) from None
             if is_of_numba(error):
                 raise CannotBuild(
-                    f"Numba {version('numba')} does not work with NumPy {version('numpy')} "
-                    f"({type(error).__name__}: {error}): give a Python in which they go together "
-                    "with --python, or tune the file's other kernels with --kernel"
+                    f"{_versions()} do not work together ({type(error).__name__}: {error}): give a"
+                    " Python in which they do with --python (numba-cuda 0.30.4 and older want"
+                    " numpy<2.5), or tune the file's other kernels with --kernel"
                 ) from None
             raise
 
     return Launchable(launch, lambda: _resources(source))
+
+
+def _versions() -> str:
+    """Return the packages that a kernel of Numba needs, as they are installed."""
+    found = []
+    for name in ("numba", "numba-cuda", "numpy"):
+        with suppress(PackageNotFoundError):  # Numba had its own backend for CUDA
+            found.append(f"{name} {version(name)}")
+    return f"{', '.join(found[:-1])} and {found[-1]}"
 
 
 def is_of_numba(error: Exception) -> bool:
