@@ -200,6 +200,9 @@ class Diagnosis:
     busy_ms: float | None = None
     """Time of a step in which the GPU worked, the mean of them where there are several; None where
     the run's steps are not known."""
+    profile: str = ""
+    """Name of the stored profile that all of this is said of; empty where none was stored, or where
+    whoever asked knows it."""
 
     @property
     def shown(self) -> tuple[Finding, ...]:

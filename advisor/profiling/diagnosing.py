@@ -16,7 +16,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.unprofiled import Steadiness, UnprofiledSteps
-from gpuadvisor.errors import AdvisorError, MissingError, ScriptError, UsageError
+from gpuadvisor.errors import AdvisorError, MissingError, ScriptError, StoreError, UsageError
 from gpuadvisor.profiling.evidence import HarnessEvents, evidence_of, of_other_rank
 from gpuadvisor.profiling.importing import Progress, import_recorded
 from gpuadvisor.profiling.progress import Stages
@@ -207,7 +207,8 @@ def profile_baseline(
 ) -> Diagnosis:
     """Profile some steps of a script on one GPU and return what is wrong with it.
 
-    Tuning begins with it; the profile is not stored. The script keeps to `cores` (empty for all),
+    Tuning begins with it. The profile is stored, where that is possible, and the diagnosis has its
+    name. The script keeps to `cores` (empty for all),
     as the runs do that it is compared with, and with `scratch` has a private view of the file
     system as they have. Where a `trace` was recorded at the end of one of them, the script is not
     run again.
@@ -230,14 +231,24 @@ def _diagnose_baseline(command: Command, measured: Measurement, trace: Path) -> 
     try:
         steady = Steadiness.of([1e6 * each for each in measured.step_ms], DEFAULT_STEPS)
         steps = UnprofiledSteps(1e6 * measured.mean_step_ms, steady)
-        profile = read_profile(trace, steps)
-        resolved = ResolvedProfile(command.script, str(trace), profile)
-        return engine.diagnose(evidence_of(resolved, measured), fitted=calibration())
+        resolved, name = _kept(command, trace, steps)
+        diagnosis = engine.diagnose(evidence_of(resolved, measured), fitted=calibration())
+        return replace(diagnosis, profile=name)
     except AdvisorError as error:
         raise ScriptError(f"its trace cannot be read: {error}") from error
     except Exception as error:  # tuning can do without
         what = f"{type(error).__name__}: {error}"
         raise ScriptError(f"its trace cannot be read ({what}): report this bug") from error
+
+
+def _kept(command: Command, trace: Path, steps: UnprofiledSteps) -> tuple[ResolvedProfile, str]:
+    """Store the trace of a script and return the profile with its name in the store; where it
+    cannot be stored, it is only read and the name is empty."""
+    try:
+        kept = import_recorded(trace, command.stem, None, is_temporary=True, unprofiled=steps)
+    except StoreError:  # tuning can do without
+        return ResolvedProfile(command.script, str(trace), read_profile(trace, steps)), ""
+    return stored_profile(kept.profile), kept.profile.record.name
 
 
 def _report(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuadvisor.domain.profile import Columns, Sink
+from gpuadvisor.domain.unprofiled import UnprofiledSteps, with_unprofiled_steps
 from gpuadvisor.errors import AdvisorError, Interrupted, StoreError, UsageError
 from gpuadvisor.profiling.reading import (
     TraceFile,
@@ -75,10 +76,20 @@ def import_files(
             on_failure(file.path, error, _sentence(file.path, error))
 
 
-def import_recorded(trace: Path, stem: str, name: str | None, *, is_temporary: bool) -> Imported:
-    """Store a trace that was recorded just now; without a name it is called `stem`."""
+def import_recorded(
+    trace: Path,
+    stem: str,
+    name: str | None,
+    *,
+    is_temporary: bool,
+    unprofiled: UnprofiledSteps | None = None,
+) -> Imported:
+    """Store a trace that was recorded just now; without a name it is called `stem`.
+
+    With `unprofiled` the profile tells what steps took without the profiler, unless the trace does.
+    """
     file = TraceFile(trace.absolute(), stem, is_temporary=is_temporary)
-    return import_trace(open_profiles(), file, name)
+    return import_trace(open_profiles(), file, name, unprofiled=unprofiled)
 
 
 def check_name(name: str | None) -> None:
@@ -91,9 +102,14 @@ def check_name(name: str | None) -> None:
 
 
 def import_trace(
-    profiles: Profiles, file: TraceFile, name: str | None = None, progress: Progress | None = None
+    profiles: Profiles,
+    file: TraceFile,
+    name: str | None = None,
+    progress: Progress | None = None,
+    unprofiled: UnprofiledSteps | None = None,
 ) -> Imported:
-    """Store one file, as one of the ranks of its folder where it has one.
+    """Store one file, as one of the ranks of its folder where it has one, with what its steps took
+    without the profiler, if that is known and the file does not tell it.
 
     A file that was stored alone joins them.
     """
@@ -120,6 +136,8 @@ def import_trace(
                 )
             if header.rank is None:
                 header = replace(header, rank=rank_in_name(file.path))
+            if unprofiled is not None:
+                header = with_unprofiled_steps(header, unprofiled)
             kept = writer.finish(header)
     return Imported(profiles.get(kept.profile_id), kept.is_new)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -127,9 +128,16 @@ class Expectations:
             elif trace is not None or self.budget.has_room_for_profile():
                 self.enter("profile", "where the unchanged script's time goes")
                 try:
-                    return self.profile(self.command, baseline, self.device, self.cores, trace)
+                    told = self.profile(self.command, baseline, self.device, self.cores, trace)
                 except ScriptError as error:
                     self.note(f"the search goes on without a profile: {error}")
+                else:
+                    if told.profile:
+                        self.note(
+                            f"the unchanged script's profile is stored: `gpuadvisor diagnose"
+                            f" {shlex.quote(told.profile)}` shows all of it"
+                        )
+                    return told
             else:
                 self.note("the budget left no room for a profile: a larger one may find more")
         return diagnose(Evidence(measured=baseline))

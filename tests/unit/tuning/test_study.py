@@ -488,9 +488,11 @@ def test_a_diagnosis_leads_the_search_and_is_held_against_what_was_measured(scri
             finding("tuning", 5, 9, ("cudnn_benchmark",), Severity.NOTICE),
             finding("waiting", 30, 60, ("dataloader_workers",)),
             finding("healthy", 0, 0, ("compile",), Severity.INFO),
-        )
+        ),
+        profile="train-2",
     )
     result = tune(progress=phases, profile=lambda *_: diagnosis)
+    assert any("`gpuadvisor diagnose train-2`" in note for note in result.notes)
     first = next(trial for trial in result.trials if trial.phase == "search")
     assert list(first.settings) == ["channels_last"]
     by_rule = {each.rule: each for each in result.expectations}
