@@ -29,6 +29,8 @@ MOST_PASSES = 4
 """Backward passes within backward passes that are followed: of a gradient's gradient, or of what a
 checkpoint computes again. [own]"""
 
+_NUMBERS = ("sequence", "forward_thread")
+
 Moments: TypeAlias = tuple[IntArray, IntArray, IntArray]
 """Times in ns, processes and threads."""
 
@@ -78,7 +80,7 @@ class Backward:
 
 def backward(profile: Profile) -> Backward:
     """Return the backward pass of a profile; empty where no operator tells its sequence number."""
-    names = ("begin_ns", "duration_ns", "process", "thread", "sequence", "forward_thread")
+    names = ("begin_ns", "duration_ns", "process", "thread", *_NUMBERS)
     columns = profile.columns("operators", names)
     known = columns["sequence"] >= 0
     later = np.flatnonzero(known & (columns["forward_thread"] > 0))
@@ -106,6 +108,23 @@ def is_backward(profile: Profile) -> BoolArray:
     texts, names = profile.header.texts, profile.columns("operators", ("name",))["name"]
     named = np.array([text for text in np.unique(names).tolist() if texts[text].startswith(MARK)])
     found: BoolArray = np.isin(names, named)
+    return found
+
+
+def makes_node(profile: Profile) -> BoolArray:
+    """Return which operators surely made a node for a backward pass: of those with a number the
+    last on its thread, as who makes no node has the number of the next one, and one with a later
+    number follows it."""
+    columns = profile.columns("operators", ("begin_ns", "process", "thread", *_NUMBERS))
+    rows = np.flatnonzero((columns["sequence"] >= 0) & (columns["forward_thread"] <= 0))
+    process, thread = columns["process"][rows], columns["thread"][rows]
+    key, _ = thread_keys(process, thread, process[:0], thread[:0])
+    sequence = columns["sequence"][rows]
+    order = np.lexsort((columns["begin_ns"][rows], sequence, key))
+    ordered = key[order], sequence[order]
+    is_last = (ordered[0][1:] == ordered[0][:-1]) & (ordered[1][1:] > ordered[1][:-1])
+    found = np.zeros(len(columns["sequence"]), np.bool_)
+    found[rows[order[:-1][is_last]]] = True
     return found
 
 

@@ -214,7 +214,7 @@ def marked_steps(recording: Recording) -> Sequence[Step]:
     def is_step(name: int) -> bool:
         if name not in known:
             text = texts[name]
-            known[name] = bool(MARKED.fullmatch(text.strip()) or OPTIMIZER.match(text))
+            known[name] = bool(MARKED.fullmatch(text.strip())) or text.startswith(OPTIMIZER)
         return known[name]
 
     masks = [np.empty(0, np.bool_)]

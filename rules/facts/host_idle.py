@@ -25,6 +25,7 @@ from gpuadvisor.rules.facts.intervals import (
     BoolArray,
     IntArray,
     Intervals,
+    both,
     covered_ns,
     either,
     ends,
@@ -37,6 +38,7 @@ from gpuadvisor.rules.facts.joins import call_tree, thread_keys
 from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
 from gpuadvisor.rules.facts.operators import Operators
 from gpuadvisor.rules.facts.stalls import LEAST_SHARE, share_interval
+from gpuadvisor.rules.facts.steps import OPTIMIZER
 
 BATCH_BYTES = 65_536
 """A copy to the device of at least so many is taken for a batch rather than for a parameter. Copies
@@ -183,11 +185,13 @@ class Doing:
         return self.name.startswith(MPI)
 
 
-def doing(profile: Profile, ran: Operators, times: Intervals, processes: IntArray) -> Doing | None:
+def doing(
+    profile: Profile, ran: Operators, times: Intervals, processes: IntArray, closures: Intervals
+) -> Doing | None:
     """Return what more of some time was spent in than in anything else that is known, whatever the
     share; None where that is less than a hundredth. Of operators that do nothing but call each
     other it is the inner one. Of ranges those of some processes count: others launch on other
-    devices."""
+    devices. An optimizer's step does not take the time of the `closures` that it calls."""
     if not times.total_ns:
         return None
     spent = covered_ns(times, ran.begin_ns, ran.end_ns)
@@ -208,7 +212,13 @@ def doing(profile: Profile, ran: Operators, times: Intervals, processes: IntArra
     rows, begin, end = rows[telling], begin[telling], end[telling]
     process, thread, name = (columns[each][rows] for each in ("process", "thread", "name"))
     tree = call_tree(begin, end, thread_keys(process, thread, process[:0], thread[:0])[0])
-    spent = np.where(tree.outermost(name), covered_ns(times, begin, end), 0)
+    spent = covered_ns(times, begin, end)
+    if len(closures):
+        texts = profile.header.texts
+        marked = [each for each in np.unique(name).tolist() if texts[each].startswith(OPTIMIZER)]
+        less = covered_ns(both(times, closures), begin, end)
+        spent -= np.where(np.isin(name, marked), less, 0)
+    spent = np.where(tree.outermost(name), spent, 0)
     of_program = _named(profile, times, name, spent)
     known = [each for each in (found, of_program) if each is not None]
     return max(known, key=lambda each: each.share, default=None)

@@ -1,4 +1,4 @@
-"""The steps of a training loop or of requests, how each went, and what optimizers do in them.
+"""The steps of a training loop or of requests, and how each went.
 
 In order of preference: the profiler's own steps; ranges that the program marked as steps (`step 3`,
 `iteration_12`); what lies between two calls of the one optimizer that PyTorch marks. What is none
@@ -36,8 +36,8 @@ MARKED = re.compile(
     r"(train|training|eval|global)?[ _-]?(step|iteration|iter|batch)[\W_]*\d*", re.I
 )
 """How programs name the ranges of their steps."""
-OPTIMIZER = re.compile(r"Optimizer\.step#")
-"""PyTorch's own range around `step()` of an optimizer, followed by its class."""
+OPTIMIZER = "Optimizer.step#"
+"""How PyTorch's own ranges around `step()` of an optimizer begin, followed by its class."""
 FEWEST = 2
 """Ranges of a name that are taken for steps: one could be anything."""
 
@@ -120,7 +120,7 @@ def _candidates(columns: Columns, texts: Sequence[str]) -> list[tuple[StepSource
     user = np.flatnonzero(kind == Range.USER)
     used = np.unique(name[user]).tolist()
     marked = [each for each in used if MARKED.fullmatch(texts[each].strip())]
-    optimizers = [each for each in used if OPTIMIZER.match(texts[each])]
+    optimizers = [each for each in used if texts[each].startswith(OPTIMIZER)]
     return [
         (StepSource.PROFILER, np.flatnonzero(kind == Range.STEP)),
         (StepSource.RANGES, user[np.isin(name[user], marked)]),
@@ -246,37 +246,6 @@ def launched_in_steps(work: DeviceWork, launched: LaunchingCalls, steps: Steps) 
     time = np.zeros(len(begin), np.int64)
     np.add.at(time, step, lasted)
     return LaunchedInSteps(tuple(time.tolist()), tuple(count.tolist()))
-
-
-@dataclass(frozen=True, eq=False)
-class OptimizerSteps:
-    """The steps of all optimizers, and what they launched."""
-
-    names: tuple[str, ...]
-    """Names of the optimizers as PyTorch marks them: `Optimizer.step#Adam.step`."""
-    count: int
-    times: Intervals
-    """Times of the host in which an optimizer stepped."""
-    rows: IntArray
-    """Rows of the device's work: kernels that were launched then."""
-
-
-def optimizer_steps(
-    profile: Profile, work: DeviceWork, launched: LaunchingCalls, device: int | None
-) -> OptimizerSteps:
-    """Return the steps of a profile's optimizers, and their kernels on a device."""
-    columns = profile.columns("ranges", ("begin_ns", "duration_ns", "name"))
-    texts = profile.header.texts
-    used = np.unique(columns["name"])
-    names = [name for name in used.tolist() if OPTIMIZER.match(texts[name])]
-    at = np.flatnonzero(np.isin(columns["name"], names))
-    begin, end = ends(columns["begin_ns"][at], columns["duration_ns"][at])
-    times = union(begin, end)
-    mine = work.is_kernel & launched.known & (work.device == device)
-    rows = np.flatnonzero(mine)
-    called = launched.begin_ns[rows]
-    rows = rows[covered_ns(times, called, called + 1) > 0]
-    return OptimizerSteps(tuple(texts[name] for name in names), len(times), times, rows)
 
 
 MOST_DIFFERENT = 0.1

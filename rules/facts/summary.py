@@ -64,6 +64,7 @@ from gpuadvisor.rules.facts.memory_holders import HeldMemory, Holder, held_for, 
 from gpuadvisor.rules.facts.modules import Modules, ModuleTime, module_times, modules
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
+from gpuadvisor.rules.facts.optimizers import OptimizerSteps, optimizer_steps
 from gpuadvisor.rules.facts.places import Places
 from gpuadvisor.rules.facts.recurring import no_loop, too_short
 from gpuadvisor.rules.facts.reduced import Reduced, reduced
@@ -73,12 +74,10 @@ from gpuadvisor.rules.facts.stalls import KernelStalls, kernel_stalls
 from gpuadvisor.rules.facts.starting import Starting, starting
 from gpuadvisor.rules.facts.steps import (
     LaunchedInSteps,
-    OptimizerSteps,
     Repetition,
     Steps,
     find_steps,
     launched_in_steps,
-    optimizer_steps,
     repetition,
 )
 from gpuadvisor.rules.facts.time_breakdown import (
@@ -306,7 +305,8 @@ class Facts:
         if line is None:
             return None
         calls = self.launched.call[line.rows[self.launched.known[line.rows]]]
-        return doing(self.profile, self.launching, times, np.unique(self.host.process[calls]))
+        processes, closures = np.unique(self.host.process[calls]), self.optimizer_steps.closures
+        return doing(self.profile, self.launching, times, processes, closures)
 
     @cached_property
     def outside_operators(self) -> float:
@@ -365,9 +365,10 @@ class Facts:
 
     @cached_property
     def optimizer_steps(self) -> OptimizerSteps:
-        """What optimizers do, on the device of `kernel_uses`."""
-        device = self.kernel_uses.device
-        return optimizer_steps(self.profile, self.work, self.launched, device)
+        """What optimizers do themselves, on the device of `kernel_uses`."""
+        device, back = self.kernel_uses.device, self.backward
+        parts = self.work, self.host, self.launched, self.launching
+        return optimizer_steps(self.profile, *parts, back, device)
 
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
