@@ -38,6 +38,10 @@ _MOVE = (
     "Move this work out of the loop, to another process, or to the GPU; compile what is left of"
     " Python in the model."
 )
+_OUTSIDE = (
+    "Move this work out of the loop, to another process, or to the GPU; {:.0%} of it is outside of"
+    " forward and backward passes, where compiling the model changes nothing."
+)
 _CAPTURE = (
     "This is what PyTorch's compiler made, which launches kernel by kernel: have it capture them"
     " as CUDA graphs (torch.compile(mode='reduce-overhead')), or give each more to do."
@@ -48,6 +52,10 @@ _UNKNOWN = (
     "Record what the CPU does then ({}); if it computes, do that on the GPU, or ahead of time."
 )
 _RECORD = "nsys profile {}--sample=process-tree PROGRAM"
+
+MOST_OUTSIDE = 1 - LEAST_SAVED
+"""Share of that time which may be outside of forward and backward passes for compiling the model to
+be a cure: else it cannot save what the finding is worth at least."""
 
 RULE = Rule(
     Category.LAUNCH_BOUND,
@@ -88,6 +96,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     doing = facts.host_doing
     is_compiled = doing is not None and doing.name.startswith(COMPILED)
+    outside = _outside_passes(facts)
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
         f" things than launching{_doing(facts)}{_seldom(facts, idle)}"
@@ -97,7 +106,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             else ""
         ),
         (percent("gpu_idle_other_host", evidence.share(idle), LEAST_IDLE),),
-        _CAPTURE if is_compiled else _MOVE,
+        _CAPTURE if is_compiled else _MOVE if outside <= MOST_OUTSIDE else _OUTSIDE.format(outside),
         Estimate(
             low * run,
             high * run,
@@ -111,8 +120,21 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f" without them; at least {LEAST_SAVED:.0%} of the first, as the work may"
         " only become faster, and without what comes before the GPU's first work; copies in the"
         " midst of it, one tensor after the other, go with it.",
-        knobs=("compile_cudagraphs", "cpu_threads") if is_compiled else None,
+        knobs=("compile_cudagraphs", "cpu_threads")
+        if is_compiled
+        else None
+        if outside <= MOST_OUTSIDE
+        else ("cpu_threads",),
     )
+
+
+def _outside_passes(facts: Facts) -> float:
+    """Return the share of the time in which the host did something else, 0 to 1, that surely was
+    outside of a model's forward and backward passes."""
+    times = facts.host_idle.other_times
+    if facts.passes is None or not times.total_ns:
+        return 0.0
+    return without(times, facts.passes).total_ns / times.total_ns
 
 
 def _doing(facts: Facts) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuadvisor.domain.profile import NO_TEXT, UNKNOWN, Profile
-from gpuadvisor.rules.facts.backward import Backward, is_backward, makes_node
+from gpuadvisor.rules.facts.backward import Backward
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
     LATEST_NS,
@@ -44,6 +44,7 @@ from gpuadvisor.rules.facts.intervals import (
 from gpuadvisor.rules.facts.joins import call_tree, thread_keys
 from gpuadvisor.rules.facts.launches import ENQUEUING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.operators import Operators
+from gpuadvisor.rules.facts.passes import passes_of
 from gpuadvisor.rules.facts.steps import OPTIMIZER
 
 ZERO_GRAD = "Optimizer.zero_grad#"
@@ -182,11 +183,10 @@ def _thread(
     profile: Profile, host: Calls, ran: Operators, back: Backward, process: int, thread: int
 ) -> _Thread:
     columns = profile.columns("operators", ("process", "thread", "sequence"))
-    backward = _backward_of(profile, ran, back, process, thread)
     mine = (columns["process"] == process) & (columns["thread"] == thread)
+    forward, backward = passes_of(profile, ran, back, process, thread)
     clears = _marked(profile, ZERO_GRAD)
     cleared = (clears.process == process) & (clears.thread == thread)
-    forward = mine & makes_node(profile)
     tree = ran.call_tree
     outer = np.zeros(len(ran), np.bool_)
     outer[tree.row[tree.parent == UNKNOWN]] = True
@@ -197,27 +197,7 @@ def _thread(
     return _Thread(
         backward,
         union(clears.begin_ns[cleared], clears.end_ns[cleared]),
-        without(union(ran.begin_ns[forward], ran.end_ns[forward]), backward),
+        forward,
         np.sort(np.concatenate((ran.begin_ns[plain], calls_ns))),
         np.sort(np.concatenate((ran.begin_ns[outer], calls_ns))),
-    )
-
-
-def _backward_of(
-    profile: Profile, ran: Operators, back: Backward, process: int, thread: int
-) -> Intervals:
-    """Return when the backward passes of a thread ran: their operators that are linked to its
-    forward passes, and, on the threads of autograd where no other thread's are, all others. Where
-    the trace links none of the process, all of it are."""
-    columns = profile.columns("operators", ("process", "thread"))
-    every = np.flatnonzero(is_backward(profile) & (columns["process"] == process))
-    linked = back.process == process
-    mine = linked & (back.forward_thread == thread)
-    others = back.thread[linked & ~mine]
-    if linked.any():
-        on = columns["thread"][every]
-        every = every[np.isin(on, back.thread[mine]) & ~np.isin(on, others)]
-    return union(
-        np.concatenate((back.begin_ns[mine], ran.begin_ns[every])),
-        np.concatenate((back.end_ns[mine], ran.end_ns[every])),
     )

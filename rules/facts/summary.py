@@ -65,6 +65,7 @@ from gpuadvisor.rules.facts.modules import Modules, ModuleTime, module_times, mo
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.optimizers import OptimizerSteps, optimizer_steps
+from gpuadvisor.rules.facts.passes import passes
 from gpuadvisor.rules.facts.places import Places
 from gpuadvisor.rules.facts.recurring import no_loop, too_short
 from gpuadvisor.rules.facts.reduced import Reduced, reduced
@@ -428,6 +429,11 @@ class Facts:
     def backward(self) -> Backward:
         """The backward pass, linked to the forward pass."""
         return backward(self.profile)
+
+    @cached_property
+    def passes(self) -> Intervals | None:
+        """When forward and backward passes of what is trained ran; None where that is not known."""
+        return passes(self.profile, self.launching, self.backward)
 
     @cached_property
     def module_times(self) -> tuple[ModuleTime, ...]:
