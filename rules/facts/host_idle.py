@@ -64,8 +64,8 @@ than 40 points (Wilson's)."""
 class HostIdle:
     """Idle time of the device, by what the host did in it."""
 
-    launching_ns: int
-    """Time in calls that give the device work, in operators that make them, or shortly between."""
+    launching_times: Intervals
+    """Times in calls that give the device work, in operators that make them, or shortly between."""
     preparing_times: Intervals
     """Python, and operators of the CPU, that ended with a batch's copy to the device."""
     preparing_bytes: int
@@ -79,6 +79,10 @@ class HostIdle:
     """Times in which the host did something else: Python, and operators of the CPU."""
     own_times: Intervals
     """These, and the same before pages of managed memory moved, which no call launches."""
+
+    @property
+    def launching_ns(self) -> int:
+        return self.launching_times.total_ns
 
     @property
     def preparing_ns(self) -> int:
@@ -119,7 +123,7 @@ def unseen(profile: Profile, host: Calls, work: DeviceWork) -> Intervals:
     return one(int(work.begin_ns.min(initial=first)), first)
 
 
-NOTHING = HostIdle(0, none(), 0, np.empty(0, np.int64), 0, none(), none())
+NOTHING = HostIdle(none(), none(), 0, np.empty(0, np.int64), 0, none(), none())
 
 
 def host_idle(
@@ -141,7 +145,6 @@ def host_idle(
     called = np.clip(launched.begin_ns[rows[gap]], reached[gap], begin[gap])
     busy = launching_at(host, launching, launched.call[rows[gap]])
     busy = without(busy, not_working)
-    at_work = covered_ns(busy, reached[gap], called)
     occupied = either(busy, not_working)
     other = called - reached[gap] - covered_ns(occupied, reached[gap], called)
     until = np.minimum(begin[gap], launched.end_ns[rows[gap]] + REACH_NS)
@@ -151,7 +154,7 @@ def host_idle(
     others = without(Intervals(reached[gap], called), occupied)
     moved = np.flatnonzero(work.is_migration[rows] & (begin > reached))
     return HostIdle(
-        int(at_work.sum() + np.maximum(until - called, 0).sum()),
+        either(both(busy, Intervals(reached[gap], called)), union(called, until)),
         without(Intervals(reached[gap][batch], called[batch]), occupied),
         int(size.sum()),
         launched.call[rows[gap][batch]],

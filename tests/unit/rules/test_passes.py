@@ -1,14 +1,15 @@
-"""What compiling a model can reach: its forward and backward passes."""
+"""What compiling or capturing a model can reach: its forward and backward passes."""
 
 from pathlib import Path
 
 import pytest
 
 from gpuadvisor.profiling.reading import read_profile
-from gpuadvisor.rules.catalogue import host_bound
+from gpuadvisor.rules.catalogue import cuda_graphs, host_bound
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import both
 from gpuadvisor.rules.facts.summary import Facts
+from tests.on_gpu import on_gpu
 from tests.rules.building import timeline
 from tests.rules.programs import Program
 
@@ -72,3 +73,12 @@ def test_passes_last_from_their_first_operator_to_the_last(within_us, between_us
 def test_a_real_script_whose_python_is_between_the_steps():
     path = PROFILES / "h200_programs" / "slow_python.json.gz"
     assert bound(Evidence(facts=Facts(read_profile(path)))).knobs == ("cpu_threads",)
+
+
+def test_capturing_a_model_leaves_what_the_optimizer_launches(tmp_path):
+    """Lightning with Adam in single operations: most kernels are the optimizer's."""
+    path = PROFILES / "closures" / "lightning_single.json.gz"
+    evidence = Evidence(facts=on_gpu(path, tmp_path))
+    (found,) = cuda_graphs.check(evidence)
+    launching = evidence.known_facts.host_idle.launching_ns
+    assert found.saving.low_ns < 0.1 * launching < 0.9 * found.saving.high_ns
