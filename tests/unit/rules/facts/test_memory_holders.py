@@ -18,9 +18,10 @@ PARAMETERS = 65 * 64 + 65 * 64 + 65 * 128
 
 
 class Trained:
-    """A training step by hand: forward to 100 us, backward to 200, the optimizer's step to 300."""
+    """A training step by hand: forward to 100 us, backward to 200, the optimizer's step to 300;
+    with a closure both passes are within the latter."""
 
-    def __init__(self):
+    def __init__(self, closure=False):
         self.made = Made()
         self.total = OLDER
         made = self.made
@@ -31,7 +32,7 @@ class Trained:
         told = {"thread": 9, "sequence": 7, "forward_thread": 1}
         made.operator(ENGINE, (100, 90), **told)
         made.operator("aten::mul", (110, 40), thread=9)
-        made.range("Optimizer.step#Adam.step", (200, 100))
+        made.range("Optimizer.step#Adam.step", (2, 298) if closure else (200, 100))
         made.operator("aten::addcmul", (210, 50))
 
     def memory(self, at, size, address):
@@ -51,9 +52,10 @@ def told(holders):
     return {each.name: each.bytes for each in holders}
 
 
-def test_what_memory_is_held_for():
+@pytest.mark.parametrize("closure", [False, True], ids=["plain", "in a closure"])
+def test_what_memory_is_held_for(closure):
     found = (
-        Trained()
+        Trained(closure)
         .memory(20, 100, 1)  # an activation
         .memory(30, 7, 2)  # what forward releases itself
         .memory(40, -7, 2)
@@ -72,8 +74,9 @@ def test_what_memory_is_held_for():
     assert sum(each.bytes for each in found.categories) == found.bytes
 
 
-def test_the_optimizers_state_and_what_its_step_releases():
-    found = Trained().memory(220, 60, 1).memory(230, 5000, 2).memory(250, -5000, 2).held()
+@pytest.mark.parametrize("closure", [False, True], ids=["plain", "in a closure"])
+def test_the_optimizers_state_and_what_its_step_releases(closure):
+    found = Trained(closure).memory(220, 60, 1).memory(230, 5000, 2).memory(250, -5000, 2).held()
     assert told(found.categories) == {"temporary": 5000, "older": OLDER, "optimizer_state": 60}
 
 
