@@ -35,6 +35,9 @@ FOREACH = ((0.0, 0.4), (0.0, 0.6))
 parameters already. ResNet-50 gained 3.7 % of a step on an H100, and nothing on an H200."""
 HAVE_FUSED = ("Adam", "AdamW", "SGD")
 """Optimizers of torch with a fused update on a GPU; a class of the user's own has none."""
+AT_ONCE = ("LBFGS",)
+"""Optimizers of torch that work on one vector of all parameters already, in many iterations a
+step."""
 
 RULE = Rule(
     Category.OPTIMIZER,
@@ -50,6 +53,9 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     steps, work = facts.optimizer_steps, facts.work
     if not steps.count or not evidence.run_ns:
         return
+    name = steps.names[0].removeprefix("Optimizer.step#").removesuffix(".step")
+    if name in AT_ONCE:
+        return
     kernels = len(steps.rows) / steps.count
     times = work.kernel_times_ns(steps.rows)
     time = sum(times.values())
@@ -62,7 +68,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     host, device = _shares(times)
     saving = row_saving(facts, [RowGain(steps.rows, time, *device)], steps.times, host)
     idle = max((each.idle_ns for each in facts.idle), default=0)
-    name = steps.names[0].removeprefix("Optimizer.step#").removesuffix(".step")
     launching = {"idle/launching": min(host[1] * steps.times.total_ns, idle)}
     yield RuleResult(
         f"{name} launches {kernels:,.0f} kernels in each of its steps, in which the host spends"

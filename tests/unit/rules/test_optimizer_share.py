@@ -22,3 +22,7 @@ def test_a_class_of_the_users_own_is_not_told_to_take_a_flag_of_torchs():
     ):
         (found,) = check(queued(kernels, ranges=[(f"Optimizer.step#{name}.step", 0, 60)]))
         assert found.advice.startswith(words) and found.knobs == knobs
+
+
+def test_lbfgs_works_on_all_parameters_at_once_already():
+    assert not list(check(queued([K(MUL, 2)] * 60, ranges=[("Optimizer.step#LBFGS.step", 0, 60)])))
