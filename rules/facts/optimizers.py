@@ -13,8 +13,9 @@ CUDA from outside of all operators, after a backward pass, to where the next for
 `zero_grad()` begins, or to the end of the step. So it is with torch 2.13's Adam, SGD and LBFGS, and
 with Lightning 2.6. What a closure does with `no_grad` after its backward pass, such as clipping
 gradients, is not told from the optimizer's work; what an optimizer does before it calls the closure
-is not counted, nor is Python before its first operator. Where a closure's backward pass is not in
-the trace, nothing of the step is known to be the optimizer's.
+is not counted, nor is Python before its first operator. In a trace without any backward pass, as
+older PyTorch did not name it, nothing of a step that calls `zero_grad()` is known to be the
+optimizer's.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class _Thread:
         later = _held(self.backward, begin_ns, end_ns)
         clears = _held(self.clears, begin_ns, end_ns)
         if not len(later):
-            return none() if len(clears) else one(begin_ns, end_ns)
+            may_be_hidden = len(clears) and not len(self.backward)
+            return none() if may_be_hidden else one(begin_ns, end_ns)
         passes = either(clears, _held(self.forward, begin_ns, end_ns))
         # A backward pass ends with the last of its operators before which no other pass begins.
         begun = np.searchsorted(passes.begin_ns, later.end_ns, "left")

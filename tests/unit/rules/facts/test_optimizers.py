@@ -156,6 +156,12 @@ def test_an_optimizer_that_steps_within_the_backward_pass_calls_no_closure():
     assert made.own_us() == [(0, 300)]
 
 
+def test_gradients_that_the_step_clears_itself_are_no_closure():
+    made = Stepped().backward(310)
+    made.made.range("Optimizer.zero_grad#Own.zero_grad", (290, 5))
+    assert made.own_us() == [(0, 300)]
+
+
 def test_after_two_backward_passes_of_one_closure_the_optimizer_works_once():
     """Gradients that are accumulated in the closure."""
     made = Stepped().backward(20).backward(100)
