@@ -18,7 +18,8 @@ from gpuadvisor.profiling.chrome_rows import WRITERS, Places, event, members, mi
 from gpuadvisor.rules.facts.device_work import Work
 from gpuadvisor.rules.facts.idle import IdleGap, idle_gaps
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import Intervals, ends, one, union
+from gpuadvisor.rules.facts.intervals import Intervals, ends, one, union, without
+from gpuadvisor.rules.facts.steps import OPTIMIZER
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.whole_files import draft_of
 
@@ -289,7 +290,10 @@ def _times(facts: Facts, finding: Finding) -> Intervals | None:
         named = [number for number, text in enumerate(texts) if text == scope.name]
         return facts.work.intervals(np.isin(facts.work.name, named))
     if scope.kind is ScopeKind.OPERATOR:
-        return _of_operator(facts, [n for n, text in enumerate(texts) if text == scope.name])
+        times = _of_operator(facts, [n for n, text in enumerate(texts) if text == scope.name])
+        if scope.name.startswith(OPTIMIZER):
+            times = without(times, facts.optimizer_steps.closures)
+        return times
     if category in CAUSES:
         gaps = [gap for each in facts.idle for gap in each.longest if gap.cause is CAUSES[category]]
         begin = np.array([gap.begin_ns for gap in gaps], np.int64)

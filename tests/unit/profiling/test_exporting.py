@@ -247,6 +247,20 @@ def test_findings_stand_on_tracks_of_their_own_over_what_they_are_about(tmp_path
     assert waiting["args"]["worth"] == "32 to 61 % of the run"
 
 
+def test_a_finding_about_an_optimizer_does_not_stand_over_the_closure_that_it_calls(tmp_path):
+    made = Made()
+    made.launched("gemm", (12, 5), (20, 5))
+    made.operator("aten::mm", (10, 10), sequence=7, forward_thread=0)
+    engine = "autograd::engine::evaluate_function: MmBackward0"
+    made.operator(engine, (100, 50), thread=9, sequence=7, forward_thread=1)
+    made.operator("aten::add_", (200, 10))
+    made.range("Optimizer.step#Adam.step", (0, 300))
+    adam = replace(KERNEL, scope=Scope(ScopeKind.OPERATOR, "Optimizer.step#Adam.step"))
+    exporting.export(Facts(made.profile()), tmp_path / "out.json", (adam,))
+    ((mark,), _) = marks(events(tmp_path / "out.json"))
+    assert (mark["ts"], mark["dur"]) == (200, 100)
+
+
 def test_what_is_about_nothing_that_was_recorded_is_about_the_whole_run(tmp_path):
     facts = Facts(whole(number=2))
     gone = replace(KERNEL, scope=Scope(ScopeKind.KERNEL, "no such kernel"))
