@@ -164,10 +164,12 @@ def table(monkeypatch, tmp_path):
 
 def test_diagnose_uses_the_table_of_the_package(table):
     trace = str(PROFILES / "h100_small_cnn_train.json.gz")
+    told = {"gpu": "NVIDIA H100", "date": "2026-12-01", "coverage": 0.9, "rules": {}}
+    table.write_text(json.dumps(told))
+    calibration.cache_clear()
     before = diagnose_target(trace, ()).diagnosis.findings[0]
     fits = {before.rule: {"points": 1.5, "pairs": 31}}
-    told = {"gpu": "NVIDIA H100", "date": "2026-12-01", "coverage": 0.9, "rules": fits}
-    table.write_text(json.dumps(told))
+    table.write_text(json.dumps({**told, "rules": fits}))
     calibration.cache_clear()
     fitted = {each.rule: each for each in diagnose_target(trace, ()).diagnosis.findings}
     wider, own = fitted[before.rule], before.uncalibrated_pct or before.improvement_pct
