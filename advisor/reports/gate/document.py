@@ -215,7 +215,8 @@ def _remarks(found: GateResult) -> Iterator[str]:
     disturbed = [run.trial.disturbance for run in found.runs if run.trial.disturbance]
     if disturbed and (found.pairs or found.broken):  # counts are the same beside anything
         yield f"something else used the machine beside {len(disturbed)} runs: {disturbed[-1]}"
-    if found.broken is not None and found.base.commit is not None and found.runs:
+    broken = [run for run in found.runs if run.side == found.broken]
+    if broken and found.base.commit is not None and all(run.problem for run in broken):
         yield (
             "a version has the files that git has of it, and your work tree those that git does "
             "not ignore, too: what else the script reads can be given with --link"

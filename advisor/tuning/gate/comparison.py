@@ -24,7 +24,7 @@ from gpuadvisor.tuners.gate.decision import LOOKS
 from gpuadvisor.tuners.gate.metrics import check_names, chosen
 from gpuadvisor.tuners.gate.obstacle import left_open
 from gpuadvisor.tuning.gate.counting import Counting
-from gpuadvisor.tuning.gate.forking import DependsError
+from gpuadvisor.tuning.gate.forking import DependsError, FailedError
 from gpuadvisor.tuning.gate.in_turns import STARTUP, InTurns
 from gpuadvisor.tuning.gate.lengths import AGAIN
 from gpuadvisor.tuning.gate.options import GateOptions
@@ -219,9 +219,15 @@ class _Gate:
         except DependsError as error:
             self._runs.end_forks()
             why = f"each run imports anew: in a process that had imported before, {error}"
-            self._said.append(why)
-            self.progress.on_message(why)
-            return self._pairs(first)
+            if not isinstance(error, FailedError):
+                self._said.append(why)
+                self.progress.on_message(why)
+                return self._pairs(first)
+            self.progress.on_message(f"{error}: runs that import anew show whether it fails anyway")
+            compared = self._pairs(first)
+            # What fails anyway is no matter of that process.
+            self._said += [why] if compared.failed is None else []
+            return compared
         if not (forked := self._runs.how_forked):
             return compared
         self._said.append(forked)
@@ -245,7 +251,8 @@ class _Gate:
             known, comparing = comparing.known, self._comparing(first, turns)
             comparing.known = known
             compared = comparing.go()
-        self._said += filter(None, [turns.told])
+        if compared.failed is None:  # else runs that are alone fail, too
+            self._said += filter(None, [turns.told])
         if turns.were_taken:
             compared = _without_startup(compared, "both versions started at the same time")
         return compared
@@ -387,20 +394,26 @@ class _Gate:
                 self._runs.outputs["base"],
             )
         (broken,) = why
-        version = self.base if broken == "base" else self.head
+        base, head = self.base.side.name, self.head.side.name
         if broken == "head":
             verdict = GateVerdict.FAIL
-            reason = (
-                f"{version.side.name} is broken where {self.base.side.name} runs: {why['head']}"
-            )
+            reason = f"{head} {self._how_often('head')} where {base} runs: {why['head']}"
         else:
             verdict = GateVerdict.INCONCLUSIVE
             reason = (
-                f"{version.side.name} is broken, so there is nothing to compare with, but with a "
-                f"version that runs there is: {why['base']}"
+                f"{base} {self._how_often('base')}, so there is nothing to compare with, but with "
+                f"a version that runs there is: {why['base']}"
             )
         result = self._result(verdict, reason, compared or Compared())
         return replace(result, broken=broken, output=self._runs.outputs[broken])
+
+    def _how_often(self, side: str) -> str:
+        """Return that a version does not run, and in how many of its runs where that is not all."""
+        problems = [run.problem for run in self._runs.all if run.side == side]
+        failed = len(list(filter(None, problems)))
+        if failed == len(problems):
+            return "is broken"
+        return f"fails in {failed} of {len(problems)} runs"
 
     def _may_be_ignored(self, why: str) -> str:
         """Return, as a clause, what gives a new work tree a file that a script does not find."""

@@ -33,6 +33,10 @@ class DependsError(Exception):
     """What a forked run did otherwise than fresh ones, as a clause."""
 
 
+class FailedError(DependsError):
+    """A forked run that failed, as a clause: whether fresh ones do, too, is not known yet."""
+
+
 class Forks(TemplateKeeper):
     """Has a gate's runs forked from one process, and looks whether that is no matter."""
 
@@ -119,7 +123,7 @@ class Forks(TemplateKeeper):
         run = outcome.measurement
         if run is None:
             if outcome.forked:
-                raise DependsError(f"it could not be measured ({outcome.reason})")
+                raise FailedError(f"the {side} could not be measured ({outcome.reason})")
             return True
         if not outcome.forked:
             if self._runner.template is not None:

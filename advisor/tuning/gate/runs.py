@@ -30,7 +30,7 @@ from gpuadvisor.tuning.gate.counting import Counting
 from gpuadvisor.tuning.gate.forking import Forks
 from gpuadvisor.tuning.gate.lengths import BEFORE, FIRST, Lengths
 from gpuadvisor.tuning.gate.options import GateOptions
-from gpuadvisor.tuning.trials.in_turns import Room, run_in_turns
+from gpuadvisor.tuning.trials.in_turns import ApartError, Room, run_in_turns
 from gpuadvisor.tuning.trials.trial_runner import Side, Silent, TrialRunner
 from gpuadvisor.tuning.trials.validator import TrialValidator
 from gpuadvisor.tuning.turning import Turning
@@ -243,7 +243,7 @@ class Runs:
     ) -> dict[str, GateRun]:
         """Run both versions at the same time, in turns; otherwise as `run`.
 
-        Raises ApartError as `run_in_turns` does.
+        Raises ApartError as `run_in_turns` does; a run that failed is kept.
         """
         for side in sides:
             self.progress.on_run_start(side, place)
@@ -255,6 +255,11 @@ class Runs:
         try:
             seed = f"{self.options.seed} {len(self.all)}"
             ended, both_ms = run_in_turns(self._runner, {s: versions[s] for s in sides}, seed)
+        except ApartError as error:
+            if error.failed is not None:
+                side, trial, outcome = error.failed
+                self._kept(side, place, trial, outcome, None)
+            raise
         finally:
             self._is_in_turns = False
             clock = self._clock.end()

@@ -36,6 +36,9 @@ TOOK_TURNS = (
 class ApartError(Exception):
     """Why two sides cannot be measured in turns, as a clause."""
 
+    failed: tuple[str, Trial, RunOutcome] | None = None
+    """The side whose run failed, if that is why, with what came of it."""
+
 
 def run_in_turns(
     runner: TrialRunner, sides: Mapping[str, Side], seed: str, private: bool = False
@@ -55,9 +58,11 @@ def run_in_turns(
         ended = runner.run_both(list(sides.values()), turns, private)
     finally:
         runner.schedule = schedule
-    for name, seat, (_, outcome) in zip(sides, turns.seats, ended, strict=True):
+    for name, seat, (trial, outcome) in zip(sides, turns.seats, ended, strict=True):
         if seat.broke and outcome.measurement is None:
-            raise ApartError(f"the {name} could not be measured ({outcome.reason})")
+            apart = ApartError(f"the {name} could not be measured ({outcome.reason})")
+            apart.failed = name, trial, outcome
+            raise apart
     is_lost = any(outcome.measurement is None for _, outcome in ended)
     if is_lost or len(turns.blocks_ms[0]) < FEWEST_BLOCKS:
         raise ApartError("they ended before each had had its turn a few times")

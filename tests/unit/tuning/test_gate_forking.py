@@ -152,7 +152,7 @@ def crash(number, side, outcome):
     [
         (slower(1.1), "a step cost 1.10 times as much", 3),
         (other_losses, "loss 2 was another", None),
-        (crash, "it could not be measured (CUDA)", 1),
+        (crash, "the base could not be measured (CUDA)", 1),
         (lambda *each: replace(each[2], forked=False), "the process from which runs were", 1),
     ],
 )
@@ -165,6 +165,34 @@ def test_where_it_matters_all_pairs_are_fresh(machine, gated, does, why, forks):
     assert Process.closed == 1
     assert [note for note in document["notes"] if "each run imports anew" in note and why in note]
     assert "startup" in [each["metric"] for each in document["metrics"]]
+
+
+def test_a_head_that_fails_late_fails_in_so_many_runs_and_not_by_forking(
+    machine, gated, monkeypatch
+):
+    """Once while it takes turns, once more as it is forked, and then afresh."""
+    run, ended = machine.run, {"base": 0, "head": 0}
+
+    def failing(request, *meters):
+        outcome = run(request, *meters)
+        side = "base" if "base" in request.command.folder else "head"
+        ended[side] += 1
+        if side == "base" or ended[side] in (1, 3):
+            return outcome
+        reason = "ValueError: the loss is nan"
+        return replace(outcome, state=TrialState.CRASHED, reason=reason, measurement=None)
+
+    monkeypatch.setattr(trial_runner, "run_script", failing)
+    status, document = gated("--no-turns")
+    assert status == 4
+    heads = [each["state"] for each in document["runs"] if each["side"] == "head"]
+    assert document["reason"] == (
+        f"the work tree fails in {heads.count('crashed')} of {len(heads)} runs where HEAD runs: "
+        "crashed: ValueError: the loss is nan"
+    )
+    assert heads == ["complete", "crashed", "complete", "crashed", "crashed"]
+    assert sum(ended.values()) == len(document["runs"])
+    assert not [note for note in document["notes"] if "imports anew" in note or "--link" in note]
 
 
 def test_one_slow_run_is_no_difference(machine, gated):

@@ -281,7 +281,13 @@ def test_one_that_fails_beside_the_other_is_run_alone(found, player, by_itself):
     else:
         assert status == 4
         assert document["broken"] == "head"
-        assert "the port is in use" in document["reason"]
+        assert (
+            "fails in 3 of 4 runs where HEAD runs: crashed: the port is in use"
+            in (document["reason"])
+        )
+        places = [run["place"] for run in document["runs"] if run["state"] == "crashed"]
+        assert places == ["pair 1, in turns", "pair 1", "pair 1"]
+        assert "took turns" not in notes
 
 
 def _alone_too(plain, crashed):
