@@ -1,7 +1,8 @@
 """Find out what makes a script faster, prove it, and write it down as a plan.
 
 Exit status: 0 when the study ended, with or without a gain; 2 for a wrong command line; 3 when the
-script cannot be measured; 5 when the store cannot be used; 129, 130, 131 or 143 when interrupted.
+script cannot be measured; 5 when the store cannot be used; 7 when another gpuadvisor measures on
+the device; 129, 130, 131 or 143 when interrupted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Exit status: 0 when the plan holds; 1 when its gain is gone, results differ, or the script fails
 under it; 2 for a wrong command line or plan; 3 when the script cannot be measured without the plan;
-5 when the store cannot be used; 6 when neither was shown; 129, 130, 131 or 143 when interrupted.
+5 when the store cannot be used; 6 when neither was shown; 7 when another gpuadvisor measures on the
+device; 129, 130, 131 or 143 when interrupted.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def machine(checked: Checked[T]) -> Iterator[tuple[Machine, T]]:
     """Keep other studies away from the device until the block ends.
 
     `checked`, which is given the command of pytest, is entered before that. RefusedError where
-    something else computes on the GPU, UsageError where a study does.
+    something else computes on the GPU, or a study does.
     """
     with at_once():
         python = inspect_python(sys.executable)

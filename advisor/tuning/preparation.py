@@ -177,8 +177,8 @@ def reserved(
 
     Two that measure would both be wrong. `checked` is entered before the devices are asked for, and
     raises UsageError for all that the user has to mend: waiting for the other one would not help
-    against that. UsageError, which names the other, where one runs there: of any user and any home,
-    as `device_locked` says. Devices that are `ours` are locked already.
+    against that. RefusedError, which names the other, where one runs there: of any user and any
+    home, as `device_locked` says. Devices that are `ours` are locked already.
     """
     with ExitStack() as stack:
         found = stack.enter_context(checked)
@@ -189,7 +189,7 @@ def reserved(
             try:
                 stack.enter_context(device_locked(name))
             except Held as other:
-                raise UsageError(_occupied(device, name, other)) from None
+                raise RefusedError(_occupied(device, name, other)) from None
         yield found
 
 

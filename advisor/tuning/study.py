@@ -80,9 +80,10 @@ def tune(
     `profile_baseline` diagnoses the unchanged script on a GPU; without it, as on a CPU, the search
     is led by what the harness saw alone. `begun` is what of the study has begun already.
 
-    Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
-    measured, Interrupted when it was stopped before that. Stopping it later is not an error:
-    the result says so and holds what is known.
+    Raises UsageError for what cannot be done, RefusedError where another gpuadvisor measures on
+    the device, ScriptError when the unchanged script cannot be measured, Interrupted when it was
+    stopped before that. Stopping it later is not an error: the result says so and holds what is
+    known.
     """
     check_script(options.command)
     check_scratch(options.scratch)

@@ -209,7 +209,7 @@ class TestGain:
 
 class TestInterruption:
     def test_a_second_study_is_refused(self, stopped):
-        assert stopped.intruder.status == 2
+        assert stopped.intruder.status == 7
         assert stopped.intruder.sentence.startswith("another gpuadvisor measures on the CPU")
         assert stopped.intruder.sentence.endswith("wait for it or stop it")
 

@@ -73,8 +73,9 @@ def verify(
     Shortened lives of both are compared first, then their costs. What was measured is stored as a
     study. `begun` is what of it has begun already.
 
-    Raises UsageError for what cannot be done, ScriptError when the unchanged script cannot be
-    measured, Interrupted when it was stopped before that.
+    Raises UsageError for what cannot be done, RefusedError where another gpuadvisor measures on
+    the device, ScriptError when the unchanged script cannot be measured, Interrupted when it was
+    stopped before that.
     """
     knobs = load_knobs()
     plan = plan_for(options, knobs)

@@ -67,7 +67,7 @@ COMMANDS = [
 @pytest.mark.parametrize("line", COMMANDS)
 def test_who_else_measures_is_told(told, line):
     status, said = told(line)
-    assert status == 2
+    assert status == 7
     assert OCCUPIED in said
 
 

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gpuadvisor.domain.device import Device
-from gpuadvisor.errors import UsageError
+from gpuadvisor.errors import RefusedError
 from gpuadvisor.storage.locks import PREFIX, Held, device_locked
 from gpuadvisor.tuning.preparation import reserved
 from tests.disks import full_disk
@@ -66,7 +66,7 @@ def gpu(device):
 
 def test_two_homes_exclude_each_other(device, tmp_path):
     with holder(device, tmp_path / "theirs") as other:
-        with pytest.raises(UsageError) as refused, reserved([gpu(device)], nullcontext()):
+        with pytest.raises(RefusedError) as refused, reserved([gpu(device)], nullcontext()):
             pass
         assert str(refused.value) == (
             f"another gpuadvisor measures on NVIDIA H100 (process {other.pid}), and two "
@@ -101,7 +101,7 @@ def _another_user_is_named(device, theirs):
     # What Python imports may be root's alone, too.
     before = f"import gpuadvisor.tuning.preparation, encodings.ascii; os.setuid({NOBODY})"
     with holder(device, theirs, before) as other:
-        with pytest.raises(UsageError) as refused, reserved([gpu(device)], nullcontext()):
+        with pytest.raises(RefusedError) as refused, reserved([gpu(device)], nullcontext()):
             pass
         name = pwd.getpwuid(NOBODY).pw_name
         assert f"(process {other.pid} of user {name})" in str(refused.value)
@@ -164,7 +164,7 @@ def full(device):
 def test_a_foreign_socket_of_that_name_is_said_at_once(device, taken):
     with taken(device):
         began = time.monotonic()
-        with pytest.raises(UsageError) as refused, reserved([gpu(device)], nullcontext()):
+        with pytest.raises(RefusedError) as refused, reserved([gpu(device)], nullcontext()):
             pass
         assert time.monotonic() - began < 30  # and not when the other one ends
     assert "(its process is not known)" in str(refused.value)
