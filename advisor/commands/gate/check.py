@@ -2,8 +2,9 @@
 
 Exit status: 0 when it got no worse; 4 when it did, or does not run any more; 6 when neither was
 shown, or fewer than five days are recorded; 7 when the recordings are of another machine or of
-other software, or the GPU is busy or held down; 2 for a wrong command line; 5 when the file of
-recordings cannot be read; 129, 130, 131 or 143 when interrupted.
+other software, or the GPU is busy or held down; 2 for a wrong command line, or a name that
+was never recorded while another one is likely meant; 5 when the file of recordings cannot be read;
+129, 130, 131 or 143 when interrupted.
 """
 
 from __future__ import annotations

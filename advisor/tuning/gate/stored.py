@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +18,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.baseline import RecordedRun, Recording
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.gate import GateResult, GateRun, GateSide, GateVerdict
-from gpuadvisor.errors import RefusedError, ScriptError
+from gpuadvisor.errors import RefusedError, ScriptError, UsageError
 from gpuadvisor.storage.gate import Baselines, add_to_baselines, check_writable, read_baselines
 from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Compared
 from gpuadvisor.tuners.gate.metric import measured
@@ -40,6 +41,13 @@ OTHER_CLOCKS = 1.05
 """Ratio of SM clocks beyond that of any recorded day from which clocks were set differently:
 locked, or not any more. The driver does not tell; with temperature and load they move by less."""
 GIB = 1 << 30
+SCRIPT = "script"
+"""What of a recording's key says the script with its arguments."""
+ALIKE = 0.75
+"""Share of their letters that two names have in common, in order, from which one may be meant to be
+the other: of two letters of four that are swapped it is just that. [own]"""
+MOST_MEANT = 3
+"""Names that are proposed."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +114,14 @@ def check(
     """Run a script as often as it was recorded, and compare it with the recorded days.
 
     It is inconclusive, and nothing is run, with fewer days than `LEAST`. Raises RefusedError where
-    recordings are of another machine or other software, and as a gate does; UsageError and
-    Interrupted as a gate does, StoreError where the file cannot be read.
+    recordings are of another machine or other software, and as a gate does; UsageError as
+    `check_known` and a gate do, Interrupted as a gate does, StoreError where the file cannot be
+    read.
     """
     check_names(options.metrics)
     began_s = time.monotonic()
     known = read_baselines(baseline.file)
+    check_known(known, baseline, options.command)
     with _ready(options) as session:
         days, changes = level_of(days_alike(known, baseline.name, session.key))
         side = _side(options.command, "now", session.environment)
@@ -171,22 +181,54 @@ def key_of(here: Environment, options: GateOptions) -> dict[str, str]:
     }
     if not device.is_gpu:
         of_device = {"CPU": device.name, "cores": str(device.cores)}
+    found = {
+        **of_device,
+        "torch": here.torch or "unknown",
+        "Python": ".".join(here.python.split(".")[:2]),
+        SCRIPT: script_of(command),
+        "measured for": f"{options.measure_s:g} s",
+    }
+    if options.samples_per_step is not None:
+        found["samples a step"] = f"{options.samples_per_step:g}"
+    return found
+
+
+def script_of(command: Command) -> str:
+    """Return a script with its arguments, as recordings of it have it in their key."""
     script = command.script
     if not command.is_module and Path(script).is_absolute():
         script = str(Path(script).resolve())
         if Path(script).is_relative_to(Path.cwd().resolve()):
             script = str(Path(script).relative_to(Path.cwd().resolve()))
     words = ["-m", script] if command.is_module else [str(Path(script))]
-    found = {
-        **of_device,
-        "torch": here.torch or "unknown",
-        "Python": ".".join(here.python.split(".")[:2]),
-        "script": shlex.join([*words, *command.args]),
-        "measured for": f"{options.measure_s:g} s",
-    }
-    if options.samples_per_step is not None:
-        found["samples a step"] = f"{options.samples_per_step:g}"
-    return found
+    return shlex.join([*words, *command.args])
+
+
+def check_known(known: Baselines, baseline: Baseline, command: Command) -> None:
+    """Raise UsageError for a name without recordings where one with recordings seems to be meant:
+    it has those of the same script, or is spelled nearly so.
+
+    A check of a wrong name would never come to anything, and pass where inconclusive ones may. Any
+    other name is new.
+    """
+    name, script = baseline.name, script_of(command)
+    if name in known.names:
+        return
+    same = {each.name for each in known.recordings if each.key.get(SCRIPT) == script}
+    spelled = [each for each in known.names if _is_spelled_like(name, each)]
+    if meant := sorted({*spelled} & same) or spelled or sorted(same):
+        raise UsageError(
+            f"there is no recording of {name} in {baseline.file}: did you mean --name "
+            f"{' or '.join(meant[:MOST_MEANT])}? If not, a new name begins with "
+            f"`gpuadvisor gate record --name {shlex.quote(name)}`"
+        )
+
+
+def _is_spelled_like(one: str, other: str) -> bool:
+    """Say whether a name may be another one with a slip; other digits are meant to be others."""
+    digits = ["".join(filter(str.isdigit, each)) for each in (one, other)]
+    letters = SequenceMatcher(None, one.casefold(), other.casefold())
+    return digits[0] == digits[1] and letters.ratio() >= ALIKE
 
 
 @dataclass(frozen=True)
@@ -238,7 +280,7 @@ def _runs(made: Runs, session: _Session, side: str, count: int) -> list[GateRun]
     return found
 
 
-ASKED_FOR = frozenset({"script", "measured for"})
+ASKED_FOR = frozenset({SCRIPT, "measured for"})
 """What of a recording's key the command says, and no machine."""
 
 

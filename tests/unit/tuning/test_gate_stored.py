@@ -91,6 +91,49 @@ def test_a_script_beside_five_recorded_days(recorded, check, machine, now, statu
     assert len(machine.requests) == (1 if "crashed" in now else 6)
 
 
+def stored_as(name, **key):
+    """Have the file's first recording in it once more, under another name and key."""
+    file = stored.Path("gate.jsonl")
+    one = read_baselines(file).recordings[0]
+    add_to_baselines(file, replace(one, name=name, key={**one.key, **key}))
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "meant"),
+    [
+        ("mian", ("train.py",), "main"),  # a slip, whatever it is
+        ("mian", ("train.py", "--", "--batch", "64"), "main"),
+        ("Main", ("train.py",), "main"),
+        ("training", ("train.py",), "main"),  # the same script
+        ("serving", ("train.py", "--", "--serve"), "server"),
+    ],
+)
+def test_a_name_that_nobody_recorded_is_wrong_usage_where_another_is_meant(
+    recorded, gate, machine, name, words, meant
+):
+    recorded(1)
+    stored_as("server", script="train.py --serve")
+    machine.requests.clear()
+    status, out, err = gate("check", "--name", name, "--store", "gate.jsonl", *words)
+    assert (status, out, machine.requests) == (2, "", [])
+    (line,) = err.splitlines()
+    assert f"there is no recording of {name} in gate.jsonl: did you mean --name {meant}? " in line
+    assert f"a new name begins with `gpuadvisor gate record --name {name}`" in line
+
+
+@pytest.mark.parametrize("name", ["serving", "main2"])
+def test_a_name_that_is_new_has_no_baseline_yet(recorded, gate, name):
+    """Another script under another name, or a name that has another number, is no slip."""
+    words = ("check", "--name", name, "--store", "gate.jsonl", "train.py", "--", "--serve")
+    status, _, err = gate(*words)
+    assert status == 6
+    assert f"there is no recording of {name} in gate.jsonl, which has none" in err
+    recorded(1)
+    status, _, err = gate(*words)
+    assert status == 6
+    assert f"there is no recording of {name} in gate.jsonl, which has main: `gpu" in err
+
+
 def test_days_that_differ_much_are_inconclusive(recorded, check, machine):
     machine.spread = 0.1
     recorded(5)
