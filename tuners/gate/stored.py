@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from statistics import median
 
 from gpuadvisor.domain.baseline import Change, Recording
@@ -33,6 +34,9 @@ standard deviations wide, with one fewer 4.5, with one 32."""
 DAY = timedelta(hours=20)
 """Time after a recording from which another one counts by itself: recordings of one day share its
 level, and say nothing of how much days differ. It leaves a nightly job four hours to be early."""
+UNUSUAL = 10
+"""Ratio of a time without a recording to the usual time between two from which it is told: what is
+recorded each night may rest for a week of holidays. [own]"""
 RUNS = 5
 """Runs of a recording: a mean of five differs by half as much as a single run."""
 
@@ -46,6 +50,33 @@ def days_of(recordings: Sequence[Recording], accepted: datetime | None = None) -
         if not found or each.at - found[-1].at >= DAY:
             found.append(each)
     return found
+
+
+def gap_among(days: Sequence[Recording], now: datetime) -> str:
+    """Return, as a clause, since when or from when to when nothing was recorded; empty where no
+    such time is unusual by those between these days, or they are too few to say what is usual."""
+    if len(days) < LEAST:
+        return ""
+    times = [day.at for day in days]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    usual = timedelta(seconds=median(gap.total_seconds() for gap in gaps))
+    age, longest = now - times[-1], max(gaps)
+    every = round(usual / timedelta(days=1))
+    often = f"where they usually come every {f'{every} days' if every > 1 else 'day'}"
+    if age >= UNUSUAL * usual:
+        return (
+            f"the newest recording is of {times[-1]:%Y-%m-%d}, {age.days} days ago, {often}: what "
+            "else changed since then counts as the script's, until `gpuadvisor gate record` adds "
+            "new days"
+        )
+    if longest >= UNUSUAL * usual:
+        end = times[gaps.index(longest) + 1]
+        return (
+            f"nothing was recorded from {end - longest:%Y-%m-%d} to {end:%Y-%m-%d}, for "
+            f"{longest.days} days, {often}: where the machine changed meanwhile, `gpuadvisor gate "
+            "accept` lets only days to come count"
+        )
+    return ""
 
 
 def level_of(days: Sequence[Recording]) -> tuple[list[Recording], list[Change]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from gpuadvisor.reports import figures
 from gpuadvisor.reports.document import Column, Paragraph, Section, Table
 from gpuadvisor.reports.render_text import print_sections
 from gpuadvisor.reports.strict_json import strict
-from gpuadvisor.tuners.gate.stored import LEAST, days_of, figures_of, level_of
+from gpuadvisor.tuners.gate.stored import LEAST, days_of, figures_of, gap_among, level_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -153,6 +154,8 @@ def _sections(history: History) -> Iterator[Section]:
     more = "" if count >= LEAST else f"; {LEAST - count} more are needed for a check"
     level = f"{figures.count(count, 'day')} ({MARK}) {'counts' if count == 1 else 'count'}{more}."
     yield Section("", [Paragraph(level)])
+    if gap := gap_among(history.counted, datetime.now(UTC)):
+        yield Section("", [Paragraph(f"{gap[0].upper()}{gap[1:]}.")])
 
 
 def _rows(history: History) -> list[_Row]:

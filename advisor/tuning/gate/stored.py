@@ -24,7 +24,14 @@ from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Compared
 from gpuadvisor.tuners.gate.metric import measured
 from gpuadvisor.tuners.gate.metrics import check_names
 from gpuadvisor.tuners.gate.obstacle import left_open
-from gpuadvisor.tuners.gate.stored import LEAST, RUNS, compare_with_days, days_of, level_of
+from gpuadvisor.tuners.gate.stored import (
+    LEAST,
+    RUNS,
+    compare_with_days,
+    days_of,
+    gap_among,
+    level_of,
+)
 from gpuadvisor.tuners.proof import MAX_REPEATED
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
@@ -159,6 +166,7 @@ def check(
             f"only days since {newest.at:%Y-%m-%d} count, when {newest.metric.lower()} changed by "
             f"{newest.ratio - 1:+.1%}: `gpuadvisor gate history` shows it"
         )
+    notes += filter(None, [gap_among(days, datetime.now(UTC))])
     if compared.verdict is GateVerdict.INCONCLUSIVE:
         notes += filter(None, [left_open(compared.differences)])
     return replace(

@@ -1,6 +1,7 @@
 """Recordings and what is checked against them, on scripts that are only simulated."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -58,10 +59,11 @@ def check(gate):
 
 @pytest.fixture
 def recorded(gate):
-    """Record the script as on so many days until yesterday; returns the file."""
+    """Record the script as on earlier days."""
 
-    def recorded(days):
-        for ago in range(days, 0, -1):
+    def recorded(*days):
+        """`days` ago; a single number is of so many days until yesterday."""
+        for ago in days if len(days) > 1 else range(days[0], 0, -1):
             file = stored.Path("today.jsonl")
             assert gate("record", "--name", "main", "--store", str(file), "train.py")[0] == 0
             (today,) = read_baselines(file).recordings
@@ -132,6 +134,38 @@ def test_a_name_that_is_new_has_no_baseline_yet(recorded, gate, name):
     status, _, err = gate(*words)
     assert status == 6
     assert f"there is no recording of {name} in gate.jsonl, which has main: `gpu" in err
+
+
+DATE = r"\d\d\d\d-\d\d-\d\d"
+OLD = (
+    f"the newest recording is of {DATE}, {{}} days ago, where they usually come every {{}}: what "
+    "else changed since then counts as the script's, until `gpuadvisor gate record` adds new days"
+)
+GAP = f"nothing was recorded from {DATE} to {DATE}, for {{}} days, where they usually come"
+
+
+@pytest.mark.parametrize(
+    ("days", "told"),
+    [
+        ((204, 203, 202, 201, 200), OLD.format(200, "day")),
+        ((228, 221, 214, 207, 200), OLD.format(200, "7 days")),
+        ((204, 203, 202, 201, 200, 2, 1), GAP.format(198)),
+        # The age of all of them says more.
+        ((604, 603, 602, 601, 600, 400, 399), OLD.format(399, "day")),
+        ((11, 10, 9, 8, 5, 4, 3), ""),  # a weekend, and a few days since
+        ((200, 150, 100, 60), ""),  # too few to say what is usual
+        ((420, 360, 280, 200, 100), ""),  # they are rare
+    ],
+)
+def test_that_a_baseline_is_old_is_told_where_that_is_unusual(recorded, check, gate, days, told):
+    recorded(*days)
+    for words in (check("train.py")[1], gate("history", "--store", "gate.jsonl")[1]):
+        said = " ".join(words.split())
+        assert (
+            bool(re.search(told, said, re.IGNORECASE))
+            if told
+            else not (re.search("newest recording|nothing was recorded", said, re.IGNORECASE))
+        )
 
 
 def test_days_that_differ_much_are_inconclusive(recorded, check, machine):
