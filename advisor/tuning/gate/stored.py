@@ -18,7 +18,7 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.baseline import RecordedRun, Recording
 from gpuadvisor.domain.device import Device, Environment
 from gpuadvisor.domain.gate import GateResult, GateRun, GateSide, GateVerdict
-from gpuadvisor.errors import RefusedError, ScriptError, UsageError
+from gpuadvisor.errors import Interrupted, RefusedError, ScriptError, UsageError
 from gpuadvisor.storage.gate import Baselines, add_to_baselines, check_writable, read_baselines
 from gpuadvisor.tuners.gate.comparing import MAX_FAILURES, Compared
 from gpuadvisor.tuners.gate.metric import measured
@@ -35,6 +35,7 @@ from gpuadvisor.tuners.gate.stored import (
 from gpuadvisor.tuners.proof import MAX_REPEATED
 from gpuadvisor.tuning.gate.options import GateOptions
 from gpuadvisor.tuning.gate.runs import GateProgress, Runs
+from gpuadvisor.tuning.gate.unfinished import RUN, told_of_check, told_of_recording
 from gpuadvisor.tuning.preparation import (
     check_script,
     devices_for,
@@ -84,14 +85,18 @@ def record(
     """Run a script a few times and keep what it took.
 
     Raises UsageError and RefusedError as a gate does, ScriptError where the script fails,
-    StoreError where nothing can be kept, and Interrupted when it was cancelled; then nothing is.
+    StoreError where nothing can be kept, and Interrupted, which says what was measured by then,
+    when it was cancelled; then nothing is.
     """
     read_baselines(baseline.file)  # a damaged file is said before anything runs
     check_writable(baseline.file)
     with _ready(options) as session:
         began = datetime.now(UTC)
         made = Runs(options, session.device, progress, cancelled, None, session.errors)
-        found = _runs(made, session, "base", runs)
+        try:
+            found = _runs(made, session, "base", runs)
+        except Interrupted:
+            raise Interrupted(told_of_recording(made.all, runs)) from None
         if isinstance(found, GateRun):
             raise ScriptError(
                 f"the script fails ({found.problem}): it has to run before its speed can be kept "
@@ -141,7 +146,12 @@ def check(
             since = f" since {changes[-1].metric.lower()} changed" if changes else ""
             return replace(result, reason=too_few(known, baseline, len(days), since))
         made = Runs(options, session.device, progress, cancelled, None, session.errors)
-        found = _runs(made, session, "head", max(len(day.runs) for day in days))
+        count = max(len(day.runs) for day in days)
+        try:
+            found = _runs(made, session, "head", count)
+        except Interrupted:
+            told = told_of_check(made.all, count, days, baseline.name)
+            raise Interrupted(told) from None
     result = replace(result, runs=tuple(made.all), wall_s=time.monotonic() - began_s)
     if isinstance(found, GateRun):
         reason = f"the script is broken, and ran when it was recorded: {found.problem}"
@@ -272,7 +282,7 @@ def _runs(made: Runs, session: _Session, side: str, count: int) -> list[GateRun]
     found: list[GateRun] = []
     repeated = failures = 0
     while len(found) < count:
-        run = made.run(session.version, side, f"run {len(found) + 1}")
+        run = made.run(session.version, side, f"{RUN}{len(found) + 1}")
         if measured(run) is None:
             failures += 1
             if failures > MAX_FAILURES:

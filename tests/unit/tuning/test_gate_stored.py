@@ -1,7 +1,9 @@
 """Recordings and what is checked against them, on scripts that are only simulated."""
 
 import json
+import os
 import re
+import signal
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,6 +18,7 @@ from gpuadvisor.tuning.gate import comparison, stored
 from gpuadvisor.tuning.trials import trial_runner
 from tests.json_page import documented, leaves
 from tests.unit.tuning.test_gate import GPU, Machine, commit, git, write
+from tests.unit.tuning.test_gate_unfinished import EARLY
 
 PYTHON = TargetPython("/usr/bin/python", "3.12.3", torch="2.9.0")
 
@@ -332,6 +335,65 @@ def test_what_cannot_be_done_is_one_sentence(gate, machine, words, status, sente
     (line,) = err.splitlines()
     assert (found, out, machine.requests) == (status, "", [])
     assert sentence in line
+
+
+@pytest.fixture
+def interrupted(machine, monkeypatch):
+    """A function that has the command end as by Ctrl-C while the run of this number is made."""
+
+    def interrupted(number):
+        machine.requests.clear()
+
+        def run(request, *meters):
+            if len(machine.requests) + 1 == number:
+                os.kill(os.getpid(), signal.SIGINT)
+            return machine.run(request, *meters)
+
+        monkeypatch.setattr(trial_runner, "run_script", run)
+
+    return interrupted
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (1, r"interrupted before anything was measured; nothing was recorded"),
+        (3, r"interrupted after 1 of 5 runs, in which a step took 100 ms; nothing was recorded"),
+        (
+            5,
+            r"interrupted after 3 of 5 runs, in which a step took 100 ms \(median; 99\.\d to "
+            r"100(\.\d)?\); nothing was recorded",
+        ),
+    ],
+)
+def test_what_an_interrupted_recording_had_measured_is_told(gate, interrupted, number, told):
+    interrupted(number)
+    status, out, err = gate("record", "--name", "main", "--store", "gate.jsonl", "train.py")
+    assert (status, out) == (130, "")
+    assert re.fullmatch(told, err.splitlines()[-1].removeprefix("gpuadvisor: "))
+    assert not stored.Path("gate.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (1, "interrupted before anything was compared"),
+        (3, f"interrupted after 1 of 5 runs, {EARLY}; in it a step took 1.90 times as long as on 5 "
+            "days of main"),
+        (4, f"interrupted after 2 of 5 runs, {EARLY}; in them a step took 1.90 times as long as on "
+            "5 days of main (median; 1.90 to 1.90)"),
+    ],
+)  # fmt: skip
+def test_what_an_interrupted_check_has_shown_is_told(recorded, check, interrupted, number, told):
+    recorded(5)
+    before = stored.Path("gate.jsonl").read_text()
+    write("190 1000")
+    interrupted(number)
+    status, out, err = check("--output", "markdown=gate.md", "train.py")
+    assert (status, out) == (130, "")
+    assert err.splitlines()[-1] == f"gpuadvisor: {told}"
+    assert stored.Path("gate.jsonl").read_text() == before
+    assert not stored.Path("gate.md").exists()
 
 
 @pytest.fixture
