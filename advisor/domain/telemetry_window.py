@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 
 from gpuadvisor.domain.accumulators import Accumulator
 from gpuadvisor.domain.clock_reasons import BITS, holds
@@ -41,7 +41,7 @@ SET_BACK_S = 1.0
 may be some milliseconds newer than the one that comes next."""
 
 Samples = dict[str, list[float]]
-"""Count, sum, low, high, first and last value, by the metric's name."""
+"""Count, sum, low, high, first and last value, and how much it grew, by the metric's name."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,9 @@ class Series:
     high: float
     first: float
     last: float
-
-    @property
-    def grown(self) -> float:
-        """How much a counter grew; 0 where it began anew."""
-        return max(self.last - self.first, 0.0)
+    grown: float = 0.0
+    """How much a counter grew at least: where it fell it had begun anew at 0, as when the driver is
+    loaded again, and what it had counted until then is not known."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ class _GpuSums:
         for name, read_s in self.last_s.items():
             if 0 <= now_s - read_s <= CARRIED_S[name]:
                 last = self.every[name][5]
-                made.every[name] = [1, last, last, last, last, last]
+                made.every[name] = [1, last, last, last, last, last, 0]
                 made.last_s[name] = read_s
         return made
 
@@ -276,7 +274,9 @@ class _SeriesOnDemand(Mapping[str, Series]):
         if not values:
             return None
         count = len(values)
-        return Series(count, sum(values) / count, min(values), max(values), values[0], values[-1])
+        grown = sum(_grown(*each) for each in pairwise(values) if each[0] != each[1])
+        ends = values[0], values[-1]
+        return Series(count, sum(values) / count, min(values), max(values), *ends, grown)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(chain(self._carried, *self._samples)))
@@ -365,7 +365,7 @@ def _add_all(samples: Samples, values: Mapping[str, Number]) -> None:
     for name, value in values.items():
         known = samples.get(name)
         if known is None:
-            samples[name] = [1, value, value, value, value, value]
+            samples[name] = [1, value, value, value, value, value, 0]
             continue
         known[0] += 1
         known[1] += value
@@ -373,13 +373,20 @@ def _add_all(samples: Samples, values: Mapping[str, Number]) -> None:
             known[2] = value
         elif value > known[3]:
             known[3] = value
-        known[5] = value
+        if value != known[5]:
+            known[6] += _grown(known[5], value)
+            known[5] = value
+
+
+def _grown(before: Number, now: Number) -> Number:
+    """Return how much a counter grew at least from one reading to the next."""
+    return now - before if now > before else now
 
 
 def _series(samples: Samples) -> dict[str, Series]:
     return {
-        name: Series(int(count), total / count, low, high, first, last)
-        for name, (count, total, low, high, first, last) in samples.items()
+        name: Series(int(count), total / count, low, high, first, last, grown)
+        for name, (count, total, low, high, first, last, grown) in samples.items()
     }
 
 

@@ -170,6 +170,17 @@ def test_a_recording_of_telemetry(capsys, here):
     assert told["notes"] == []
 
 
+def test_memory_errors_since_the_driver_was_loaded_anew_are_counted(capsys, here):
+    counted = {0: 5, 10: 0, 20: 2}  # since the driver was loaded, each ten seconds
+    with Recorder(here / "run.gpr", "0") as recorder:
+        for second in range(30):
+            found = {"ecc_uncorrected_volatile": counted[second]} if second in counted else {}
+            recorder.write(frame(second, sample(**found)))
+    status, out, _ = run(capsys, "diagnose", "run.gpr")
+    assert status == 0
+    assert "had 2 memory errors that could not be corrected" in " ".join(out.split())
+
+
 def test_what_a_damaged_recording_lost_is_said(capsys, here):
     seconds = iter(range(10**9))
     with Recorder(here / "run.gpr", "0", clock=lambda: next(seconds)) as recorder:

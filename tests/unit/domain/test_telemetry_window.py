@@ -147,6 +147,21 @@ def test_events_do_not_grow_without_end():
     assert events[-1].began_s == START_S + 29
 
 
+@pytest.mark.parametrize(
+    ("values", "grown"),
+    [((5,), 0), ((5, 5), 0), ((5, 8), 3), ((5, 0, 2), 2), ((5, 7, 1, 1, 4), 6), ((5, 0), 0)],
+)
+def test_a_counter_that_began_anew_has_counted_what_it_says_since(values, grown):
+    name = "ecc_uncorrected_volatile"
+    frames = [frame(at_s, Sample({name: value})) for at_s, value in enumerate(values)]
+    rolling = RollingWindow()
+    for each in frames:
+        rolling.add(each)
+    for window in (window_of_frames(frames), rolling.window()):
+        (gpu,) = window.gpus
+        assert gpu.series[name].grown == grown
+
+
 def test_a_recording_of_an_h100():
     (gpu,) = window_of_recording(H100).gpus
     assert gpu.gpu.name == "NVIDIA H100 80GB HBM3"
