@@ -27,6 +27,7 @@ from gpuadvisor.domain.moment import (
 )
 from gpuadvisor.domain.telemetry import (
     HOST,
+    PROCESSES,
     Event,
     Frame,
     Gpu,
@@ -229,6 +230,9 @@ class Memory(Accumulator[_Device]):
             processes=listed and listed[1],
             listed_s=listed and listed[0],
             why_no_processes=why,
+            unlisted=tuple(
+                name for name, device in self.devices.items() if device.reading(PROCESSES, time_s)
+            ),
             events=events_at(self.events(*looked_at(time_s)), time_s),
             problem=problem,
         ).without_what_was_before()

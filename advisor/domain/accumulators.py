@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
 from gpuadvisor.domain.telemetry import (
     HOST,
+    PROCESSES,
     Frame,
     Gpu,
     GpuProcess,
@@ -162,6 +163,11 @@ class Latest(Accumulator[_Newest]):
         or nothing can be read."""
         is_old = now_s - self.processes_s > LISTING_HOLDS_S or self.problem is not None
         return None if is_old else self.processes
+
+    def lists(self, gpu: str) -> bool:
+        """Return whether the driver lists the processes of a GPU (UUID), as far as is known."""
+        newest = self.devices.get(gpu)
+        return newest is None or PROCESSES not in newest.unavailable
 
     def reading(self, device: str, metric: str, now_s: float | None = None) -> Reading | None:
         """Return a metric of a GPU (its UUID) or of HOST; None where it was never read.

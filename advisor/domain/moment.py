@@ -36,6 +36,8 @@ class Moment:
     """Unix time of that list."""
     why_no_processes: str | None = None
     """One sentence; also where some are left out."""
+    unlisted: tuple[str, ...] = ()
+    """GPUs (UUID) whose processes the driver did not list then."""
     events: tuple[Event, ...] = ()
     """What lasted then, and what happened just before without lasting, the oldest first."""
     measured_s: float | None = None
@@ -56,6 +58,15 @@ class Moment:
             for readings in self.readings.values()
             for name, each in readings.items()
         )
+
+    @property
+    def untold(self) -> str | None:
+        """What is not known of processes and why, in one sentence; None where all is."""
+        numbers = [str(gpu.index) for gpu in self.gpus if gpu.uuid in self.unlisted]
+        if self.why_no_processes or not numbers:
+            return self.why_no_processes
+        which = f"GPU{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        return f"The driver did not list the processes on {which} then."
 
     def without_what_was_before(self) -> Moment:
         """Return it without processes where nothing was measured: their list is of before."""

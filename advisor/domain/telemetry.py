@@ -74,6 +74,11 @@ class Gpu:
         return self.parent_uuid is not None
 
 
+PROCESSES = "processes"
+"""What is unavailable of a GPU, as a metric is, where the driver does not list its processes while
+it may list those of others: nobody may say then that it has none."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """What was read of one GPU, or of the machine, in one poll."""
@@ -81,7 +86,8 @@ class Sample:
     values: Mapping[str, Number]
     """Values by the metric's name. A metric in neither mapping was not due in this poll."""
     unavailable: Mapping[str, Unavailable] = field(default_factory=dict)
-    """Metrics without a value, in every full frame all that are not OK; see `Frame.full`."""
+    """Metrics without a value, and `PROCESSES`, in every full frame all that are not OK; see
+    `Frame.full`."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,8 @@ class Frame:
     gpus: tuple[Gpu, ...] | None = None
     """All GPUs, in the first frame and where they have changed; else None."""
     processes: tuple[GpuProcess, ...] | None = None
-    """All processes on GPUs; None where they were not asked for, or the driver cannot say."""
+    """All processes on GPUs but those of which they are unavailable (`PROCESSES`); None where they
+    were not asked for, or the driver cannot say it of any."""
     events: tuple[Event, ...] = ()
     """What only the collector can see: Xid errors, a sampler that was replaced."""
     problem: str | None = None

@@ -16,7 +16,16 @@ from itertools import chain, pairwise
 from gpuadvisor.domain.accumulators import Accumulator
 from gpuadvisor.domain.clock_reasons import BITS, holds
 from gpuadvisor.domain.metrics import BY_NAME, SamplingInterval
-from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Number, Sample, Unavailable
+from gpuadvisor.domain.telemetry import (
+    PROCESSES,
+    Event,
+    Frame,
+    Gpu,
+    GpuProcess,
+    Number,
+    Sample,
+    Unavailable,
+)
 
 BUSY_PCT = 50
 """Utilization from which a GPU is at work. It is an average over up to a second, so in the second
@@ -78,7 +87,7 @@ class GpuWindow:
     """`shares` of the samples alone that found the GPU at work."""
     unavailable: Mapping[str, Unavailable] = field(default_factory=dict)
     processes: tuple[GpuProcess, ...] | None = None
-    """The last known; None where they were not asked for."""
+    """The last known; None where they were not asked for, or the driver does not list them."""
 
     @property
     def busy_share(self) -> float:
@@ -163,7 +172,7 @@ class _GpuSums:
             _series(self.busy),
             _shares(self.busy_masks),
             self.unavailable,
-            processes,
+            None if PROCESSES in self.unavailable else processes,
         )
 
 
@@ -244,7 +253,7 @@ class _Recent:
             _SeriesOnDemand(busy, {}),
             _shares(_masks(busy)),
             self.unavailable,
-            processes,
+            None if PROCESSES in self.unavailable else processes,
         )
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from gpuadvisor.collectors.nvml import codes
 from gpuadvisor.domain.accumulators import LISTING_HOLDS_S
-from gpuadvisor.domain.telemetry import Gpu, GpuProcess
+from gpuadvisor.domain.telemetry import Gpu, GpuProcess, State
 
 COMMAND_CHARACTERS = 300
 NAME_CHARACTERS = 15
@@ -277,17 +277,20 @@ class GpuProcesses:
         self._versions: dict[tuple[str, str], int] = {}
         self._last: dict[str, tuple[float, Listed]] = {}
         """Monotonic time and list of each GPU (UUID) that told its processes last."""
+        self.unlisted: dict[str, State] = {}
+        """GPUs (UUID) of which nobody knew the processes at the last reading: those of before, if
+        it ever listed any, do not hold any more."""
 
     def read(self, nvml: Any, gpus: Sequence[tuple[Gpu, Any]]) -> tuple[GpuProcess, ...] | None:
-        """Return those of the GPUs (with their handles); None where no GPU can say, or one that did
-        has not for `LISTING_HOLDS_S`: of those that are not listed nobody may say that there are
-        none.
+        """Return those of the GPUs (with their handles); None where no GPU can say.
 
-        Raises LibraryGoneError.
+        A GPU that fails has those that it listed last, for `LISTING_HOLDS_S`; then it is among
+        `unlisted`. Raises LibraryGoneError.
         """
         parents = {gpu.parent_uuid for gpu, _ in gpus}
         found: list[GpuProcess] = []
-        is_known = is_missing = False
+        is_known = False
+        self.unlisted.clear()
         here = cuda_processes() if self._facts.is_contained else {}
         for gpu, handle in gpus:
             if gpu.uuid in parents:
@@ -295,13 +298,15 @@ class GpuProcesses:
             listed = self._list(nvml, gpu, handle)
             if listed is None:
                 listed = self._of_before(gpu)
-            is_missing = is_missing or (listed is None and gpu.uuid in self._last)
-            if listed is not None:
-                is_known = True
-                ours = self._ours(nvml, handle, listed, here, len(gpus)) if here else {}
-                found.extend(self._describe(nvml, gpu, handle, listed, ours))
+            if listed is None:
+                is_new = gpu.uuid not in self._last
+                self.unlisted[gpu.uuid] = State.NOT_SUPPORTED if is_new else State.STALE
+                continue
+            is_known = True
+            ours = self._ours(nvml, handle, listed, here, len(gpus)) if here else {}
+            found.extend(self._describe(nvml, gpu, handle, listed, ours))
         self._facts.forget_others({process.pid for process in found})
-        return tuple(found) if (is_known and not is_missing) or not gpus else None
+        return tuple(found) if is_known or not gpus else None
 
     def forget_versions(self) -> None:
         """Begin again with the newest calls: the library may be another one now."""

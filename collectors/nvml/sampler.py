@@ -20,7 +20,7 @@ from gpuadvisor.collectors.nvml.library import BackOff, NvmlLibrary
 from gpuadvisor.collectors.nvml.pcie_throughput import PcieThroughput
 from gpuadvisor.collectors.nvml.watched_gpu import WatchedGpu
 from gpuadvisor.collectors.nvml.xid import XidWatch
-from gpuadvisor.domain.telemetry import Event, Frame, Gpu, Sample
+from gpuadvisor.domain.telemetry import PROCESSES, Event, Frame, Gpu, Sample, Unavailable
 
 LOG = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ COUNT_S = 10.0
 LIST_S = 60.0
 """How often they are listed anew, as MIG instances come and go without changing the count."""
 PROCESSES_S = 5.0
+NOT_LISTED = "the driver does not list the processes"
 NO_GPU = "The GPUs cannot be read: the NVIDIA driver is loaded but sees none."
 
 
@@ -60,6 +61,8 @@ class Sampler:
         """Who had a number last, for those that are lost."""
         self._announced: tuple[Gpu, ...] | None = None
         self._processes = GpuProcesses()
+        self._unlisted: dict[str, Unavailable] = {}
+        """GPUs (UUID) whose processes the driver does not list, and since when."""
         self._pcie = PcieThroughput()
         self._xid: XidWatch | None = None
         self._events: list[Event] = []
@@ -136,6 +139,13 @@ class Sampler:
             self._listings += 1
             alive = [(w.gpu, w.device.handle) for w in self._gpus if not w.is_lost]
             processes = self._processes.read(nvml, alive)
+            self._unlisted = {
+                uuid: self._unlisted.get(uuid) or Unavailable(state, now_s, NOT_LISTED)
+                for uuid, state in self._processes.unlisted.items()
+            }
+        for uuid in self._unlisted.keys() & samples.keys():
+            unavailable = {**samples[uuid].unavailable, PROCESSES: self._unlisted[uuid]}
+            samples[uuid] = Sample(samples[uuid].values, unavailable)
         self._driver.works()
         return Frame(
             now_s,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from gpuadvisor.domain.accumulators import LISTING_HOLDS_S
 from gpuadvisor.domain.jobs import SLICE_S, Unclaimed, Use
-from gpuadvisor.domain.telemetry import HOST, Frame, GpuProcess, Number
+from gpuadvisor.domain.telemetry import HOST, PROCESSES, Frame, GpuProcess, Number
 from gpuadvisor.rules.jobs.launches import launches
 from gpuadvisor.rules.jobs.phases import Before, Poll
 from gpuadvisor.rules.jobs.slices import LEVELS, Held, Mean, Sums, name_causes
@@ -94,7 +94,7 @@ class JobFold:
             if uuid == HOST:
                 self._add_host(sample.values)
             elif uuid not in parents:
-                self._add(uuid, frame.time_s, sample.values)
+                self._add(uuid, frame.time_s, sample.values, PROCESSES not in sample.unavailable)
         return folded
 
     def _in_parts(self, frame: Frame) -> set[str]:
@@ -138,7 +138,7 @@ class JobFold:
             if name in values:
                 self._host.setdefault(name, Mean()).add(values[name], 1.0)
 
-    def _add(self, uuid: str, time_s: float, values: Mapping[str, Number]) -> None:
+    def _add(self, uuid: str, time_s: float, values: Mapping[str, Number], is_listed: bool) -> None:
         device = self._devices.setdefault(uuid, _Device())
         if not values:  # the driver is silent: what was since is not known
             device.last_s = None
@@ -149,7 +149,7 @@ class JobFold:
         last_s, device.last_s = device.last_s, time_s
         if last_s is None or not 0 < time_s - last_s <= LONGEST_S:
             return
-        owner = self._owner(uuid, time_s, values)
+        owner = self._owner(uuid, time_s, values) if is_listed else Unclaimed.UNKNOWN
         poll = Poll(time_s, time_s - last_s, values)
         if time_s < self._since_s:
             if not isinstance(owner, Unclaimed):

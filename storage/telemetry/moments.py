@@ -66,6 +66,7 @@ def moment(reader: TelemetryReader, time_s: float) -> Moment:
             processes=processes,
             listed_s=listed_s,
             why_no_processes=why,
+            unlisted=tuple(gpu.uuid for gpu in listed if not latest.lists(gpu.uuid)),
             events=lasting,
             problem=latest.problem,
         ).without_what_was_before()

@@ -278,7 +278,7 @@ def _why_taken(state: WatchState, gpu: Gpu, everyone: Sequence[GpuProcess]) -> s
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return f"is in use by {', '.join(names[:3])}{more}"
     used = state.latest.value(gpu.uuid, "memory_used_bytes")
-    if used is None or state.latest.processes is None:
+    if used is None or state.latest.processes is None or not state.latest.lists(gpu.uuid):
         return "may be in use: the driver does not say by whom"
     if used >= NOT_LISTED_BYTES:
         return "is in use by processes that are not listed here, as another container's"

@@ -160,6 +160,8 @@ def note(state: WatchState) -> str:
         return state.withheld
     if processes is None:
         return "The driver has not listed processes so far." if state.frames else ""
+    if untold := [state.labels[g.uuid] for g in state.gpus if not state.latest.lists(g.uuid)]:
+        return f"{_named(untold)}: the driver does not list the processes now."
     strangers = sum(each.is_host_pid for each in processes)
     if strangers:
         which = "This number is" if strangers == 1 else f"{strangers} numbers are"
@@ -167,16 +169,16 @@ def note(state: WatchState) -> str:
             f"{which} the host's and cannot be looked up in this container: start it with "
             "--pid=host, or run this on the host."
         )
-    unknown = _unaccounted(state, processes)
-    if unknown:
-        which = (
-            f"GPU {', '.join(unknown)}" if len(unknown) <= MOST_NAMED else f"{len(unknown)} GPUs"
-        )
+    if unknown := _unaccounted(state, processes):
         return (
-            f"{which}: memory is in use by processes that the driver does not "
+            f"{_named(unknown)}: memory is in use by processes that the driver does not "
             "list here, as in another container: run this on the host."
         )
     return ""
+
+
+def _named(labels: Sequence[str]) -> str:
+    return f"GPU {', '.join(labels)}" if len(labels) <= MOST_NAMED else f"{len(labels)} GPUs"
 
 
 def _unaccounted(state: WatchState, processes: Iterable[GpuProcess]) -> list[str]:

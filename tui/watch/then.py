@@ -83,10 +83,10 @@ def printed(moment: Moment, width: int, now_s: float, *, is_current: bool) -> It
         yield event_text(event, names, lambda _: is_current)
     for each in sorted(moment.processes or (), key=lambda p: (labels.get(p.gpu, ""), p.pid)):
         yield f"{names.get(each.gpu, each.gpu):<6} {_process(each)}"
-    if moment.processes == ():
+    if moment.processes == () and not moment.unlisted:
         yield "No process was on a GPU."
-    if moment.why_no_processes and moment.is_known:
-        yield moment.why_no_processes
+    if moment.untold and moment.is_known:
+        yield moment.untold
 
 
 def document(moment: Moment) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def document(moment: Moment) -> dict[str, Any]:
         "processes": None
         if moment.processes is None
         else [asdict(process) for process in moment.processes],
-        "processes_withheld": moment.why_no_processes,
+        "processes_withheld": moment.untold,
         "events": [event_json(event) for event in moment.events],
     }
 
@@ -171,10 +171,10 @@ def _value(name: str, reading: Reading, time_s: float) -> str:
 def _processes(
     moment: Moment, device: str, names: Mapping[str, str], width: int, most: int
 ) -> list[Line]:
-    why = moment.why_no_processes
+    why = moment.untold
     made: list[Line] = []
     found = [p for p in moment.processes or () if device in (HOST, p.gpu)]
-    if moment.processes is not None:
+    if moment.processes is not None and device not in moment.unlisted:
         where = names.get(device, "it")
         words = f"{len(found)} processes on {where}" if found else f"No process on {where}"
         made.append([(words.replace("1 processes", "1 process"), Style.TITLE)])
@@ -183,7 +183,7 @@ def _processes(
     found.sort(key=lambda each: -(each.memory_bytes or 0))
     for each in found[: max(most - 1, 0)]:
         made.append([(cells.fit([_process(each)], width), Style.PLAIN)])
-    if why and moment.processes is not None:
+    if why and made:
         made += _wrapped(why, width, Style.QUIET)
     return made
 

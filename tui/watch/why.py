@@ -100,7 +100,7 @@ class _Work:
         self.state, self.gpu = state, gpu
         listed = state.latest.processes
         self.processes: list[GpuProcess] | None = None
-        if listed is not None:
+        if listed is not None and state.latest.lists(gpu.uuid):
             self.processes = sorted(
                 (each for each in listed if each.gpu == gpu.uuid),
                 key=lambda each: -(each.memory_bytes or 0),

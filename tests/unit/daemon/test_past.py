@@ -7,13 +7,22 @@ import pytest
 from gpuadvisor.collectors.telemetry.recording import Recorder
 from gpuadvisor.daemon.past import Memory, StoreAndMemory, of_recording
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import HOST, SILENT, Event, GpuProcess, State, Unavailable
+from gpuadvisor.domain.telemetry import (
+    HOST,
+    PROCESSES,
+    SILENT,
+    Event,
+    GpuProcess,
+    State,
+    Unavailable,
+)
 from gpuadvisor.domain.timeline import TimelineRequest
 from gpuadvisor.errors import StoreError, UsageError
 from gpuadvisor.storage.telemetry.reader import TelemetryReader
 from gpuadvisor.storage.telemetry.retention import Retention
 from gpuadvisor.storage.telemetry.writer import TelemetryWriter
-from gpuadvisor.tui.watch.then import printed
+from gpuadvisor.tui.watch.table import text_of
+from gpuadvisor.tui.watch.then import document, lines, printed
 from tests.telemetry import START_S, frame, sample
 from tests.telemetry_store import Clock, stored
 
@@ -119,6 +128,32 @@ def test_while_the_driver_hangs_and_after_the_end_nobody_knows_the_processes(tmp
         assert "not known" in in_hang.why_no_processes
         assert not past.moment(START_S + 400).is_measured
         assert after.is_measured
+
+
+def test_of_one_gpu_whose_processes_were_not_listed_nobody_says_that_it_had_none(tmp_path):
+    untold = replace(
+        sample(), unavailable={PROCESSES: Unavailable(State.STALE, START_S + 4, "no list")}
+    )
+    frames = [
+        replace(frame(at, sample(), untold if at else sample()), processes=()) for at in range(6)
+    ]
+    memory = Memory()
+    with TelemetryWriter(tmp_path, clock=Clock()) as writer:
+        writer.append(frames)
+    for each in frames:
+        memory.take(each, [])
+    for past in (StoreAndMemory(tmp_path, memory), memory, TelemetryReader(tmp_path)):
+        before, then = (past.moment(START_S + at) for at in (0, 5))
+        assert (before.unlisted, then.unlisted) == ((), ("GPU-1",))
+        assert then.untold == "The driver did not list the processes on GPU 1 then."
+        said = [list(printed(each, 80, START_S + 9, is_current=True)) for each in (before, then)]
+        assert "No process was on a GPU." in said[0]
+        assert said[1][-1] == then.untold and "No process was on a GPU." not in said[1]
+        assert document(then)["processes_withheld"] == then.untold
+        names = {"GPU-0": "GPU 0", "GPU-1": "GPU 1"}
+        made = lines(then, "GPU-1", names, 80, 20, START_S + 9, lambda _: True)
+        of_gpu = [text_of(each) for each in made]
+        assert then.untold in of_gpu and "No process on GPU 1" not in of_gpu
 
 
 def test_a_moment_whose_sweeps_are_gone_has_the_minute_and_then_the_hour(tmp_path):

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuadvisor.daemon.sources import window_of_recording, window_of_store
-from gpuadvisor.domain.telemetry import HOST, SILENT, Event, Frame, Sample
+from gpuadvisor.domain.telemetry import (
+    HOST,
+    PROCESSES,
+    SILENT,
+    Event,
+    Frame,
+    Sample,
+    State,
+    Unavailable,
+)
 from gpuadvisor.domain.telemetry_window import (
     MOST_EVENTS,
     RollingWindow,
@@ -160,6 +169,15 @@ def test_a_counter_that_began_anew_has_counted_what_it_says_since(values, grown)
     for window in (window_of_frames(frames), rolling.window()):
         (gpu,) = window.gpus
         assert gpu.series[name].grown == grown
+
+
+def test_processes_that_are_not_listed_are_not_none():
+    untold = Sample({}, {PROCESSES: Unavailable(State.STALE, START_S)})
+    frames = [replace(frame(0, sample(), untold), processes=())]
+    rolling = RollingWindow()
+    rolling.add(frames[0])
+    for window in (window_of_frames(frames), rolling.window()):
+        assert [gpu.processes for gpu in window.gpus] == [(), None]
 
 
 def test_a_recording_of_an_h100():

@@ -87,23 +87,40 @@ def test_processes_that_are_not_known_are_not_none(play, code):
 
 @pytest.mark.parametrize("failing", [CALL.format("{}", "_v3"), CALL.format("Compute", "_v3")])
 def test_processes_of_a_gpu_that_fails_are_not_none_while_others_tell_theirs(play, failing):
-    """For a while they are those of before; then nobody knows, and of no GPU it is said."""
+    """For a while they are those of before; then nobody knows, which is said of that GPU alone."""
     failing = ",".join(f"{failing.format(kind)}@0=10" for kind in ("Compute", "Graphics"))
     program = f"""
 from gpuadvisor.collectors.nvml import gpu_processes
 scene(MODELS="h100,h100", PIDS="71")
 sampler = start()
-result = [poll(sampler).processes]
+def told(passed_s=1):
+    frame = poll(sampler, passed_s)
+    untold = [
+        (uuid, sample.unavailable["processes"])
+        for uuid, sample in frame.samples.items() if "processes" in sample.unavailable
+    ]
+    return frame.processes, untold
+result = [told()]
 scene(MODELS="h100,h100", PIDS="71", FAULTS="{failing}")
-result += [poll(sampler, 6).processes]
+result += [told(6)]
 gpu_processes.LISTING_HOLDS_S = 0.0
-result += [poll(sampler, 6).processes]
+result += [told(6), told(1), told(6)]
 scene(MODELS="h100,h100", PIDS="71")
-result += [poll(sampler, 6).processes]
+result += [told(6)]
 """
-    first, held, unknown, again = play(program)
-    assert [len(each) for each in (first, held, again)] == [2, 2, 2]
-    assert unknown is None
+    first, held, lost, between, still, again = play(program)
+    assert [len(found) for found, _ in (first, held, again)] == [2, 2, 2]
+    assert [untold for _, untold in (first, held, again)] == [[], [], []]
+    for (process,), _ in (lost, still):
+        assert process["gpu"] != FIRST
+    assert between[0] is None  # they were not asked for
+    assert lost[1] == between[1] == still[1]
+    ((uuid, absence),) = lost[1]
+    assert uuid == FIRST
+    assert (absence["state"], absence["reason"]) == (
+        "stale",
+        "the driver does not list the processes",
+    )
 
 
 def test_they_are_listed_twice_at_once_and_then_every_few_seconds(play):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.jobs import Unclaimed
-from gpuadvisor.domain.telemetry import Frame, GpuProcess, Sample
+from gpuadvisor.domain.telemetry import PROCESSES, Frame, GpuProcess, Sample, State, Unavailable
 from gpuadvisor.reports.jobs_document import summary
 from gpuadvisor.rules.jobs.ledger import ledger
 from gpuadvisor.rules.jobs.use import WARM_UP_S, JobFold
@@ -130,6 +130,14 @@ def test_what_no_process_was_listed_for_is_an_entry_of_its_own():
     assert book.unclaimed[Unclaimed.UNATTRIBUTED].seconds == pytest.approx(299)
     untold = ledger(folded(replace(f, processes=None) for f in frames), 0, 0)
     assert set(untold.unclaimed) == {Unclaimed.UNKNOWN}
+    absence = {PROCESSES: Unavailable(State.STALE, BEGIN_S)}
+    of_one = [
+        replace(f, samples={**f.samples, h100(1).uuid: Sample(busy.values, absence)})
+        for f in frames
+    ]
+    book = ledger(folded(of_one), 0, 0)
+    assert book.unclaimed[Unclaimed.FREE].seconds == pytest.approx(299)
+    assert book.unclaimed[Unclaimed.UNKNOWN].seconds == pytest.approx(299)
 
 
 def test_a_gpu_in_parts_is_counted_by_its_parts():

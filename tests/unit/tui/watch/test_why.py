@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.domain.telemetry import Event, Frame, Gpu, GpuProcess, Sample, State, Unavailable
+from gpuadvisor.domain.telemetry import (
+    PROCESSES,
+    Event,
+    Frame,
+    Gpu,
+    GpuProcess,
+    Sample,
+    State,
+    Unavailable,
+)
 from gpuadvisor.tui.watch.state import WatchState
 from gpuadvisor.tui.watch.why import WORKS, why
 from tests.telemetry import BUSY, GIB, START_S, all_in, frame, h100, sample
@@ -278,6 +287,13 @@ def test_an_empty_gpu_is_free_only_where_that_is_known():
     assert sentence(*idle) == "idle"  # whether there are processes is not known
     held = [IDLE] * 3
     assert sentence(*held, processes=()) == "idle"  # somebody holds its memory
+
+
+def test_a_gpu_whose_processes_are_not_listed_is_not_free():
+    idle = sample(gpu_utilization_pct=0, memory_used_bytes=GIB)
+    untold = Sample(idle.values, {PROCESSES: Unavailable(State.STALE, START_S)})
+    assert sentence(*[untold] * 3, processes=()) == "idle"
+    assert sentence(*[untold] * 3, *[idle] * 3, processes=()) == "free"
 
 
 @pytest.mark.parametrize(

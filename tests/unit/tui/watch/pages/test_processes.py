@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuadvisor.domain.telemetry import Frame, GpuProcess
+from gpuadvisor.domain.telemetry import PROCESSES, Frame, GpuProcess, Sample, State, Unavailable
 from gpuadvisor.tui.watch import process_list
 from gpuadvisor.tui.watch.app import Watch
 from gpuadvisor.tui.watch.process_list import ORDERS, View, listed, note
@@ -139,6 +139,15 @@ def test_numbers_of_the_host_are_said_to_be_instead_of_looked_up():
 def test_memory_of_nobody_is_said_and_an_empty_gpu_is_not():
     assert note(state_with(*LISTED[:2])).startswith("GPU 1: memory is in use by processes")
     assert note(state_with(used=0)) == ""
+
+
+def test_of_a_gpu_whose_processes_are_not_listed_nobody_blames_a_container():
+    state = state_with(*LISTED[:2])
+    untold = Sample({"memory_used_bytes": GIB}, {PROCESSES: Unavailable(State.STALE, START_S)})
+    made = frame(1, sample(), untold)
+    state.update(replace(made, processes=LISTED[:2]))
+    assert note(state) == "GPU 1: the driver does not list the processes now."
+    assert [row.process.pid for row in listed(state)] == [11, 12]
 
 
 @pytest.mark.asyncio
