@@ -225,8 +225,8 @@ class _Gate:
                 return self._pairs(first)
             self.progress.on_message(f"{error}: runs that import anew show whether it fails anyway")
             compared = self._pairs(first)
-            # What fails anyway is no matter of that process.
-            self._said += [why] if compared.failed is None else []
+            if compared.failed is None:  # what fails anyway is no matter of that process
+                self._said.append(f"{why}, and afresh it could")
             return compared
         if not (forked := self._runs.how_forked):
             return compared
@@ -415,6 +415,14 @@ class _Gate:
             return "is broken"
         return f"fails in {failed} of {len(problems)} runs"
 
+    def _failures(self) -> Iterator[str]:
+        """Yield, of each version that runs, in how many of its runs it failed, if it did."""
+        for side, version in zip(SIDES, (self.base, self.head), strict=True):
+            problems = [why for run in self._runs.all if run.side == side and (why := run.problem)]
+            if problems:
+                how_often = self._how_often(side)
+                yield f"{version.side.name} {how_often}, which do not count: {problems[-1]}"
+
     def _may_be_ignored(self, why: str) -> str:
         """Return, as a clause, what gives a new work tree a file that a script does not find."""
         is_missing = any(error in why for error in MISSING)
@@ -439,6 +447,7 @@ class _Gate:
         here = environment(self.head.python, self.device, self.head.command.script)
         idle = sorted(self._runs.untried({**self.base.settings, **self.head.settings}))
         limited = filter(None, [self._runs.limited])
+        failed = [] if reason else self._failures()
         nothing = [f"found nothing to change: {', '.join(idle)}"] if idle and compared.pairs else []
         return GateResult(
             verdict,
@@ -449,7 +458,7 @@ class _Gate:
             compared.pairs,
             tuple(self._runs.all),
             None,
-            (*self.notes, *nothing, *self._said, *limited, *self._saved(compared)),
+            (*self.notes, *nothing, *failed, *self._said, *limited, *self._saved(compared)),
             replace(here, git_commit=None, git_dirty=None),
             time.monotonic() - self._began_s,
             unmeasured=compared.unmeasured,

@@ -195,6 +195,17 @@ def test_a_head_that_fails_late_fails_in_so_many_runs_and_not_by_forking(
     assert not [note for note in document["notes"] if "imports anew" in note or "--link" in note]
 
 
+def test_that_a_version_fails_now_and_then_is_told_also_where_it_passes(machine, gated):
+    machine.does = crash
+    status, document = gated()
+    assert status == 0
+    (told,) = [note for note in document["notes"] if "do not count" in note]
+    count = len([run for run in document["runs"] if run["side"] == "base"])
+    assert told == f"HEAD fails in 1 of {count} runs, which do not count: crashed: CUDA"
+    (told,) = [note for note in document["notes"] if "imports anew" in note]
+    assert told.endswith("the base could not be measured (CUDA), and afresh it could")
+
+
 def test_one_slow_run_is_no_difference(machine, gated):
     machine.does = slower(1.1, until=1)
     status, _ = gated("--no-turns")
