@@ -96,6 +96,8 @@ class Machine:
         self.spent, self.began_s = {}, {}
         """Seconds by phase, and when each began first."""
         self.phase, self._since_s = "baseline", 0.0
+        self.proven_s = None
+        """When a gain was first told to be proven; None where none was."""
         self.supplied, self.cold_starts = [], []
         self._random = random.Random(seed)
         self._compiled, self.compiled_s = set(), 0.0
@@ -283,6 +285,8 @@ class Telling(Silent):
 
     def on_message(self, sentence):
         self.said.append(sentence)
+        if sentence.startswith("proven so far: ") and self.machine.proven_s is None:
+            self.machine.proven_s = self.machine.now_s
 
 
 @contextmanager

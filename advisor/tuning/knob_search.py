@@ -72,6 +72,8 @@ class KnobSearch:
         new = [name for name in dict.fromkeys(names) if name not in self.left_aside]
         self.left_aside += new
         self._goes_on |= bool(new)
+        if self.budget.fallback.settings.keys() & set(new):
+            self.budget.fallback = Best({}, 1.0)
 
     def sure_start(self) -> Settings:
         """Return what is to be proven before anything else is searched; empty for nothing.
@@ -286,6 +288,7 @@ class KnobSearch:
     def _on_best(self, best: Best) -> None:
         self.best = best
         self.budget.stands_on, self.budget.has_found = best, True
+        self.budget.fallback = max(best, self.budget.fallback, key=lambda each: each.gain)
         self.progress.on_best(best.settings, best.gain)
 
     def ablate(self) -> tuple[Settings, tuple[Contribution, ...]]:

@@ -115,6 +115,7 @@ class _Study(Measuring):
         to ask the running script."""
         self._chosen = KnobSpace(Space(), {})
         self._supply: LoaderSupply | None = None
+        self._is_untimed_told = False
         self._search: KnobSearch | None = None
         self._first_proven: StudyResult | None = None
         """What the loader's workers were proven to bring by themselves, before all else."""
@@ -218,8 +219,7 @@ class _Study(Measuring):
         selection = Selection(options.level, options.objective, only, options.without)
         share = expected.gpu_share
         self._chosen = select_knobs(self.knobs, selection, device, baseline.facts, first, share)
-        timer = self._one_script(SupplyTimer)
-        self._supply = timer.supply(self._chosen.space, self._budget, self._enter)
+        self._time_loader()
         space = computing_last(self._chosen.space, self._supply, self.knobs)
         self._chosen = replace(self._chosen, space=space)
         unchanged = (t.measurement for t in self._evaluator.trials if t.phase == "baseline")
@@ -294,11 +294,16 @@ class _Study(Measuring):
             self._time_loader,
         )
 
-    def _time_loader(self, waits: float, computing_ms: float) -> LoaderSupply | None:
-        """Time the loader alone for a script that came to wait for it in this share of its time."""
+    def _time_loader(
+        self, waits: float | None = None, computing_ms: float = 0.0
+    ) -> LoaderSupply | None:
+        """Time the loader alone: for the script as it is, or for one that came to wait for it in
+        this share of its time."""
         timer = self._one_script(SupplyTimer)
-        beside = waits, computing_ms
+        timer.has_told = self._is_untimed_told
+        beside = None if waits is None else (waits, computing_ms)
         self._supply = timer.supply(self._chosen.space, self._budget, self._enter, beside)
+        self._is_untimed_told = timer.has_told
         return self._supply
 
     def _screened(self, proven: StudyResult | None, before: Screening | None = None) -> Screening:

@@ -45,9 +45,13 @@ LEAST_SCREENING = 3.0
 """Runs of the unchanged script that a screening lasts at least. Where that has no room beside a
 rehearsal, or beside a proof's second look, it goes before: what is found may be told as unverified,
 or shown at the first look, and without it nothing may be found that can be proven at all."""
-SPARE_LIVES = 1
+WARM_RUNS, WARM_S = 1 + LOOKS[0] + 1, 10.0
+"""Starts that follow a screening with what compiles, of a trial, a first look and a life, and the
+seconds that each takes longer with what was compiled before: 6 to 12 of public scripts on H200s."""
+SPARE_LIVES = 3
 """Lives of a rehearsal beyond its usual ones that a screening leaves room for: of the settings that
-leave the data alone, or of the unchanged script with weights changed as much as by rounding."""
+leave the data alone, of the unchanged script with weights changed as much as by rounding, and on
+equal weights."""
 LOADER_SHARE, DECIDING_SHARE = 1 / 10, 1 / 6
 """Most of a time budget in which a script's loader may be timed alone; the larger one where that
 decides how long a step takes, so that there is little else to look for. It takes as long as one or
@@ -90,6 +94,9 @@ USUAL_GAIN = 1.05
 MOST_PAIRS = 16
 """Pairs that are kept back at most: enough for it where runs differ by 2 %."""
 
+LUCKILY = 2.0
+"""Times what a gain is, as a logarithm, that a proof may show half of the time, so that its time is
+kept where nothing better was found. [own]"""
 SLOW_RUN = 2.0
 """Usual durations that each run is granted, whatever is left of the budget."""
 TRIED_AGAIN = 1.5
@@ -110,6 +117,8 @@ class Reserve(Enum):
     """What a usual study takes after its search."""
     LEAST = auto()
     """A rehearsal and the first look of a proof."""
+    PROOF = auto()
+    """That look: what only this has room for comes before what nothing of it has."""
     NOTHING = auto()
     """Nothing: what it finds late is not proven. For what it finds before that, as much of the
     least as there still is."""
@@ -140,6 +149,8 @@ class Budget:
         rehearsal, or is not begun."""
         self.stands_on = Best({}, 1.0)
         """What looks best so far in the search; without settings where nothing looks better."""
+        self.fallback = Best({}, 1.0)
+        """What looked best in earlier rounds of the search, and is not proven to bring nothing."""
         self.has_found = False
         """Whether something looks better than what is proven: then more than the first look of its
         proof is kept back, as what is found besides is worth less than to show it."""
@@ -310,8 +321,9 @@ class Budget:
     def screening_s(self, compiles: bool = False, decides: bool = False) -> float:
         """Return how long a screening may take now, its start included; 0 if counted in trials.
 
-        `compiles` where it compares what compiles, and `decides` where that is what there is to
-        gain: then no more is kept back than a proof's first look.
+        `compiles` where it compares what compiles, for whose longer starts more is kept back, and
+        `decides` where that is what there is to gain: then no more is kept back than a rehearsal,
+        and a proof's first look.
         """
         if self._limit.seconds is None:
             return 0.0
@@ -320,15 +332,19 @@ class Budget:
         # A trial of all that it finds, and the first look of its proof.
         left_s = (self.left_s or 0.0) - self.durations.first_look_s({}) - run_s
         more = LOOKS[1] - LOOKS[0] if self._proof_pairs > LOOKS[0] else 0
-        second_look_s = more * self.durations.pair_s({})
+        more_s = more * self.durations.pair_s({})
+        if compiles:
+            more_s = max(more_s, WARM_RUNS * WARM_S)
         rehearsal_s = self._rehearsal_reserve_s({})
         if rehearsal_s:
             rehearsal_s += SPARE_LIVES * self.durations.life_s({})
         room_s = 0.0
-        for kept_s in (0.0,) if decides else (second_look_s + rehearsal_s, second_look_s, 0.0):
+        for kept_s in (more_s + rehearsal_s, 0.0 if decides else more_s, 0.0):
             room_s = min(share_s, left_s - kept_s)
             if room_s >= LEAST_SCREENING * run_s:
                 break
+            if compiles and not decides and rehearsal_s:
+                return self.screening_s()
         return max(0.0, room_s)
 
     def finding_s(self, alone: bool = False, least_s: float = 0.0) -> float:
@@ -372,9 +388,9 @@ class Budget:
         """
         if self._limit.seconds is None:
             return USUAL_REHEARSAL_S
-        left_s, needed_s = self.left_s or 0.0, self.durations.lives_s(settings, least=is_proven)
+        left_s, needed_s = self.left_s or 0.0, self.durations.lives_s(settings)
         if is_proven:
-            return left_s if (1 - LIFE_ERROR) * needed_s <= left_s else 0.0
+            return left_s if self.durations.shortest_lives_s(settings) <= left_s else 0.0
         most_s = left_s - self.durations.first_look_s(settings)
         usual_s = left_s - self._proof_s(settings)
         all_s = self.durations.lives_s(settings, is_rounded=True)
@@ -442,6 +458,8 @@ class Budget:
         rehearsal_s = self._rehearsal_reserve_s(settings)
         if self.phase == "search" and self.reserve is Reserve.NOTHING:
             return self._still_possible_s()
+        if self.phase == "search" and self.reserve is Reserve.PROOF:
+            return max(self.durations.first_look_s(settings), self._still_possible_s())
         if self.phase == "search" and self.reserve is Reserve.LEAST and not self.stands_on.settings:
             return self.durations.first_look_s(settings) + rehearsal_s
         reserve_s = self._proof_s(settings) + rehearsal_s
@@ -452,22 +470,36 @@ class Budget:
     def _still_possible_s(self) -> float:
         """Return what the least proof of what looks best takes, and its rehearsal if that fits.
 
-        0 where there is no time left for that proof, or it would probably show nothing.
+        0 where there is no time left for that proof, or it would hardly show anything. What can be
+        shown by good luck only is worth more than what is found when nothing can be any more.
         """
-        settings, gain = self.stands_on.settings, self.stands_on.gain
-        if not settings or not self.may_show(settings, gain):
+        best = self.stands_on if self.stands_on.settings else self.fallback
+        settings, gain, left_s = best.settings, best.gain, self.left_s or 0.0
+        if not settings or not self.may_show(settings, gain**LUCKILY):
             return 0.0
+        if not self.may_show(settings, gain):
+            return left_s  # each pair makes it likelier
         least_s = self.durations.first_look_s(settings)
         rehearsal_s = self._rehearsal_reserve_s(settings)
-        both = least_s + rehearsal_s <= (self.left_s or 0.0)
+        both = least_s + rehearsal_s <= left_s
         return least_s + rehearsal_s if both else least_s
 
     def _rehearsal_reserve_s(self, settings: Settings) -> float:
         """Return what a rehearsal will take, with all lives that it may want if they have room in
-        its share; nothing is kept back for one whose usual lives are beyond that."""
-        share_s = REHEARSAL_SHARE * (self._limit.seconds or 0.0)
-        lives_s = [self.durations.lives_s(settings, is_rounded=each) for each in (True, False)]
-        return next((each for each in lives_s if each <= share_s), 0.0)
+        its share, else with those that have.
+
+        Nothing is kept back where the lives of the unchanged script alone are beyond that: what
+        lives longer would else be tried where there is no room for what lives less.
+        """
+        durations, share_s = self.durations, REHEARSAL_SHARE * (self._limit.seconds or 0.0)
+        lives_s = (
+            durations.lives_s(settings, is_rounded=True),
+            durations.lives_s(settings),
+            durations.lives_s(settings, least=True),
+        )
+        if (fits_s := next((each for each in lives_s if each <= share_s), None)) is not None:
+            return fits_s
+        return share_s if durations.lives_s({}) <= share_s else 0.0
 
     def _proof_s(self, settings: Settings) -> float:
         """Return how long a usual proof takes, if that is no more than its share."""

@@ -12,9 +12,16 @@ from gpuadvisor.tuning.arguments import in_more_digits
 from gpuadvisor.tuning.turning import unable_to_turn
 
 LIFE_TRIALS = 1.75
-"""Trials that a life lasts: beside the start and some steps it has a second epoch's start, an
-evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s on an H200. Epochs
-after the second are lived only where the time that is allowed has room for them."""
+"""Trials that a life lasts at most, as far as is expected: beside the start and some steps it has a
+second epoch's start, an evaluation and checkpoints. ResNet-50 of pytorch/examples: 30 s beside 17 s
+on an H200. Epochs after the second are lived only where the time that is allowed has room for them.
+"""
+LIFE_RUNS, LIFE_STEPS = 1.2, 96
+"""Trials that a life lasts beside its steps, and how many of these it has with all its epochs, of
+16 batches each. Lives of scripts with short steps took 1.0 to 1.25 trials in ten rehearsals of four
+public scripts on H200s and CPUs."""
+SHORTEST_LIFE = 1.0
+"""Trials that a life takes at least, about."""
 ROUNDED_LIVES = 2
 """Further lives of a rehearsal whose knobs have a value that computes in more digits: on a GPU two
 that go on side by side (with weights changed as much as by rounding, and on equal ones), and then
@@ -55,9 +62,14 @@ class Durations:
         """Time that settings add to a start which were compiled in a running script before."""
         self._slowest_s: dict[_Key, float] = {}
         """Most that a run took with settings that make a start longer, whatever stood beside."""
+        self._least_s: dict[_Key, float] = {}
+        """Least time of a run of some settings in a proof, as long as a fresh one takes."""
+        self._step_s: float | None = None
+        """Time of the unchanged script's steps, of its last run that was measured."""
         self._slower = 1.0
         """Times what compilers usually take that they were seen to take here."""
-        self._life_trials = LIFE_TRIALS
+        self._life_trials: float | None = None
+        """Trials that a life of the last rehearsal took; None before there was one."""
         self._lived: set[_Key] = set()
         """Settings that had a rehearsal."""
 
@@ -65,6 +77,11 @@ class Durations:
         """Learn what a trial took. One that did not reach its end says little of those that do."""
         slow = self._slow(trial.settings)
         wall_s = trial.wall_s + (trial.start_saved_s or 0.0)  # what is to come may be fresh
+        if trial.phase == "proof" and trial.state is TrialState.COMPLETE:
+            key = frozenset(trial.settings.items())
+            self._least_s[key] = min(wall_s, self._least_s.get(key, wall_s))
+        if trial.measurement is not None and not trial.settings:
+            self._step_s = trial.measurement.mean_step_ms / 1e3
         # Runs of a proof wait by chance before they are measured, which `delay_s` stands for.
         if wall_s > 0 and trial.state is TrialState.COMPLETE and trial.phase != "proof":
             self._walls_s[frozenset(trial.settings.items())] = wall_s
@@ -86,7 +103,7 @@ class Durations:
 
     def record_rehearsal(self, settings: Settings, wall_s: float) -> None:
         """Learn what all lives of a rehearsal took, those of the unchanged script included."""
-        trials_s = 2 * self.run_s({}) + self._lives(settings) * self.again_s(settings)
+        trials_s = 2 * self._lived_s({}) + self._lives(settings) * self._lived_s(settings)
         if wall_s > 0:
             self._life_trials = wall_s / trials_s
         self._lived.add(frozenset(settings.items()))
@@ -191,15 +208,33 @@ class Durations:
         """
         if frozenset(settings.items()) in self._lived:
             return 0.0
-        unchanged_s = 0.0 if self.has_lived else 2 * self.run_s({})
+        unchanged_s = 0.0 if self.has_lived else 2 * self.life_s({})
         lives = 1 if least else self._lives(settings)
         if is_rounded and in_more_digits(settings, self._knobs):
             lives += ROUNDED_LIVES
-        return self._life_trials * (unchanged_s + lives * self.again_s(settings))
+        return unchanged_s + lives * self.life_s(settings)
+
+    def shortest_lives_s(self, settings: Settings) -> float:
+        """Return how long the least lives of a rehearsal take if nothing lasts longer than it has
+        to; 0 where these settings had theirs."""
+        if self.has_lived or self._step_s is None:
+            return (1 - LIFE_ERROR) * self.lives_s(settings, least=True)
+        return SHORTEST_LIFE * (2 * self._lived_s({}) + self._lived_s(settings))
 
     def life_s(self, settings: Settings) -> float:
         """Return how long one more life of these settings takes, or of the unchanged script."""
-        return self._life_trials * self.again_s(settings)
+        run_s = self._lived_s(settings)
+        if self._life_trials is not None:
+            return self._life_trials * run_s
+        if self._step_s is None:
+            return LIFE_TRIALS * run_s
+        return min(LIFE_TRIALS * run_s, LIFE_RUNS * run_s + LIFE_STEPS * self._step_s)
+
+    def _lived_s(self, settings: Settings) -> float:
+        """Return how long a fresh run of settings takes, as far as proofs tell that, too: their
+        runs wait by chance, so that none takes less."""
+        again_s = self.again_s(settings)
+        return min(again_s, self._least_s.get(frozenset(settings.items()), again_s))
 
     def _lives(self, settings: Settings) -> int:
         """Return how often settings live: where only some of them reach the data, the others may

@@ -41,6 +41,9 @@ MOST_S = 60.0
 class SupplyTimer(InOneScript):
     """Times the loader of one study's script, on its first device."""
 
+    has_told = False
+    """Whether it was told why the loader was not timed, which is told once."""
+
     def supply(
         self,
         space: Space,
@@ -69,7 +72,9 @@ class SupplyTimer(InOneScript):
                 return self._timed(space, allowed_s, decides, computing_ms)
             except ScriptError as error:
                 why = str(error)
-        self.progress.on_message(f"the loader was not timed alone: {why}")
+        if not self.has_told:
+            self.progress.on_message(f"the loader was not timed alone: {why}")
+        self.has_told = True
         return None
 
     def _timed(

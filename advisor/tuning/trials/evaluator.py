@@ -18,7 +18,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import InTurns, Objective, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.statistics import LOOKS, pairs_needed, spread_of
+from gpuadvisor.tuners.statistics import LOOKS, least_shown, pairs_needed, spread_of
 from gpuadvisor.tuners.turn_order import Delay
 from gpuadvisor.tuners.turns import ratio_of_blocks
 from gpuadvisor.tuning.budgeting.budget import USUAL_GAIN, Budget
@@ -38,6 +38,9 @@ CHEAP = 1 / 8
 two of them may agree by chance: where starts of 50 s differ by 1 %, three pairs showed a gain of
 4 % in 35 of 40 simulated studies in place of 16, and none showed one that was not there (the script
 of tests/unit/tuning/test_slow_starts.py)."""
+CLEARLY = 1.5
+"""Times what a proof's first look shows half of the time that a gain has to be, as a logarithm, to
+be shown without turns. [own]"""
 STALE_AFTER = 8
 """Runs of the search on a GPU after which its reference is measured anew: at 12 % of the search's
 time, a machine that gets slower by 5 % over 40 runs misleads it by no more than 1 %, which is what
@@ -317,11 +320,14 @@ class ScriptEvaluator:
         turning = turning if differ else turning.shortest()
         self._turning_s = self._added_s(turning)
         self._expect_delay()
-        left_s = self._budget.left_s
-        if left_s is not None and self._budget.durations.first_look_s(head) > left_s:
+        if not self._budget.has_room_for_more(head, 0):
             turning = turning.shortest()  # what exceeds the budget lasts no longer than it has to
             self._turning_s = self._added_s(turning)
             self._expect_delay()
+        is_needed = bool(base) or not self._is_clear(head)
+        if not (is_needed or self._budget.has_room_for_more(head, 0)):
+            self._turn_nothing("what is gained is clear without, and a rehearsal has room so")
+            return
         if not self._budget.has_room_for_proof(head):
             self._turn_nothing("the budget has no room for that")
             return
@@ -331,6 +337,12 @@ class ScriptEvaluator:
             f"{why}: each process of the proof is measured as it has started, and then times both "
             "sides in turns"
         )
+
+    def _is_clear(self, head: Settings) -> bool:
+        """Say whether the first look will show by runs of one side each what a run has gained."""
+        gains = [trial.gain for trial in self.trials if trial.settings == head and trial.gain]
+        least = least_shown(LOOKS[0], self.spread)
+        return bool(gains) and math.log(max(min(gains), 1.0)) >= CLEARLY * math.log(least)
 
     def _added_s(self, turning: Turning) -> float:
         """Return how much longer a process takes, on average, that times both sides in turns."""

@@ -341,12 +341,13 @@ def test_the_budget_that_is_said_to_have_room_for_what_was_left_out_has_it(
 
 
 LATER = frozenset({"tf32", "compile_max_autotune"})
-"""In 20 minutes only the first of them has room beside all that a first proof may take."""
+ENOUGH = "1095s"
+"""In this only the first of them has room beside all that a first proof may take."""
 
 
 def test_what_had_no_room_is_tried_on_top_of_what_is_proven(tune):
-    machine = Machine(5.0, {"tf32": 1.3, "compile_max_autotune": 1.2})
-    result, took_s = tune(machine, "20m", only=LATER)
+    machine = Machine(5.0, {"tf32": 1.3, "compile_max_autotune": 1.2}, life_trials=1.0)
+    result, took_s = tune(machine, ENOUGH, only=LATER)
     assert (result.verdict, set(result.settings), result.untried) == (Verdict.FASTER, LATER, {})
     assert result.speedup.ci99_low > 1.3
     assert result.rehearsal.settings == result.settings
@@ -369,7 +370,7 @@ def test_what_had_no_room_is_tried_on_top_of_what_is_proven(tune):
     ],
 )
 def test_what_is_proven_is_kept_where_nothing_better_is_shown(tune, machine, said):
-    result, took_s = tune(Machine(4.0, **machine), "20m", only=LATER)
+    result, took_s = tune(Machine(4.0, life_trials=1.0, **machine), ENOUGH, only=LATER)
     assert (result.verdict, result.settings) == (Verdict.FASTER, {"tf32": True})
     assert result.rehearsal.settings == {"tf32": True}
     assert result.speedup.ci99_low < 1.3 < result.speedup.ci99_high
@@ -379,7 +380,10 @@ def test_what_is_proven_is_kept_where_nothing_better_is_shown(tune, machine, sai
 
 
 def test_what_is_proven_is_kept_where_the_rest_is_interrupted(tune, monkeypatch):
-    machine, plain = Machine(5.0, {"tf32": 1.3, "compile_max_autotune": 1.2}), Machine.run
+    machine, plain = (
+        Machine(5.0, {"tf32": 1.3, "compile_max_autotune": 1.2}, life_trials=1.0),
+        Machine.run,
+    )
 
     def run(self, request, read_energy_j, load):
         if request.specification.applications[-1:] and len(request.specification.applications) > 1:
@@ -387,7 +391,7 @@ def test_what_is_proven_is_kept_where_the_rest_is_interrupted(tune, monkeypatch)
         return plain(self, request, read_energy_j, load)
 
     monkeypatch.setattr(Machine, "run", run)
-    result, _ = tune(machine, "20m", only=LATER)
+    result, _ = tune(machine, ENOUGH, only=LATER)
     assert (result.verdict, result.settings) == (Verdict.FASTER, {"tf32": True})
     assert (result.interrupted, bool(result.plan)) == ("interrupted", True)
     assert result.untried == {"compile_max_autotune": "the study ended early"}

@@ -20,7 +20,7 @@ from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
-from gpuadvisor.tuning.budgeting.durations import LIFE_TRIALS
+from gpuadvisor.tuning.budgeting.durations import LIFE_RUNS, LIFE_STEPS
 from gpuadvisor.tuning.expectations import with_measured
 from gpuadvisor.tuning.outcome.results import proven
 from gpuadvisor.tuning.outcome.verdicts import (
@@ -228,7 +228,9 @@ class TestTimeNeeded:
     def test_what_looked_better_needs_its_proof_and_not_what_is_left(self):
         result = ended(settings={"tf32": True}, untried={"compile": "no room"})
         assert self.needed(result, enough_s=540.0) == LOOKS[0] * 2 * 2
-        assert self.needed(result, rehearsed=False) == LOOKS[0] * 2 * 2 + LIFE_TRIALS * 3 * 2
+        life_s = LIFE_RUNS * 2 + LIFE_STEPS * 0.01
+        needed_s = self.needed(result, rehearsed=False)
+        assert needed_s == pytest.approx(LOOKS[0] * 2 * 2 + 3 * life_s)
 
     def test_a_proof_that_had_no_room(self):
         assert self.needed(ended()) == LOOKS[0] * 2 * 2
