@@ -210,8 +210,11 @@ class Budget:
         if self._limit.trials is not None:
             return self._limit.trials + 2 * (LOOKS[0] - 1) * proofs_fork
         proof_s = self.durations.pair_s({}) if proofs_fork else self._proof_s({})
-        later_s = proof_s + self._rehearsal_reserve_s({}) + self.screening_s(True)
-        return max(0.0, (self.left_s or 0.0) - later_s) / self.expected_s({})
+        left_s, run_s = self.left_s or 0.0, self.expected_s({})
+        lives_s = self._rehearsal_reserve_s({})
+        after_s = self.durations.first_look_s({}) + run_s + lives_s + self.durations.life_s({})
+        screening_s = min(COMPILING_SHARE * (self._limit.seconds or 0.0), left_s - after_s)
+        return max(0.0, left_s - proof_s - lives_s - max(0.0, screening_s)) / run_s
 
     def affordable(self, batch: Sequence[Settings], parallel: int = 1) -> bool:
         """Say whether one more trial of each leaves enough for what must follow.

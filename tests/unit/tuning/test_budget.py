@@ -7,6 +7,7 @@ import pytest
 from gpuadvisor.domain.knobs import Effect
 from gpuadvisor.domain.study import Trial, TrialState
 from gpuadvisor.errors import UsageError
+from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budgeting.budget import (
@@ -29,6 +30,7 @@ SLOW.first_start_s = 40.0
 NHWC = Switch("nhwc")
 NHWC.effect = Effect.NUMERICS
 TF32 = {"tf32": True}
+FOUND, NONE = Best(TF32, 1.5), Best({}, 1.0)
 
 
 class Live(Switch):
@@ -390,6 +392,36 @@ class TestTime:
         assert not made.affordable([{"compile": "default"}])
         made.stands_on = Best(TF32, 1.07)
         assert made.affordable([{**TF32, "other": 1}])
+
+    def test_what_good_luck_may_show_has_all_the_time_where_nothing_else_can_be_proven(self, clock):
+        """Where three pairs show 1.66x half of the time, 1.5x is worth more of them than a search
+        whose results could be proven no more."""
+        made = Budget(BudgetLimit(seconds=300), KNOBS)
+        made.record(trial(19.0, "baseline"))
+        made.expect_spread(0.13)
+        made.phase, made.reserve = "search", Reserve.NOTHING
+        made.record(trial(19.0, tf32=True))
+        clock[0] = 300.0 - 3 * 38 - 25
+        for made.stands_on, made.fallback in ((FOUND, NONE), (NONE, FOUND)):
+            assert not made.may_show(FOUND.settings, FOUND.gain)
+            assert not made.affordable([{"other": 1}])
+        made.fallback = Best(TF32, 1.2)
+        assert made.affordable([{"other": 1}]), "it would hardly be shown"
+        made.fallback, made.reserve = NONE, Reserve.PROOF
+        assert not made.affordable([{"compile": True}]), "its proof has no room"
+        assert made.affordable([{"other": 1}])
+
+    def test_what_lives_longer_is_not_tried_where_what_lives_shorter_has_no_room(self, clock):
+        made = Budget(BudgetLimit(seconds=300), load_knobs())
+        quick, more = {"tf32": True}, {"tf32": True, "pin_memory": True}
+        for each in (trial(15.0, "baseline"), trial(15.0, **quick), trial(15.0, **more)):
+            made.record(each)
+        made.phase = "search"
+        assert made.durations.lives_s(quick) < REHEARSAL_SHARE * 300 < made.durations.lives_s(more)
+        affordable = []
+        for clock[0] in range(0, 300, 10):
+            affordable.append((made.affordable([quick]), made.affordable([more])))
+        assert (True, False) in affordable and (False, True) not in affordable
 
     def test_what_runs_side_by_side_takes_as_long_as_the_longest(self, clock):
         made = budget_of("100s", "proof")
