@@ -47,11 +47,11 @@ rehearsal, or beside a proof's second look, it goes before: what is found may be
 or shown at the first look, and without it nothing may be found that can be proven at all."""
 WARM_RUNS, WARM_S = 1 + LOOKS[0] + 1, 10.0
 """Starts that follow a screening with what compiles, of a trial, a first look and a life, and the
-seconds that each takes longer with what was compiled before: 6 to 12 of public scripts on H200s."""
-SPARE_LIVES = 3
+seconds that each takes longer with what was compiled before: 6 to 12 of public scripts on H200s. In
+`EARLY_S` and more, what else is kept back has room for that."""
+SPARE_LIVES = 1
 """Lives of a rehearsal beyond its usual ones that a screening leaves room for: of the settings that
-leave the data alone, of the unchanged script with weights changed as much as by rounding, and on
-equal weights."""
+leave the data alone, or of the unchanged script with weights changed as much as by rounding."""
 LOADER_SHARE, DECIDING_SHARE = 1 / 10, 1 / 6
 """Most of a time budget in which a script's loader may be timed alone; the larger one where that
 decides how long a step takes, so that there is little else to look for. It takes as long as one or
@@ -212,7 +212,9 @@ class Budget:
         proof_s = self.durations.pair_s({}) if proofs_fork else self._proof_s({})
         left_s, run_s = self.left_s or 0.0, self.expected_s({})
         lives_s = self._rehearsal_reserve_s({})
-        after_s = self.durations.first_look_s({}) + run_s + lives_s + self.durations.life_s({})
+        after_s = (
+            self.durations.first_look_s({}) + run_s + lives_s + self.durations.life_s({}, True)
+        )
         screening_s = min(COMPILING_SHARE * (self._limit.seconds or 0.0), left_s - after_s)
         return max(0.0, left_s - proof_s - lives_s - max(0.0, screening_s)) / run_s
 
@@ -336,19 +338,16 @@ class Budget:
         left_s = (self.left_s or 0.0) - self.durations.first_look_s({}) - run_s
         more = LOOKS[1] - LOOKS[0] if self._proof_pairs > LOOKS[0] else 0
         more_s = more * self.durations.pair_s({})
-        if compiles:
+        if compiles and self._limit.seconds < EARLY_S:
             more_s = max(more_s, WARM_RUNS * WARM_S)
         rehearsal_s = self._rehearsal_reserve_s({})
-        if rehearsal_s:
-            rehearsal_s += SPARE_LIVES * self.durations.life_s({})
-        room_s = 0.0
-        for kept_s in (more_s + rehearsal_s, 0.0 if decides else more_s, 0.0):
-            room_s = min(share_s, left_s - kept_s)
-            if room_s >= LEAST_SCREENING * run_s:
-                break
-            if compiles and not decides and rehearsal_s:
-                return self.screening_s()
-        return max(0.0, room_s)
+        spare_s = SPARE_LIVES * self.durations.life_s({}, True) if rehearsal_s else 0.0
+        kept = (more_s + rehearsal_s + spare_s, rehearsal_s, 0.0 if decides else more_s, 0.0)
+        rooms_s = [min(share_s, left_s - each) for each in kept]
+        least_s = LEAST_SCREENING * run_s
+        if compiles and not decides and rehearsal_s and rooms_s[0] < least_s:
+            return self.screening_s()  # what is compiled would have no room for its lives
+        return next((each for each in rooms_s if each >= least_s), max(0.0, rooms_s[-1]))
 
     def finding_s(self, alone: bool = False, least_s: float = 0.0) -> float:
         """Return how long a script may be asked for a knob's value now, its start included.
@@ -462,7 +461,7 @@ class Budget:
         if self.phase == "search" and self.reserve is Reserve.NOTHING:
             return self._still_possible_s()
         if self.phase == "search" and self.reserve is Reserve.PROOF:
-            return max(self.durations.first_look_s(settings), self._still_possible_s())
+            return max(self.durations.first_look_s(settings), self._still_possible_s(1.0))
         if self.phase == "search" and self.reserve is Reserve.LEAST and not self.stands_on.settings:
             return self.durations.first_look_s(settings) + rehearsal_s
         reserve_s = self._proof_s(settings) + rehearsal_s
@@ -470,15 +469,15 @@ class Budget:
             return reserve_s
         return reserve_s + min(ABLATION_SHARE * budget_s, self.durations.ablation_s(settings))
 
-    def _still_possible_s(self) -> float:
+    def _still_possible_s(self, luckily: float = LUCKILY) -> float:
         """Return what the least proof of what looks best takes, and its rehearsal if that fits.
 
-        0 where there is no time left for that proof, or it would hardly show anything. What can be
+        0 where there is no time left for that proof, or it would hardly show anything: what can be
         shown by good luck only is worth more than what is found when nothing can be any more.
         """
         best = self.stands_on if self.stands_on.settings else self.fallback
         settings, gain, left_s = best.settings, best.gain, self.left_s or 0.0
-        if not settings or not self.may_show(settings, gain**LUCKILY):
+        if not settings or not self.may_show(settings, gain**luckily):
             return 0.0
         if not self.may_show(settings, gain):
             return left_s  # each pair makes it likelier
@@ -488,19 +487,20 @@ class Budget:
         return least_s + rehearsal_s if both else least_s
 
     def _rehearsal_reserve_s(self, settings: Settings) -> float:
-        """Return what a rehearsal will take, with all lives that it may want if they have room in
-        its share, else with those that have.
+        """Return what a rehearsal will take, with all lives that it may want, each of them as long
+        as it may last, if that has room in its share; else with what has.
 
         Nothing is kept back where the lives of the unchanged script alone are beyond that: what
         lives longer would else be tried where there is no room for what lives less.
         """
         durations, share_s = self.durations, REHEARSAL_SHARE * (self._limit.seconds or 0.0)
         lives_s = (
-            durations.lives_s(settings, is_rounded=True),
-            durations.lives_s(settings),
-            durations.lives_s(settings, least=True),
+            durations.lives_s(settings, is_rounded=is_rounded, longest=longest)
+            for longest in (True, False)
+            for is_rounded in (True, False)
         )
-        if (fits_s := next((each for each in lives_s if each <= share_s), None)) is not None:
+        least_s = durations.lives_s(settings, least=True)
+        if (fits_s := next((s for s in (*lives_s, least_s) if s <= share_s), None)) is not None:
             return fits_s
         return share_s if durations.lives_s({}) <= share_s else 0.0
 

@@ -199,20 +199,27 @@ class Durations:
         run_s = self.again_s(settings) - self.saved_s(settings)
         return (2 + len(settings)) * run_s if len(settings) > 1 else 0.0
 
-    def lives_s(self, settings: Settings, least: bool = False, is_rounded: bool = False) -> float:
+    def lives_s(
+        self,
+        settings: Settings,
+        least: bool = False,
+        is_rounded: bool = False,
+        longest: bool = False,
+    ) -> float:
         """Return how long the lives of a rehearsal take; 0 where these settings had theirs.
 
         The unchanged script lives twice for all rehearsals of a study together. With `least`, that
         is without the life that only scripts want whose samples are drawn at random; where it
-        `is_rounded`, with those that show which side is nearer to what more digits give.
+        `is_rounded`, with those that show which side is nearer to what more digits give. Each is as
+        likely to take longer as not so long, or hardly ever takes longer where it is the `longest`.
         """
         if frozenset(settings.items()) in self._lived:
             return 0.0
-        unchanged_s = 0.0 if self.has_lived else 2 * self.life_s({})
+        unchanged_s = 0.0 if self.has_lived else 2 * self.life_s({}, longest)
         lives = 1 if least else self._lives(settings)
         if is_rounded and in_more_digits(settings, self._knobs):
             lives += ROUNDED_LIVES
-        return unchanged_s + lives * self.life_s(settings)
+        return unchanged_s + lives * self.life_s(settings, longest)
 
     def shortest_lives_s(self, settings: Settings) -> float:
         """Return how long the least lives of a rehearsal take if nothing lasts longer than it has
@@ -221,12 +228,13 @@ class Durations:
             return (1 - LIFE_ERROR) * self.lives_s(settings, least=True)
         return SHORTEST_LIFE * (2 * self._lived_s({}) + self._lived_s(settings))
 
-    def life_s(self, settings: Settings) -> float:
-        """Return how long one more life of these settings takes, or of the unchanged script."""
+    def life_s(self, settings: Settings, longest: bool = False) -> float:
+        """Return how long one more life of these settings takes, or of the unchanged script; at
+        most where it is the `longest`."""
         run_s = self._lived_s(settings)
         if self._life_trials is not None:
             return self._life_trials * run_s
-        if self._step_s is None:
+        if self._step_s is None or longest:
             return LIFE_TRIALS * run_s
         return min(LIFE_TRIALS * run_s, LIFE_RUNS * run_s + LIFE_STEPS * self._step_s)
 
