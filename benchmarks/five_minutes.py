@@ -195,8 +195,19 @@ class Loading(Drawn):
         self.uneven = choose((0.05, 0.15))
 
 
-MACHINES = (MinGPT, NanoGPT, Inference, Pets, Detection, Autoencoder, Computing, Loading)
-MANY = (Computing, Loading)
+class Nothing(Loading):
+    """The same, where nothing brings anything: what is claimed of it is false."""
+
+    def _drawn(self, choose: Any) -> dict[str, float]:
+        self.between = choose((0.03, 0.06, 0.12, 0.2))
+        return {}
+
+    def supply_ms(self, workers: int) -> float:
+        return super().supply_ms(self.workers)
+
+
+MACHINES = (MinGPT, NanoGPT, Inference, Pets, Detection, Autoencoder, Computing, Loading, Nothing)
+MANY = (Computing, Loading, Nothing)
 """Kinds that are another machine with each seed, of which four times as many are drawn."""
 
 

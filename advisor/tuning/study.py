@@ -153,7 +153,7 @@ class _Study(Measuring):
                 if result is None or not is_faster(result.speedup):
                     search.leave_aside(self._dropped)
                     found = self._prover.better(self._decide(search))
-                    result = found if found.settings or result is None else result
+                    result = found if result is None or _says_more(found, result) else result
                 if is_faster(result.speedup):
                     result = self._improve(search, result)
                     self._start_cold(result)
@@ -356,7 +356,8 @@ class _Study(Measuring):
                 found = self._prover.prove(settings, contributions)
                 rest = self._prover.rehearsed.settings
                 if rest:
-                    result, best_proven = found, self._looks_best()
+                    if result is None or _says_more(found, result):
+                        result, best_proven = found, self._looks_best()
                     if not is_no_gain(result.speedup):
                         return result
                 search.leave_aside([*(rest or settings), *self._dropped])
@@ -502,3 +503,9 @@ class _Study(Measuring):
         if deserves_plan(result, self.options.plan):
             result = planned(result, self.plan, self._note)
         return replace(result, notes=tuple(self._notes))
+
+
+def _says_more(found: StudyResult, earlier: StudyResult) -> bool:
+    """Say whether a proof was made of what is found since, rather than that it had no room."""
+    is_other = found.settings != earlier.settings
+    return found.speedup is not None or (found.was_in_proof and is_other and bool(found.settings))
