@@ -264,6 +264,21 @@ TRAPS = (
     trap("seed_per_batch", DOUBLE, RESULTS, FILES),
     trap("saliency_of_the_mean", DOUBLE, RESULTS, FILES),
     trap("streaming_dedup", DOUBLE, RESULTS, FILES),
+    # Written by someone who knew the names and first lines of the cases, and not the code.
+    trap("orthogonal_again", FUSED, RESULTS, END),
+    trap("mask_drawn_twice", COMPILED, RESULTS, FILES),
+    trap("hash_buckets", BF16, RESULTS, FILES),
+    trap("tolerance_by_loss", BF16, RESULTS),
+    trap("eps_of_the_type", BF16, RESULTS, FILES),
+    trap("values_of_long_episodes", BF16, RESULTS, FILES),
+    trap("warnings_report", WORKERS, FILES, STATE),
+    trap("leftover_in_buffer", OWN_KEPT, SECOND, STATE),
+    trap("numbered_cache", KEPT, SECOND, STATE, FILES),
+    trap("scale_on_tensor", WORKERS, BATCHES, RESULTS, FILES),
+    trap("pool_for_large", WORKERS, END),
+    trap("steps_by_workers", WORKERS, RESULTS),
+    trap("guarded_penalty", NHWC, RESULTS, FILES, END),
+    trap("peek_while_training", KEPT, ROWS, SECOND, RESULTS, danger=LIVES_ON),
 )
 
 HEALTHY = (
@@ -343,6 +358,12 @@ HEALTHY = (
     Case("resumed_from_folder", WORKERS),
     Case("confusion_over_all", DOUBLE, gains=False),
     Case("scratch_files_apart", WORKERS),
+    Case("weights_by_loss", WORKERS),
+    Case("orthogonal_copied", FUSED, gains=False),
+    Case("eps_in_float", BF16, gains=False),
+    Case("mask_given", COMPILED, gains=False),
+    Case("peek_own_loader", KEPT),
+    Case("scale_beside_tensor", WORKERS),
 )
 
 CASES = TRAPS + HEALTHY
