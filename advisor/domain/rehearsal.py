@@ -72,11 +72,22 @@ OF_ITS_TIME = "its time"
 COUNTED = "count in "
 """How the path of a `PossibleChange` begins where reading counts in an attribute, and another count
 makes another sample."""
+LEFT = "left in "
+"""How the path of a `PossibleChange` begins where a stream leaves samples in an attribute that it
+does not empty, and takes them out in its next pass."""
 UNSENT = "what cannot be sent"
 """Path of a `PossibleChange` that says that some samples hold what cannot be pickled."""
 ONE_FILE = "one file"
 """Path of a `PossibleChange` that says that samples are written to a file of one name, which
 several workers would share."""
+CHILDREN = "processes of its own"
+"""Path of a `PossibleChange` that says that some samples start processes, which no worker may."""
+REPORTED = "what is logged"
+"""Path of a `PossibleChange` that says that some samples are logged to what the script keeps in its
+own process."""
+ATTRIBUTES = "attributes of tensors"
+"""Path of a `PossibleChange` that says that some samples are tensors with attributes of the
+script's own, without which they arrive from a worker."""
 RAISES = "raises "
 """How the path of a `PossibleChange` begins that says which error reading raises for some samples,
 where workers give the script another one in its place."""
@@ -281,6 +292,12 @@ class Touch(str, Enum):
     """How many rows are read: it leaves a loop with steps."""
     CLOCK = "clock"
     """How many steps there are in a given time: it leaves their loop when that is over."""
+    PASS = "pass"
+    """The pass that is going on: another one over the same loader begins within it."""
+    WORKERS = "workers"
+    """What the script computes of how many workers a loader has; `taken` where it asks."""
+    THRESHOLD = "threshold"
+    """A number that a model's code compares with, and the script moves."""
 
     def __str__(self) -> str:
         return self.value

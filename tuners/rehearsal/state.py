@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuadvisor.domain.rehearsal import (
+    ATTRIBUTES,
+    CHILDREN,
     COUNTED,
+    LEFT,
     OF_ITS_TIME,
     OF_ITS_WORKER,
     ONE_FILE,
     RAISES,
+    REPORTED,
     UNSENT,
     Moment,
     Reseeding,
@@ -137,7 +141,7 @@ class StateComparison:
         seen = [f"{c.path}." for c in changes if c.moment is Moment.READING]
         for each in lives.first.possible:
             inside = (f"{each.path}.", f"{each.path}[")
-            if each.path.startswith(COUNTED):
+            if each.path.startswith((COUNTED, LEFT)):
                 continue
             # Which of two workers comes first is chance, also where all samples were read.
             shares = each.path == ONE_FILE and each.loader in of_several
@@ -153,6 +157,14 @@ class StateComparison:
                     why = f"{each.code} writes one file for all samples, which workers would share"
                 if each.path == UNSENT:
                     why = f"{each.code} gives for some samples what no worker can send"
+                if each.path == CHILDREN:
+                    why = f"{each.code} starts processes for some samples, which no worker may"
+                if each.path == REPORTED:
+                    logs = f"{each.code} logs some samples to what the script keeps"
+                    why = f"{logs}: of that each worker has a copy of its own"
+                if each.path == ATTRIBUTES:
+                    gives = f"{each.code} gives the tensor of some samples an attribute"
+                    why = f"{gives}, without which it arrives from a worker"
                 if each.path.startswith(RAISES):
                     what = f"{each.code} {each.path.replace(RAISES, 'can raise ')}"
                     why = f"{what}, and did for no sample of the rehearsal: workers raise another"
@@ -161,17 +173,20 @@ class StateComparison:
                 return
 
     def _counted(self, loaders: set[int]) -> None:
-        """Say that samples would depend on what workers counted in earlier passes."""
+        """Say that samples would depend on what workers counted, or kept, in earlier passes."""
         first = self.found.lives.first
         if "persistent_workers" not in self.found.settings or is_whole(first):
             return
         for each in first.possible:
-            if each.loader in loaders and each.path.startswith(COUNTED):
-                path = each.path[len(COUNTED) :]
+            if each.loader in loaders and each.path.startswith((COUNTED, LEFT)):
+                path = each.path.replace(COUNTED, "").replace(LEFT, "")
                 why = (
                     f"{each.code} makes another sample by its count in {path}, which workers that"
                     " live on go on with"
                 )
+                if each.path.startswith(LEFT):
+                    takes = f"{each.code} takes samples out of {path}"
+                    why = f"{takes}, and workers that live on go on with what is left there"
                 self.found.not_covered[Aspect.DATASET_STATE] = self.found.doubt = why
                 self.found.covered = [a for a in self.found.covered if a != Aspect.DATASET_STATE]
                 return

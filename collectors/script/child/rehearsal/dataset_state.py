@@ -21,11 +21,15 @@ from gpuadvisor.collectors.script.child.rehearsal.inspection import attributes_o
 from gpuadvisor.collectors.script.child.rehearsal.possible_changes import WRITES
 from gpuadvisor.collectors.script.child.rehearsal.walk import Part, Walk
 from gpuadvisor.domain.rehearsal import (
+    ATTRIBUTES,
+    CHILDREN,
     COUNTED,
+    LEFT,
     OF_ITS_TIME,
     OF_ITS_WORKER,
     ONE_FILE,
     RAISES,
+    REPORTED,
     UNSENT,
     Moment,
     StateChange,
@@ -39,7 +43,7 @@ ROOTS = ("dataset", "collate_fn", "worker_init_fn", *MAIN_PROCESS)
 """Attributes of a DataLoader from which its state is looked for."""
 LOUD = (StateKind.GENERATOR, StateKind.HANDLE, StateKind.ITERATOR)
 """Kinds that are named by themselves also where they came or went with the object around them."""
-NAMED = {OF_ITS_TIME, OF_ITS_WORKER, ONE_FILE, UNSENT}
+NAMED = {ATTRIBUTES, CHILDREN, OF_ITS_TIME, OF_ITS_WORKER, ONE_FILE, REPORTED, UNSENT}
 """Paths of what code may do that are no attribute's."""
 KEPT = (StateKind.VALUE, StateKind.CONTAINER)
 """Kinds that the script may look at after the samples were read."""
@@ -79,7 +83,7 @@ def state_of(roots: Mapping[str, Any]) -> State:
     possible = {
         path: place
         for path, place in walk.possible.items()
-        if path in kept | NAMED or path.startswith((COUNTED, RAISES))
+        if path in kept | NAMED or path.startswith((COUNTED, LEFT, RAISES))
     }
     stores = (path[len(WRITES) :] for path in walk.possible if path.startswith(WRITES))
     written = frozenset(name for path in stores for name in _names(path))
@@ -127,12 +131,13 @@ def changes(before: State, after: State) -> list[tuple[str, StateKind, str]]:
 
 
 def fed_back(
-    before: State, after: State, has_workers: bool = False
+    before: State, after: State, has_workers: bool = False, drawn: frozenset[str] = frozenset()
 ) -> list[tuple[str, StateKind, str]]:
     """Return path, kind and type of what changed of all that workers see late: what they share with
     the script, and what gives them their indices.
 
-    Where workers read meanwhile, what reading stores in may have been changed by them.
+    Where workers read meanwhile, what reading stores in may have been changed by them. `drawn` are
+    the paths of what a sampler looked at as the pass began, and not since.
     """
     shared = [
         (path, StateKind.VALUE, "shared memory")
@@ -143,7 +148,9 @@ def fed_back(
     in_main = [
         each
         for each in changes(before, after)
-        if each[0].split(".")[0] in MAIN_PROCESS and each[1] is not StateKind.GENERATOR
+        if each[0].split(".")[0] in MAIN_PROCESS
+        and each[1] is not StateKind.GENERATOR
+        and each[0] not in drawn
     ]
     return [*shared, *in_main]
 

@@ -40,6 +40,8 @@ LOOKED_S = 0.5
 """Seconds of a life for looking at data sets between batches: some of large ones, all of others."""
 WATCHED = 4
 """Batches of a pass at which one looks whether reading draws random numbers."""
+WEIGHTS = frozenset({"sampler.weights", "batch_sampler.sampler.weights"})
+"""Paths of what torch's `WeightedRandomSampler` draws a whole pass by as it begins."""
 SHORT = "_gpuadvisor_short"
 """Attribute of a DataLoader: what stands for its index sampler."""
 
@@ -85,7 +87,7 @@ class Passes:
         self._kinds: list[tuple[type, int | None]] = []
         self._counts: list[int] = []
         """Passes over each of them."""
-        self._states = States(record)
+        self._states = States(torch, record)
         self._open: dict[int, Pass] = {}
         """The newest pass over each data set, until it is written down."""
 
@@ -261,7 +263,8 @@ class Passes:
 class States:
     """Writes down what changes in the data sets as they are read, and between passes."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, torch: Any, record: Record) -> None:
+        self._torch = torch
         self._record = record
         self._watches: dict[int, StateWatch] = {}
         self._known: set[tuple[Any, ...]] = set()
@@ -304,7 +307,9 @@ class States:
         if before is not None and of is pass_:
             with guarded(self._record, "look at a data set"):
                 has_workers = bool(pass_.loader.num_workers)
-                found = fed_back(before, self._look(pass_), has_workers)
+                kind = self._torch.utils.data.WeightedRandomSampler
+                drawn = WEIGHTS if type(pass_.loader.sampler) is kind else frozenset()
+                found = fed_back(before, self._look(pass_), has_workers, drawn)
                 self._write([StateChange(pass_.place, pass_.number, path, kind,
                                          Moment.BETWEEN_BATCHES, detail)
                              for path, kind, detail in found])  # fmt: skip

@@ -6,9 +6,11 @@ So does an error of the script's own that it catches elsewhere and that has more
 passes on the text alone of what a worker raises, as a `RuntimeError` where it makes no such error.
 A branch that asks the clock and makes another sample counts anyway: others take longer beside it.
 So does one that asks how often samples were read, where reading counts them: workers that live on
-have a count that others begin anew. And so does what no worker can send: a function that
-was made on the way, or an open file. A file that each sample is written to, whatever its number,
-counts without any branch: workers would write it at the same time.
+have a count that others begin anew, and in a stream what was left in a buffer. And so does what no
+worker can send: a function that was made on the way, or an open file. A file that each sample is
+written to, whatever its number, counts without any branch: workers would write it at the same time.
+So does what is logged to a handler that keeps it, which is no part of the data set. For some
+samples, so do processes that are started, and attributes that a tensor is given.
 
 What is stored in at all is told by its name, too: in memory that processes share, workers may have
 changed that.
@@ -21,6 +23,7 @@ import linecache
 import re
 import sys
 import types
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,11 +38,13 @@ from gpuadvisor.collectors.script.child.rehearsal.code_references import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.content import PLAIN
 from gpuadvisor.collectors.script.child.rehearsal.inspection import (
+    attributes_of,
     class_dict,
     module_dict,
     module_of,
     mro_of,
 )
+from gpuadvisor.collectors.script.child.rehearsal.kept_logs import is_kept
 from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
 from gpuadvisor.collectors.script.child.shortening.branch_names import MUTATING
 from gpuadvisor.collectors.script.child.shortening.syntax import (
@@ -50,11 +55,15 @@ from gpuadvisor.collectors.script.child.shortening.syntax import (
     written_anew,
 )
 from gpuadvisor.domain.rehearsal import (
+    ATTRIBUTES,
+    CHILDREN,
     COUNTED,
+    LEFT,
     OF_ITS_TIME,
     OF_ITS_WORKER,
     ONE_FILE,
     RAISES,
+    REPORTED,
     UNSENT,
 )
 
@@ -64,6 +73,12 @@ WRITES = "writes "
 """How a path begins of what reading any sample may store in."""
 PATHS = frozenset({"Path", "absolute", "as_posix", "fspath", "join", "resolve", "str"})
 """Functions and methods that make of the same names the same path each time."""
+STARTING = frozenset({"Pool", "Process", "ProcessPoolExecutor"})
+"""What starts processes of multiprocessing's. A worker is a daemon, which may not."""
+OF_TENSORS = frozenset({"data", "grad", "grad_fn", "imag", "names", "real", "requires_grad"})
+"""Attributes by which a tensor's own content is set."""
+MOVING = (MUTATING | {"appendleft", "popleft"}) - {"clear", "update"}
+"""Methods that put something into a list or set, or take it out."""
 _STREAMS = ("__iter__", "__next__")
 """Methods that must ask for their worker: each gives its share of all samples."""
 
@@ -81,12 +96,14 @@ def of_object(path: str, kind: type, own: Mapping[str, Any]) -> dict[str, str]:
         method = method_named(kind, name) if name != "__len__" else None
         if method is not None:
             more: dict[str, str] = {}
+            counts.is_stream = name in _STREAMS
             _Reader(path, f"{path}.{name}", method, kind, values, more, counts).read()
             if name in _STREAMS:
                 more.pop(OF_ITS_WORKER, None)
             found = {**found, **{p: code for p, code in more.items() if p not in found}}
     decisive = {f"{COUNTED}{p}": code for p, code in counts.decisive().items()}
-    return {**found, **decisive, **counts.stores(path)}
+    left = {f"{LEFT}{p}": code for p, code in counts.left().items()}
+    return {**found, **decisive, **left, **counts.stores(path)}
 
 
 def of_function(path: str, function: types.FunctionType) -> dict[str, str]:
@@ -122,6 +139,19 @@ class _Counts:
     """What decides which sample is made, to the function that asks for it."""
     stored: set[str] = field(default_factory=set)
     """What is stored in, or changed by a method."""
+    is_stream: bool = False
+    """Whether a stream is read, of which samples have no number."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """What a stream puts samples into, or takes them out of, to the function that does."""
+    loads: Counter[str] = field(default_factory=Counter)
+    """How often what is used in a stream."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """How often of these something is only added to it, or removed from it."""
+
+    def left(self) -> dict[str, str]:
+        """Return in what a stream leaves samples for its next pass, to the function."""
+        paths = (p for p in self.moved if p and p not in self.begun)
+        return {p: self.moved[p] for p in paths if self.loads[p] > self.dropped[p]}
 
     def stores(self, code: str) -> dict[str, str]:
         """Return what is stored in that is no local name, to the code that does it."""
@@ -167,6 +197,8 @@ class _Reader:
         stored = [n.value for n in nodes if isinstance(n, ast.Subscript) and _is_changed(n)]
         names = (n for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and n not in stored)
         self._loaded = {self._path(name) for name in names if not _is_changed(name)}
+        if self.counts.is_stream:
+            self._count_uses(nodes)
         self._made = {n.name for n in nodes if isinstance(n, ast.FunctionDef) and n is not tree}
         given_back = [n.value for n in nodes if isinstance(n, (ast.Return, ast.Yield)) and n.value]
         self._given = {value.id for value in given_back if isinstance(value, ast.Name)}
@@ -177,6 +209,19 @@ class _Reader:
             self._assigned.setdefault(name, []).append(value)
         self._clock = Clock(given, {})
         self._branch(tree.body, False)
+
+    def _count_uses(self, nodes: Sequence[ast.AST]) -> None:
+        """Count how often a stream uses what it keeps; what it empties itself begins anew."""
+        used = (n for n in nodes if isinstance(n, ast.Attribute) and not _is_changed(n))
+        self.counts.loads.update(map(self._path, used))
+        for node in nodes:
+            called = getattr(getattr(node, "value", None), "func", None)
+            if isinstance(node, ast.Expr) and isinstance(called, ast.Attribute):
+                self.counts.dropped.update([self._path(called.value)] * (called.attr in MOVING))
+                self.counts.begun.update([self._path(called.value)] * (called.attr == "clear"))
+            elif isinstance(node, ast.While):
+                tests = (n for n in ast.walk(node.test) if isinstance(n, ast.Attribute))
+                self.counts.begun.update(map(self._path, tests))
 
     def _branch(self, body: Iterable[ast.AST], is_rare: bool) -> bool:
         """Visit code; return whether what comes after it cannot be reached from it."""
@@ -223,6 +268,8 @@ class _Reader:
         """Note what one statement or expression changes, or the functions that it calls do."""
         if self.is_rare and self._gives_unsendable(node):
             self.found.setdefault(UNSENT, self._name)
+        if self.is_rare and isinstance(node, ast.Assign) and any(map(self._marks, node.targets)):
+            self.found.setdefault(ATTRIBUTES, self._name)
         if isinstance(node, ast.AugAssign):
             self._note(node.target)
             self.counts.stored.add(self._path(node.target))
@@ -246,19 +293,56 @@ class _Reader:
                 self.found.setdefault(ONE_FILE, self._name)
             if last_name(called) in WORKER_NAMES:
                 self.found.setdefault(OF_ITS_WORKER, self._name)
+            if self.is_rare and last_name(called) in STARTING:
+                self.found.setdefault(CHILDREN, self._name)
+            if self._is_kept_log(called):
+                self.found.setdefault(REPORTED, self._name)
+            values, owner = self.values, self.owner
             if isinstance(called, ast.Attribute):
                 if called.attr in MUTATING:
                     self._note(called.value)
                 if called.attr in MUTATING or called.attr.endswith("_"):
                     self.counts.stored.add(self._path(called.value))
+                if called.attr in MOVING and self.counts.is_stream:
+                    self.counts.moved.setdefault(self._path(called.value), self._name)
                 if self.kind is not None and self._is_self(called.value):
                     function, kind = method_named(self.kind, called.attr), self.kind
                     place = f"{self.owner}.{called.attr}"
+                elif is_own(type(part := self._value(called.value))):
+                    function, kind = method_named(type(part), called.attr), type(part)
+                    owner, values = self._path(called.value), attributes_of(part)
+                    place = f"{owner}.{called.attr}"
             elif isinstance(called, ast.Name) and called.id not in self._locals:
                 function, place = self.function.__globals__.get(called.id), f"global {called.id}"
             if type(function) is types.FunctionType:
                 to = self.counts, self.levels - 1, self.is_rare, self.is_caught
-                _Reader(self.owner, place, function, kind, self.values, self.found, *to).read()
+                _Reader(owner, place, function, kind, values, self.found, *to).read()
+
+    def _marks(self, target: ast.expr) -> bool:
+        """Say whether an assignment gives a tensor an attribute of the script's own."""
+        if not isinstance(target, ast.Attribute) or target.attr in OF_TENSORS:
+            return False
+        return isinstance(target.value, ast.Name) and self._is_tensor(target.value, LEVELS)
+
+    def _is_tensor(self, node: ast.expr, levels: int) -> bool:
+        """Say whether an expression is made by a function of torch's, or part of a tensor."""
+        while isinstance(node, (ast.Call, ast.Subscript)):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        if isinstance(node, ast.Name) and node.id in self._locals and node.id != self._self:
+            values = self._assigned.get(node.id, []) if levels else []
+            return any(self._is_tensor(value, levels - 1) for value in values)
+        if isinstance(node, ast.Attribute) and not self._is_self(node.value):
+            return self._is_tensor(node.value, levels)
+        value = self._value(node)
+        if issubclass(type(value), types.ModuleType):
+            return str(module_dict(value).get("__name__")).partition(".")[0] == "torch"
+        return any((module_of(each), each.__name__) == ("torch", "Tensor")
+                   for each in mro_of(type(value)))  # fmt: skip
+
+    def _is_kept_log(self, called: ast.expr) -> bool:
+        """Say whether a call logs or warns to what is kept in the script's process."""
+        owner = self._value(called.value) if isinstance(called, ast.Attribute) else None
+        return is_kept(owner, last_name(called), _keeps)
 
     def _gives_unsendable(self, node: ast.AST) -> bool:
         """Say whether a statement puts into a sample what cannot be pickled."""
@@ -366,6 +450,13 @@ class _Reader:
         if isinstance(node, ast.Name) and node.id not in self._locals:
             return self.function.__globals__.get(node.id, ...)
         return ...
+
+
+def _keeps(method: types.FunctionType, kind: type, own: Mapping[str, Any]) -> bool:
+    """Say whether a method stores in its object, which has these attributes."""
+    counts = _Counts()
+    _Reader("self", "self", method, kind, own, {}, counts).read()
+    return any(path.startswith("self.") for path in counts.stored)
 
 
 def _loses_more(error: Any, given: Sequence[ast.expr]) -> bool:

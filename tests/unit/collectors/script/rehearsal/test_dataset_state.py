@@ -388,6 +388,15 @@ def test_what_a_manager_shares_is_no_state_but_may_be_fed_back() -> None:
         assert after.unseen == ("dataset.z",)
 
 
+def test_what_a_sampler_drew_by_as_its_pass_began_is_not_fed_back() -> None:
+    sampler = torch.utils.data.WeightedRandomSampler(torch.ones(4), 4)
+    before = state_of({"sampler": sampler})
+    sampler.weights[2] = 9.0
+    after = state_of({"sampler": sampler})
+    assert [path for path, _, _ in fed_back(before, after)] == ["sampler.weights"]
+    assert fed_back(before, after, drawn=frozenset({"sampler.weights"})) == []
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
+import multiprocessing
 import os
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +17,15 @@ from typing import Any
 import pytest
 
 from gpuadvisor.collectors.script.child.rehearsal.dataset_state import state_of
-from gpuadvisor.domain.rehearsal import COUNTED, ONE_FILE, UNSENT
+from gpuadvisor.domain.rehearsal import (
+    ATTRIBUTES,
+    CHILDREN,
+    COUNTED,
+    LEFT,
+    ONE_FILE,
+    REPORTED,
+    UNSENT,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -537,6 +549,177 @@ class AlwaysGivesLambda(Data):
 )
 def test_what_no_worker_can_send_of_some_samples(kind, lacks):
     assert (UNSENT in state_of({"dataset": kind(x="file")}).possible) is lacks
+
+
+class StartsPool(Data):
+    def __getitem__(self, i):
+        if i % 400 == 399:
+            with multiprocessing.Pool(2) as pool:
+                return pool.map(load, [i])
+        return [load(i)]
+
+
+class MarksTensor(Data):
+    def __getitem__(self, i):
+        picture = torch.zeros(3, 8).clone()
+        if i % 400 == 399:
+            picture.scale = 2.0
+        return picture
+
+
+class MarksPartOfTensor(Data):
+    def __getitem__(self, i):
+        row = self.x[i]
+        if i % 400 == 399:
+            row.scale = 2.0
+        return row
+
+
+class MarksRecord(Data):
+    def __getitem__(self, i):
+        record = Data()
+        if i % 400 == 399:
+            record.scale = 2.0
+        return record
+
+
+class SetsGrad(Data):
+    def __getitem__(self, i):
+        picture = torch.zeros(3, 8)
+        if i % 400 == 399:
+            picture.requires_grad = True
+        return picture
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        (StartsPool, CHILDREN),
+        (MarksTensor, ATTRIBUTES),
+        (MarksPartOfTensor, ATTRIBUTES),
+        (MarksRecord, None),
+        (SetsGrad, None),
+    ],
+)
+def test_what_no_worker_does_or_sends_for_some_samples(kind, path):
+    found = state_of({"dataset": kind(x=torch.zeros(4, 8))}).possible
+    assert [each for each in found if each in (ATTRIBUTES, CHILDREN)] == [path] * (path is not None)
+
+
+class Keeps(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.kept.append(record)
+
+
+class Prints(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        print(text)
+
+
+LOG = logging.getLogger("test_possible_changes.records")
+
+
+class Logs(Data):
+    def __getitem__(self, i):
+        if i % 400 == 399:
+            LOG.warning("%d is odd", i)
+        return i
+
+
+class Warns(Data):
+    def __getitem__(self, i):
+        if i % 400 == 399:
+            warnings.warn("odd", stacklevel=1)
+        return i
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_kept"),
+    [(Keeps(), True), (Prints(), False), (logging.StreamHandler(), False),
+     (logging.StreamHandler(io.StringIO()), True)],
+)  # fmt: skip
+def test_what_is_logged_to_the_script_s_own_process(handler, is_kept, monkeypatch):
+    monkeypatch.setattr(LOG, "handlers", [handler])
+    monkeypatch.setattr(LOG, "propagate", False)
+    assert (REPORTED in state_of({"dataset": Logs()}).possible) is is_kept
+
+
+def test_warnings_that_are_recorded():
+    with warnings.catch_warnings(record=True):
+        assert REPORTED in state_of({"dataset": Warns()}).possible
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.bad: list[int] = []
+
+    def note(self, i):
+        self.bad.append(i)
+
+
+class NotesElsewhere(Data):
+    def __getitem__(self, i):
+        if i % 400 == 399:
+            self.x.note(i)
+        return i
+
+
+def test_a_helper_that_keeps_what_it_is_told_of():
+    found = state_of({"dataset": NotesElsewhere(x=Notes())}).possible
+    assert found == {"dataset.x.bad": "Notes.note"}
+
+
+class KeepsRest(Data):
+    def __iter__(self):
+        for i in range(9):
+            self.x.append(i)
+            if len(self.x) > 4:
+                yield self.x.pop(0)
+
+
+class BeginsAnew(KeepsRest):
+    def __iter__(self):
+        self.x = []
+        yield from KeepsRest.__iter__(self)
+
+
+class GivesRest(Data):
+    def __iter__(self):
+        for i in range(9):
+            self.x.append(i)
+            if len(self.x) > 4:
+                yield self.x.pop(0)
+        while self.x:
+            yield self.x.pop()
+
+
+class NotesOnly(Data):
+    def __iter__(self):
+        for i in range(9):
+            self.x.append(i)
+            yield i
+
+
+class LeavesOut(Data):
+    def __iter__(self):
+        for i in range(9):
+            if i not in self.x:
+                self.x.add(i)
+                yield i
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "is_left"),
+    [(KeepsRest, [], True), (BeginsAnew, [], False), (GivesRest, [], False),
+     (NotesOnly, [], False), (LeavesOut, set(), True)],
+)  # fmt: skip
+def test_what_a_stream_leaves_for_its_next_pass(kind, x, is_left):
+    assert (f"{LEFT}dataset.x" in state_of({"dataset": kind(x=x)}).possible) is is_left
 
 
 def decoded(packed):
