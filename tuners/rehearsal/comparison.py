@@ -42,6 +42,8 @@ NAMES = {
     Aspect.END: "the script's end",
 }
 """What each aspect is called in a sentence."""
+FEWER_DIGITS = frozenset({"bf16_autocast", "fp16_autocast", "tf32"})
+"""Settings under which matrix products have fewer digits."""
 _PLURAL = (Aspect.BATCHES, Aspect.ROWS, Aspect.RESULTS, Aspect.FILES)
 
 
@@ -175,6 +177,13 @@ def _doubt_branches(found: Findings) -> None:
         if Touch.CLOCK in branch.touches:
             ends = "may end the loop when a time is over"
             found.doubt = f"{name} {ends}: faster steps are more steps then, and other results"
+        elif Touch.WORKERS in branch.touches:
+            if branch.taken and "dataloader_workers" in found.settings:
+                asks = f"{name} is asked for by the script"
+                found.doubt = f"{asks}: what it computes of that is other under the plan"
+        elif Touch.THRESHOLD in branch.touches and not FEWER_DIGITS.isdisjoint(found.settings):
+            moves = f"{name} moves what the model compares with"
+            found.doubt = f"{moves}: where no life came, fewer digits may decide otherwise"
         elif _ends_reading(found, branch):
             # Where both lives end after the same rows, that is chance: the data was shortened.
             found.doubt = f"{name} may end the reading after other rows where batches are larger"
@@ -196,7 +205,8 @@ def _matters(found: Findings, branch: Branch) -> bool:
     """Say whether settings are among those that rely on what a branch touches."""
     knobs = [found.knobs[name] for name in found.settings if name in found.knobs]
     # Workers that end with each pass see what was changed before the next.
-    kept = Touch.DATA in branch.touches and "persistent_workers" in found.settings
+    again = {Touch.DATA, *((Touch.PASS,) if branch.in_pass else ())}
+    kept = not again.isdisjoint(branch.touches) and "persistent_workers" in found.settings
     is_data = Touch.DATA in branch.touches or Touch.ORDER in branch.touches
     if found.loader_knobs and (kept or (is_data and branch.in_pass)):
         return True

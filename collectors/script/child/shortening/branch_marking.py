@@ -20,6 +20,7 @@ from gpuadvisor.collectors.script.child.shortening.branch_names import STORES, N
 from gpuadvisor.collectors.script.child.shortening.syntax import (
     breaks,
     last_name,
+    makes_loader,
     own_nodes,
     raised,
 )
@@ -31,6 +32,8 @@ FAILURES = frozenset({"Exception", "KeyboardInterrupt", "OutOfMemoryError", "Run
 """Exceptions that tell of an accident. A run that has none does not take their branch."""
 ANYTHING = frozenset({"", "Exception"})
 """What catches each exception that the script raises itself; nothing is written in `except:`."""
+TELLING = frozenset({"debug", "info", "log", "print", "warning"})
+"""Functions that tell people what they are given."""
 _LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 _TRIES: Any = (ast.Try, getattr(ast, "TryStar", ast.Try))
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -72,6 +75,10 @@ class Marker:
     _outer: int | None = None
     _loop: int | None = None
     """Number of the innermost loop."""
+    _passes: set[str] = field(default_factory=set)
+    """Loaders of the passes that loops around are in, by their names."""
+    told: set[int] = field(default_factory=set)
+    """Identities of attributes that are only printed, or given to a DataLoader."""
 
     def statements(self, body: list[Any]) -> list[Any]:
         """Return statements with marks before and in their branches."""
@@ -98,13 +105,14 @@ class Marker:
 
     def _definition(self, node: Any) -> None:
         if isinstance(node, ast.ClassDef) or not self.is_left_alone(node):
-            before = self._outer, self._loop
+            before = self._outer, self._loop, self._passes
             self._outer = self._loop = None
+            self._passes = set()
             documented = ast.get_docstring(node, clean=False) is not None
             entered = self._entry(node)
             rest = self.statements(node.body[documented:])
             node.body = [*node.body[:documented], *map(_statement_of, entered), *rest]
-            self._outer, self._loop = before
+            self._outer, self._loop, self._passes = before
 
     def _entry(self, node: Any) -> list[ast.Call]:
         """Return the mark of a function that a library may call late, or nothing."""
@@ -159,9 +167,11 @@ class Marker:
                 node.orelse = self._branch(node, node.orelse, text, before, varies, test)
             node.test = _Expressions(self).visit(node.test)
             return
-        outside, self._loop = self._loop, site
+        outside, self._loop = (self._loop, self._passes), site
+        if isinstance(node, ast.For):
+            self._passes = self._passes | self.names.loaders.passes(test)
         node.body = self._branch(node, node.body, text, before, varies)
-        self._loop = outside
+        self._loop, self._passes = outside
         if isinstance(node, ast.For):
             node.iter = _Expressions(self).visit(node.iter)
         node.orelse = self.statements(node.orelse)
@@ -186,10 +196,12 @@ class Marker:
         test: ast.expr | None = None,
     ) -> list[Any]:
         """Return a branch with a mark at its start, where it is one that matters."""
-        touches = self.names.touched(body)
+        touches = self.names.touched(body) - {Touch.THRESHOLD}  # said where it is stored
         site = self._loop if _leaves(body) else None
         if site is not None or self.names.stops(body):
             touches |= self.names.left(test)
+        if self._passes and test is not None and self.names.loaders.begins_pass(body, self._passes):
+            touches.add(Touch.PASS)
         if not may_turn or not touches:
             return self.statements(body)
         number = self._new(text, at, tuple(sorted(touches)), site, before)
@@ -294,6 +306,18 @@ class _Expressions(ast.NodeTransformer):
         test = ast.Tuple(tests, ast.Load()) if tests else first.iter
         return self._marker.expression(node, test, [(node.elt, True)])
 
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        marker = self._marker
+        if id(node) in marker.told or not marker.names.loaders.asks_workers(node):
+            return node
+        number = marker._new(ast.unparse(node), node, (Touch.WORKERS,), None, is_function=True)
+        return _either(_call(BRANCH, number, True, at=node), node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
+        self._marker.told |= set(map(id, ast.walk(node)))
+        return self.generic_visit(node)
+
     visit_SetComp = visit_ListComp  # noqa: N815 - what ast calls it
     visit_GeneratorExp = visit_ListComp  # noqa: N815
 
@@ -302,6 +326,8 @@ class _Expressions(ast.NodeTransformer):
         return self._marker.value(node, self._marker.names.chosen(node), "choice")
 
     def visit_Call(self, node: ast.Call) -> Any:
+        if last_name(node.func) in TELLING or makes_loader(node):
+            self._marker.told |= set(map(id, ast.walk(node)))
         self.generic_visit(node)
         names = self._marker.names
         limit = TIME_LIMITS.get(last_name(node.func), "")

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable
 
 from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
+from gpuadvisor.collectors.script.child.shortening.branch_loaders import Loaders
 from gpuadvisor.collectors.script.child.shortening.syntax import (
     DEFINITIONS,
     LOOPS,
@@ -111,6 +112,8 @@ class Names:
         self._read_locals(every)
         self._read_touches()
         self._callbacks = self._never_named()
+        self.loaders = Loaders(self._bound, self._functions, self._key)
+        self._thresholds = self._compared_by_models()
         self._stopping = self._caught(nodes) & self._classes.keys()
         """Exceptions of the files' own that they catch."""
 
@@ -180,6 +183,8 @@ class Names:
             found |= self._data_among(owners)
             if self._models & set(owners):
                 found.add(Touch.MODEL)
+                if isinstance(target, ast.Attribute) and target.attr in self._thresholds:
+                    found.add(Touch.THRESHOLD)
         return found
 
     def chosen(self, node: ast.expr) -> set[Touch]:
@@ -223,6 +228,14 @@ class Names:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self._of_functions.get(f".{node.value}", set())  # by `getattr`, say
         return self.touched([ast.Expr(node.body)]) if isinstance(node, ast.Lambda) else set()
+
+    def _compared_by_models(self) -> set[str]:
+        """Return the attributes of models that their code compares with."""
+        models = [each for each in self._classes.values()
+                  if any(getattr(part, "name", "") == "forward" for part in each.body)]  # fmt: skip
+        tests = (n for each in models for n in ast.walk(each) if isinstance(n, ast.Compare))
+        parts = (n for test in tests for n in ast.walk(test) if isinstance(n, ast.Attribute))
+        return {node.attr for node in parts if chain(node)[:-1] == ["self"]}
 
     def _is_part(self, node: ast.Attribute) -> bool:
         """Say whether a script reaches for a model's weights and layers, or an optimizer's."""

@@ -665,6 +665,8 @@ class TestSilence:
             (Touch.MODEL, {"cpu_threads": 1}, {}, False),
             (Touch.MODEL, WORKERS, {"in_pass": True}, False),
             (Touch.ROWS, BF16, {}, False),
+            (Touch.PASS, {"persistent_workers": True}, {"in_pass": True}, True),
+            (Touch.PASS, WORKERS, {"in_pass": True}, False),
         ],
     )
     def test_a_branch_that_was_never_lived(self, touch, settings, changes, lacks):
@@ -676,6 +678,24 @@ class TestSilence:
         assert (missing(found) or "") == (why if lacks else "")
         whole = replace(first, loops=())
         assert missing(rehearsed(with_workers(whole), whole, settings=settings)) is None
+
+    @pytest.mark.parametrize(
+        ("touch", "settings", "is_taken", "why"),
+        [
+            (Touch.WORKERS, WORKERS, True, "is asked for by the script"),
+            (Touch.WORKERS, WORKERS, False, ""),
+            (Touch.WORKERS, BF16, True, ""),
+            (Touch.THRESHOLD, BF16, False, "moves what the model compares with"),
+            (Touch.THRESHOLD, BF16, True, "moves what the model compares with"),
+            (Touch.THRESHOLD, WORKERS, False, ""),
+        ],
+    )
+    def test_what_is_another_number_later(self, touch, settings, is_taken, why):
+        branch = Branch("a.py, line 34", "x", (touch,), is_taken, False)
+        shortened = Loop("a.py, line 9", LoopKind.EPOCHS, 90, 2, True)
+        first = life(branches=(branch,), loops=(shortened,))
+        found = rehearsed(with_workers(first), first, settings=settings)
+        assert why in found.doubt if why else not found.doubt
 
     @pytest.mark.parametrize("side", ["first", "plan"])
     def test_what_the_harness_could_not_see(self, side):

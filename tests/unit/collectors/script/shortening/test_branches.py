@@ -632,6 +632,63 @@ def test_within_a_pass_of_what_workers_read(reported):
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("for again in islice(loader, 2): step(again)", True),
+        ("peek(model, loader)", True),
+        ("first = next(iter(loader))", True),
+        ("peek(model, other)", False),
+        ("print(len(loader))", False),
+        ("keep(model, loader)", False),
+    ],
+)
+def test_a_pass_within_a_pass_over_the_same_loader(reported, line, is_told):
+    found = reported(f"""\
+        from itertools import islice
+        def peek(model, source):
+            for again in source:
+                step(again)
+        def keep(model, source):
+            return len(source)
+        loader, other = DataLoader(data), DataLoader(model)
+        for n, batch in enumerate(loader):
+            loss = step(batch)
+            if n % 1000 == 999:
+                {line}
+    """)
+    touches = [tuple(map(str, each.touches)) for each in found]
+    assert [each for each in touches if "pass" in each] == [("pass",)] * is_told
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("per_epoch = len(data) // max(1, loader.num_workers)", True),
+        ("print('workers', loader.num_workers)", False),
+        ("name = f'run-{loader.num_workers}'", False),
+        ("other = DataLoader(data, persistent_workers=loader.num_workers > 0)", False),
+        ("per_epoch = len(data) // args.num_workers", False),
+    ],
+)
+def test_a_script_that_asks_how_many_workers_there_are(reported, line, is_told):
+    before = "loader = DataLoader(data)\nloader.num_workers, args.num_workers = 2, 2\n"
+    found = [each for each in reported(before + line) if "workers" in map(str, each.touches)]
+    assert [(each.what, each.taken) for each in found] == [("loader.num_workers", True)] * is_told
+
+
+@pytest.mark.parametrize(("target", "is_told"), [("model.tolerance", True), ("model.level", False)])
+def test_a_number_that_a_model_compares_with(reported, target, is_told):
+    before = """
+        class Solver:
+            def forward(self, x):
+                return x if x < self.tolerance else self.level
+        model.eval()
+    """
+    found = reported(epochs(f"{target} = min(2.0, loss)", before=before))
+    assert ["threshold" in map(str, each.touches) for each in found] == [is_told]
+
+
 READ_HARD = """
     class Mined:
         def __getitem__(self, i):
