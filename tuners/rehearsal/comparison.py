@@ -42,8 +42,6 @@ NAMES = {
     Aspect.END: "the script's end",
 }
 """What each aspect is called in a sentence."""
-FEWER_DIGITS = frozenset({"bf16_autocast", "fp16_autocast", "tf32"})
-"""Settings under which matrix products have fewer digits."""
 _PLURAL = (Aspect.BATCHES, Aspect.ROWS, Aspect.RESULTS, Aspect.FILES)
 
 
@@ -181,7 +179,7 @@ def _doubt_branches(found: Findings) -> None:
             if branch.taken and "dataloader_workers" in found.settings:
                 asks = f"{name} is asked for by the script"
                 found.doubt = f"{asks}: what it computes of that is other under the plan"
-        elif Touch.THRESHOLD in branch.touches and not FEWER_DIGITS.isdisjoint(found.settings):
+        elif Touch.THRESHOLD in branch.touches and found.has_fewer_digits:
             moves = f"{name} moves what the model compares with"
             found.doubt = f"{moves}: where no life came, fewer digits may decide otherwise"
         elif _ends_reading(found, branch):

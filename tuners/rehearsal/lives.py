@@ -13,6 +13,8 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR
 from gpuadvisor.tuners.rehearsal.outputs import outputs_apart, probes_apart
 
+FEWER_DIGITS = frozenset({"bf16_autocast", "fp16_autocast", "tf32"})
+"""Settings under which matrix products have fewer digits."""
 Key = tuple[int, int]
 """A loader and the number of a pass over it."""
 
@@ -184,6 +186,11 @@ class Findings:
         """The settings that compute at another precision, or by another algorithm."""
         names = (n for n in self.settings if n in self.knobs)
         return [name for name in names if self.knobs[name].effect is Effect.NUMERICS]
+
+    @property
+    def has_fewer_digits(self) -> bool:
+        """Whether the settings compute matrix products with fewer digits."""
+        return not FEWER_DIGITS.isdisjoint(self.settings)
 
     @property
     def is_resized(self) -> bool:

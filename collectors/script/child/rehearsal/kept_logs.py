@@ -31,7 +31,7 @@ def is_kept(owner: Any, method: str, stores: Stores) -> bool:
     if owner is warnings and method == "warn":
         # A list's method stands there while `catch_warnings` records.
         shown = getattr(warnings, "_showwarnmsg_impl", None)
-        return type(shown) is not types.FunctionType or is_own(warnings.showwarning)
+        return type(shown) is types.BuiltinMethodType or is_own(warnings.showwarning)
     logger = logging.root if owner is logging else owner
     if method not in LOGGING or not issubclass(type(logger), logging.Logger):
         return False
