@@ -127,7 +127,7 @@ class Pets(Public):
 
 
 class Detection(Public):
-    """SSD300 of DeepLearningExamples: four uneven workers, runs that differ by 29 %."""
+    """SSD300 of a tutorial (sgrvinod): four uneven workers, runs that differ by 29 %."""
 
     start_s, compiles_s, warm_s = 14.5, 37.0, 3.0
     between, uneven, computed_ms = 0.13, 0.15, 48.0

@@ -35,6 +35,9 @@ TIMED_RUNS = 3
 SCREENED_RUNS = 3
 """Runs that it takes to screen what starts slowly, with and without a layout, and to try it."""
 
+REFUSED = (TrialState.UNSUPPORTED, TrialState.CRASHED)
+"""States of a trial that cannot be, whatever it would bring."""
+
 
 @dataclass
 class KnobSearch:
@@ -177,6 +180,12 @@ class KnobSearch:
             relieved = None if pays(trial, self.best) else self.chosen.space.relieved(trial)
             if relieved is not None and self.evaluator.affordable([relieved]):
                 (trial,) = self.evaluator.measure([relieved], "search")
+            # Something else in it may be impossible, which says nothing of the loader.
+            workers = start.get(WORKERS)
+            if trial.state in REFUSED and workers is not None and len(start) > 1:
+                alone = self.chosen.space.combined(self.best.settings, WORKERS, workers)
+                if self.evaluator.affordable([alone]):
+                    (trial,) = self.evaluator.measure([alone], "search")
             if pays(trial, self.best):
                 self._standing = trial.settings
                 self._on_best(Best(trial.settings, trial.gain or 1.0, trial))
