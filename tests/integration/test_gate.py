@@ -55,7 +55,8 @@ def test_half_the_speed_fails(repo):
     found = json.loads(answer.out)
     assert (answer.status, found["verdict"]) == (4, "fail")
     time_ = next(each for each in found["metrics"] if each["metric"] == "step_time")
-    assert 1.5 < time_["low"] < 2 < time_["high"] < 2.5
+    # Beside its pause a step takes 0.2 ms. Its processes cannot take turns: the pause goes on.
+    assert 1.95 < time_["low"] < time_["high"] < 2.05
 
 
 @pytest.mark.slow

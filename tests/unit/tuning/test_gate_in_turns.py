@@ -17,10 +17,13 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.collectors.script.turns import Seat
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import LoaderFacts, ScriptFacts
+from gpuadvisor.domain.measurement import StepWindow
 from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import TrialState
 from gpuadvisor.tuners.gate.metric import PROFILER
 from gpuadvisor.tuning.gate import comparison
+from gpuadvisor.tuning.trials.in_turns import goes_on
+from tests.simulation import measurement
 from tests.unit.tuning import test_gate
 from tests.unit.tuning.test_gate import commit, git, write
 
@@ -314,3 +317,21 @@ def test_one_that_works_while_it_waits_is_run_alone(found, player, monkeypatch):
     assert "the base keeps 0.8 CPU cores busy while it waits" in notes or (
         "the head keeps 0.8 CPU cores busy while it waits" in notes
     )
+
+
+@pytest.mark.parametrize(
+    ("blocks_ms", "found"),
+    [
+        ([(60.7, 59.7), (0.5, 60.5, 60.4), (60.2, 60.1), (0.7, 60.7), (0.6, 60.6)], True),
+        ([(120.4,), (119.5,), (0.6, 120.6), (0.8, 120.4), (0.8, 120.8), (119.1,)], True),
+        ([(66.0, 60.0), (64.0, 60.5), (59.0, 60.0), (61.0, 60.0)], False),
+        ([(120.0,), (0.6,), (120.0,)], False),
+    ],
+)
+def test_steps_that_follow_a_wait_tell_whether_the_script_went_on_meanwhile(blocks_ms, found):
+    """The first two are of a script that sleeps until a step has lasted 60 and 120 ms."""
+    windows = tuple(StepWindow(len(each), sum(each) / 1e3) for each in blocks_ms)
+    steps_ms = tuple(step for each in blocks_ms for step in each)
+    run = measurement([60.0], windows=windows, step_ms=steps_ms)
+    assert goes_on(run) is found
+    assert not goes_on(replace(run, step_ms=steps_ms[1:])), "not all of them were timed"
