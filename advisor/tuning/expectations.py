@@ -135,7 +135,7 @@ class Expectations:
                     if told.profile:
                         self.note(
                             f"the unchanged script's profile is stored: `gpuadvisor diagnose"
-                            f" {shlex.quote(told.profile)}` shows all of it"
+                            f" {shlex.quote(told.profile)}` says more of it"
                         )
                     return told
             else:

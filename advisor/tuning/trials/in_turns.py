@@ -76,13 +76,17 @@ def run_in_turns(
             raise ApartError(f"the {name} keeps {seat.busy:.1f} CPU cores busy while it waits")
     for name, (_, outcome) in zip(sides, ended, strict=True):
         if outcome.measurement is not None and goes_on(outcome.measurement):
-            raise ApartError(f"a step of the {name} goes on while it waits for its turn")
+            raise ApartError(
+                f"steps of the {name} that follow a wait are less than half as long as others, so"
+                " that they may go on while it waits"
+            )
     return ended, turns.blocks_ms
 
 
 def goes_on(run: Measurement) -> bool:
-    """Say whether steps that follow a wait are so short that part of them was made while the
-    process waited: it reads ahead in a thread of its own, or goes by the clock on the wall.
+    """Say whether steps that follow a wait are so short that part of them may have been made while
+    the process waited: it reads ahead in a thread of its own, or goes by the clock on the wall. Or
+    long and short steps alternate, and each block begins with a short one: turns tell as little.
 
     Windows are the blocks between two waits. Not known, and so False, where not each step was timed
     by itself, as where they are short.

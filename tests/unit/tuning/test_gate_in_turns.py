@@ -324,12 +324,14 @@ def test_one_that_works_while_it_waits_is_run_alone(found, player, monkeypatch):
     [
         ([(60.7, 59.7), (0.5, 60.5, 60.4), (60.2, 60.1), (0.7, 60.7), (0.6, 60.6)], True),
         ([(120.4,), (119.5,), (0.6, 120.6), (0.8, 120.4), (0.8, 120.8), (119.1,)], True),
+        ([(10.0, 60.0, 10.0, 60.0)] * 3, True),
         ([(66.0, 60.0), (64.0, 60.5), (59.0, 60.0), (61.0, 60.0)], False),
         ([(120.0,), (0.6,), (120.0,)], False),
     ],
 )
 def test_steps_that_follow_a_wait_tell_whether_the_script_went_on_meanwhile(blocks_ms, found):
-    """The first two are of a script that sleeps until a step has lasted 60 and 120 ms."""
+    """The first two are of a script that sleeps until a step has lasted 60 and 120 ms; of the third
+    blocks that begin alike are no sample of its steps, whatever it does meanwhile."""
     windows = tuple(StepWindow(len(each), sum(each) / 1e3) for each in blocks_ms)
     steps_ms = tuple(step for each in blocks_ms for step in each)
     run = measurement([60.0], windows=windows, step_ms=steps_ms)
