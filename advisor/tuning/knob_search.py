@@ -82,16 +82,16 @@ class KnobSearch:
         """Return what is to be proven before anything else is searched; empty for nothing.
 
         That is the only setting there is, where the time has room for a trial of it or for its
-        proof and rehearsal: that begins with such a run. Or what the screening found best, where it
-        left the rest for last as the loader is the limit, if a trial confirms that nothing else can
-        bring much.
+        proof and rehearsal: that begins with such a run. Or what the screening found best, where
+        there is time for one trial only; or where it left the rest for last as the loader is the
+        limit, if a trial confirms that nothing else can bring much.
         """
         if only := self._only_setting():
             left_s = self.budget.left_s
             needed_s = self.budget.expected_s(only) + self.budget.deciding_s(only)
             return only if left_s is not None and left_s < needed_s else {}
         if not self.screening.result.is_limited:
-            return {}
+            return self._shown_start()
         self._enter(list(self._left().by_name))
         self._begin()
         run = self.best.measurement
@@ -103,6 +103,22 @@ class KnobSearch:
         parameters = self._left().parameters
         one = len(parameters) == 1 and len(parameters[0].values) == 1
         return {parameters[0].name: parameters[0].values[0]} if one else {}
+
+    def _shown_start(self) -> Settings:
+        """Return what the screening found best, to be proven without a trial, where there is time
+        for one trial only, after which its proof would come; else nothing.
+
+        A trial has to confirm what the loader supplies alone, and batches that grew: a fresh
+        process may need more memory than the running one.
+        """
+        screening, start = self.screening, self.screening.start
+        is_shown = screening.least > 1 and screening.starts() == [screening.result.settings]
+        if not (is_shown and self.budget.is_last_trial(start)):
+            return {}
+        if not self.budget.may_show(start, screening.gain):
+            return {}
+        self.evaluator.promised = Best(start, screening.gain)
+        return start
 
     def find(self, proven: Best | None = None) -> Settings:
         """Search, and return what looks best; empty where nothing does, or there is no more to try.

@@ -149,7 +149,7 @@ class _Study(Measuring):
                 if search.screening.result.put_off:
                     self._look_early(search)
                 if result is None and (start := search.sure_start()):
-                    result = self._prove_first(start)
+                    result = self._prove_first(start, search.known_live(self._baseline))
                 if result is None or not is_faster(result.speedup):
                     search.leave_aside(self._dropped)
                     found = self._prover.better(self._decide(search))
@@ -260,12 +260,16 @@ class _Study(Measuring):
         self._first_proven = self._proven
         return result
 
-    def _prove_first(self, settings: Settings) -> StudyResult | None:
-        """Prove what nothing that is left can outdo; None where there is no time for that."""
+    def _prove_first(
+        self, settings: Settings, known: Sequence[Contribution] = ()
+    ) -> StudyResult | None:
+        """Prove what nothing that is left can outdo, of which is `known` what some of it brings;
+        None where there is no time for that."""
         if self.options.resume or not self._budget.has_room_for_proof(settings):
             return None
         self._prover.leaves_it = self._budget.has_room_for_more
-        result = self._prover.prove(settings)
+        contributions = tuple(each for each in known if each.knob in settings)
+        result = self._prover.prove(settings, contributions)
         self._prover.leaves_it = lambda settings: False
         if is_faster(result.speedup):
             self._proven = result

@@ -263,6 +263,12 @@ class Budget:
         pairs = max(LOOKS[0], int(self.left_s / durations.pair_s(settings)))
         return gain >= least_shown(pairs, self._spread)
 
+    def is_last_trial(self, settings: Settings) -> bool:
+        """Say whether a trial of these settings leaves no time for another one."""
+        self.phase = "search"
+        trials_s = 2 * self.expected_s(settings)
+        return self.left_s is not None and self.left_s - trials_s < self._reserve_s(settings)
+
     def has_room_for_more(self, settings: Settings, runs: int = 1) -> bool:
         """Say whether there is time for so many runs of these settings, and to decide on them: as
         on top of others that are proven."""

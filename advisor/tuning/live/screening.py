@@ -17,7 +17,7 @@ from gpuadvisor.collectors.script.specification import Specification
 from gpuadvisor.domain.knobs import Contribution, Settings, Value
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.domain.screening import Screened, ScreenedAs, ScreeningResult
+from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.tuners import batch_growth
 from gpuadvisor.tuners.base import Knob
@@ -346,10 +346,20 @@ class Screening:
     @property
     def gain(self) -> float:
         """What the best settings promise a step, which goes on to wait for its loader; 1 where
-        that is not known."""
+        nothing paid."""
+        return self._promised(lambda ratio: ratio.ratio)
+
+    @property
+    def least(self) -> float:
+        """The least that they promise; 1 and less where that may be nothing."""
+        return self._promised(lambda ratio: ratio.low)
+
+    def _promised(self, end: Callable[[Ratio], float]) -> float:
         found = self.result
-        waiting = found.loaders.ratio if found.loaders else 1.0
-        return found.ratio.ratio / waiting if found.ratio else 1.0
+        if not found.settings:
+            return 1.0
+        together = end(found.ratio) if found.ratio else math.prod(map(end, _kept(found).values()))
+        return together / (found.loaders.ratio if found.loaders else 1.0)
 
     def supplied(
         self, supply: LoaderSupply, computing_ms: float, baseline: Measurement
@@ -463,11 +473,16 @@ class Screening:
         return replace(self.space, parameters=tuple(p for p in parameters if p.values))
 
 
+def _kept(found: ScreeningResult) -> dict[str, Ratio]:
+    """Return what each knob of the best settings brought when it was added."""
+    kept = [each for each in found.values if each.state is ScreenedAs.KEPT]
+    return {each.knob: each.ratio for each in kept if each.ratio}
+
+
 def _brought(found: ScreeningResult) -> dict[str, float]:
     """Return what each knob of the best settings brings beside the others, or brought when it was
     added."""
-    kept = [each for each in found.values if each.state is ScreenedAs.KEPT]
-    added = {each.knob: each.ratio.ratio for each in kept if each.ratio}
+    added = {name: ratio.ratio for name, ratio in _kept(found).items()}
     return added | {each.knob: each.ratio for each in found.contributions}
 
 

@@ -18,6 +18,7 @@ from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
 from gpuadvisor.domain.study import InTurns, Objective, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
+from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.statistics import LOOKS, least_shown, pairs_needed, spread_of
 from gpuadvisor.tuners.turn_order import Delay
 from gpuadvisor.tuners.turns import ratio_of_blocks
@@ -86,6 +87,8 @@ class ScriptEvaluator:
         """Relative standard deviation of runs of the same settings."""
         self.distance = math.log(USUAL_GAIN)
         """What the early looks of a proof are to tell apart, as a difference of logarithms."""
+        self.promised = Best({}, 1.0)
+        """Settings that are proven without a trial, and what they gained in one running script."""
         self._in_proof: tuple[Settings, Settings] | None = None
         """Base and head of the proof that is under way."""
         self._turning: Turning | None = None
@@ -339,8 +342,10 @@ class ScriptEvaluator:
         )
 
     def _is_clear(self, head: Settings) -> bool:
-        """Say whether the first look will show by runs of one side each what a run has gained."""
+        """Say whether the first look will show by runs of one side each what a run has gained, or
+        was promised to."""
         gains = [trial.gain for trial in self.trials if trial.settings == head and trial.gain]
+        gains += [self.promised.gain] * (self.promised.settings == head)
         least = least_shown(LOOKS[0], self.spread)
         return bool(gains) and math.log(max(min(gains), 1.0)) >= CLEARLY * math.log(least)
 

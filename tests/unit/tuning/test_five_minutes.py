@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpuadvisor.domain.knobs import Origin
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.tuners.statistics import LOOKS
 from tests.benchmark_files import loaded
 from tests.study_simulation import studies
+from tests.unit.tuning.test_ten_minutes import Deceiving
 
 
 @pytest.fixture
@@ -32,6 +34,25 @@ def test_what_is_proven_is_rehearsed_in_what_is_left(simulated, tune, kind):
     for machine, result in zip(machines, results, strict=True):
         assert machine.gain(result.settings) > 0.9 * simulated.best_gain(machine)
         assert machine.now_s <= 300
+
+
+@pytest.mark.parametrize("seed", ["3", "4"])
+def test_with_time_for_one_trial_what_the_screening_found_is_proven_without(simulated, tune, seed):
+    """Its trial took 20 s, and a first gain came after 217 s in the median."""
+    machine = simulated.MinGPT(seed)
+    result, _ = tune(machine, 300.0)
+    assert result.trials[3].phase == "proof"
+    assert result.verdict is Verdict.FASTER and machine.proven_s < 215
+    assert {each.origin for each in result.contributions} == {Origin.LIVE}
+    longer, _ = tune(simulated.MinGPT(seed), 900.0)
+    assert "search" in [trial.phase for trial in longer.trials]
+
+
+def test_what_only_the_running_script_shows_is_not_called_faster(tune):
+    """It has a proof without a trial before, which shows no gain."""
+    result, _ = tune(Deceiving(), 300.0)
+    assert result.trials[2].phase == "proof"
+    assert result.verdict in (Verdict.INCONCLUSIVE, Verdict.NO_GAIN) and result.plan is None
 
 
 def test_a_gain_that_is_clear_without_is_not_timed_in_turns_where_lives_need_the_time(
