@@ -13,12 +13,13 @@ from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.finding import Diagnosis
 from gpuadvisor.domain.knobs import Origin, Settings
-from gpuadvisor.domain.loader_supply import LoaderSupply
+from gpuadvisor.domain.loader_supply import SLOWER_BESIDE_WORKERS, LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Expectation, Objective, StudyResult
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.rules.engine import diagnose
+from gpuadvisor.rules.estimates import MARGIN
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.tuners.knob_space import LOADER_DECIDES
 from gpuadvisor.tuners.knobs._script import WORKERS
@@ -40,11 +41,9 @@ FASTER_BESIDE, SLOWER_BESIDE, CROWDED = 0.8, 1.3, 2.0
 """Times what it takes alone that a batch may take beside the script's own work; the last where the
 workers and the script have to share cores, as they were no fewer than those. One loader on an H200
 took 65.7 ms alone, and 53.7 to 67.3 beside it."""
-FASTER_REST, SLOWER_REST = 0.95, 1.2
+FASTER_REST, SLOWER_REST = 0.95, SLOWER_BESIDE_WORKERS
 """Times its time in the unchanged script that the part of a step that is no waiting for a batch may
-take beside more workers: these use caches and memory, and without waiting clocks are higher. On
-H200s it took 1.08 to 1.20 times as long in five runs of a VAE with 8 workers, and 1.06 to 1.17 in
-five of a classifier of pictures with 15 (`docs/recordings/study.json`).
+take beside more workers; without waiting clocks are higher.
 
 With half or twice as much room, here and above, studies end with the same verdict and settings
 (`tests/unit/tuning/test_ten_minutes.py`): only what is foretold is narrower or wider."""
@@ -196,14 +195,18 @@ def combined(
     """Return what a profile of a script promises together with what whole runs of it promise.
 
     A profile is short: a loader that keeps up while it records need not in a whole run. Where the
-    run saw more of the same, its words count, and the estimate spans both. What came from the run
-    is put before what promises less.
+    run saw more of the same, its words count, and the estimate spans both. Where it saw less than
+    the most that the profile takes for possible, not knowing how long steps take without it, but
+    more than the least, it is the most. What came from the run is put before what promises less.
     """
     every = list(profiled)
     for each in timed:
         known = next((other for other in every if other.rule == each.rule), None)
         if known is not None:
+            seen_pct = MARGIN * (each.high_pct or 0.0)
             if (each.high_pct or 0.0) <= (known.high_pct or 0.0):
+                if (known.low_pct or 0.0) <= seen_pct < (known.high_pct or 0.0):
+                    every[every.index(known)] = replace(known, high_pct=seen_pct)
                 continue
             each = replace(each, low_pct=known.low_pct)
             every.remove(known)

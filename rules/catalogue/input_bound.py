@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
+from gpuadvisor.domain.loader_supply import SLOWER_BESIDE_WORKERS
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.rules.estimates import LEAST_IDLE, bounded, late_ns, paces, parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
@@ -223,13 +224,34 @@ def _in_script(measured: Measurement) -> Iterator[RuleResult]:
     seldom = "where loading needs the cores that compute"
     if idle is None and measured.facts.device == "cuda":
         seldom = "where the GPU works meanwhile"
+    least = _surely_of(measured)
+    sure = (
+        "what is saved with a quarter of it left, the share of each of 4 workers, and the rest of"
+        " the step a fifth longer beside these"
+    )
     yield _waited(
         measured.data_wait_share,
         where,
         share,
         1e9 * measured.seconds,
-        f"{at_most}; nothing {seldom}",
+        f"{at_most}; at least {sure}" if least else f"{at_most}; nothing {seldom}",
+        least,
     )
+
+
+def _surely_of(measured: Measurement) -> float:
+    """Return the share of its time that a script saves at least with workers: of which it has none,
+    so that it loads one batch after the other itself, while its GPU is known to do nothing.
+
+    Data sets whose samples may double with more workers promise nothing, nor do workers that are
+    there: these may wait for one disk.
+    """
+    facts, wait = measured.facts, measured.starved_share
+    splits = all(each.num_workers == 0 and not each.iterable for each in facts.loaders)
+    if facts.device != "cuda" or facts.idle_while_waiting is None or not splits:
+        return 0.0
+    left = LEFT_OF_LOADING * wait + SLOWER_BESIDE_WORKERS * (1 - wait)
+    return max(1 - left, 0.0)
 
 
 def _on_cpu(evidence: Evidence) -> Iterator[RuleResult]:
@@ -240,12 +262,15 @@ def _on_cpu(evidence: Evidence) -> Iterator[RuleResult]:
         yield _waited(share, " from a DataLoader", share, run, bound)
 
 
-def _waited(share: float, where: str, most: float, total_ns: float, bound: str) -> RuleResult:
-    """Return the finding of a script that waits for a share of its time, of which `most` may go."""
+def _waited(
+    share: float, where: str, most: float, total_ns: float, bound: str, least: float = 0.0
+) -> RuleResult:
+    """Return the finding of a script that waits for a share of its time, of which `least` goes
+    surely and `most` may."""
     return RuleResult(
         f"{share:.0%} of the time goes into waiting for batches{where}",
         (percent("data_wait", share, NOTICEABLE),),
         WORKERS,
-        Estimate(0.0, most * total_ns, {}, total_ns),
+        Estimate(least * total_ns, most * total_ns, {}, total_ns),
         f"At most {bound}.",
     )
