@@ -88,7 +88,7 @@ from gpuadvisor.rules.facts.time_breakdown import (
     busy,
     concurrency,
 )
-from gpuadvisor.rules.facts.unfused import Attention, Chain, attention, chains
+from gpuadvisor.rules.facts.unfused import Attention, Chain, attention, chains, one_by_one
 from gpuadvisor.rules.facts.what_if import FasterKernels, Timeline, faster_kernels, timeline
 from gpuadvisor.rules.facts.window import Fitness, Window, window
 
@@ -378,8 +378,9 @@ class Facts:
         steps = self.steps.steps if self.steps is not None else ()
         begins = np.array([each.begin_ns for each in steps], np.int64)
         step = np.where(known, np.searchsorted(begins, begun, "right"), UNKNOWN)
-        rows = self.reduced.reduction
-        return chains(self.work, self.kernel_uses.device, begun, times, step, rows)
+        device, rows = self.kernel_uses.device, self.reduced.reduction
+        apart = one_by_one(self.profile, self.work, self.launching, device)
+        return chains(self.work, device, begun, times, step, rows, apart)
 
     @cached_property
     def reduced(self) -> Reduced:

@@ -11,14 +11,17 @@ Memory-bound kernels (elementwise ones, normalizations, pooling) that follow eac
 each read their input from memory and write their output there; fused, what passes between them
 stays in registers. So does what a reduction reads that the elementwise kernel just before it wrote
 (`facts.reduced`). Filling a tensor computes nothing of another one, and ends a chain as anything
-else does that is not memory-bound.
+else does that is not memory-bound. Nor does an operator in place read what the same one just wrote
+to a tensor of another size: so a script updates its parameters in a loop, or clips their gradients.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,7 @@ from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, Intervals, by_key, covered_ns
 from gpuadvisor.rules.facts.kernel_families import Family, kind_of
 from gpuadvisor.rules.facts.operators import Operators
+from gpuadvisor.rules.facts.roofline import is_shape, listed
 
 SOFTMAX = re.compile(r"aten::_(safe_)?softmax(_backward_data)?")
 BACKWARD = re.compile(r".*_backward_data")
@@ -195,6 +199,38 @@ class Chain:
         return max(self.spared_share, 1 - 2 / self.moved if self.is_elementwise else 0.0)
 
 
+def one_by_one(profile: Profile, work: DeviceWork, ran: Operators, device: int | None) -> IntArray:
+    """Return the rows of a device's kernels of operators in place whose stream has a kernel of the
+    same operator, on a tensor of another size, just before; none where no shapes were recorded."""
+    rows = np.flatnonzero(work.device == device) if device is not None else np.empty(0, np.int64)
+    columns, texts = profile.columns("operators", ("name", "shapes")), profile.header.texts
+    found = [rows[:0]]
+    for _, at in by_key(work.stream[rows]):
+        stream = rows[at]
+        stream = stream[np.lexsort((work.end_ns[stream], work.begin_ns[stream]))]
+        before, after = ran.of_work[stream[:-1]], ran.of_work[stream[1:]]
+        known = np.flatnonzero((before != UNKNOWN) & (after != UNKNOWN))
+        name = columns["name"][after[known]]
+        same = (columns["name"][before[known]] == name) & np.isin(name, _in_place(name, texts))
+        known = known[same]
+        shapes = (columns["shapes"][each[known]].tolist() for each in (before, after))
+        differ = [_size(texts[one]) != _size(texts[two]) for one, two in zip(*shapes, strict=True)]
+        found.append(stream[1:][known[np.array(differ, np.bool_)]])
+    return np.concatenate(found)
+
+
+def _in_place(operator: npt.NDArray[np.int32], texts: Sequence[str]) -> list[int]:
+    return _numbers(operator, texts, lambda text: text.endswith("_") and text not in COPIES)
+
+
+@cache
+def _size(shapes: str) -> int | None:
+    """Return the number of elements of the tensor that an operator in place changes, its first;
+    None where it is not told."""
+    told = listed(shapes)
+    return math.prod(told[0]) if told and is_shape(told[0]) else None
+
+
 def chains(
     work: DeviceWork,
     device: int | None,
@@ -202,19 +238,21 @@ def chains(
     optimizer: Intervals,
     step: IntArray,
     reductions: IntArray,
+    apart: IntArray,
 ) -> tuple[Chain, ...]:
     """Return the chains of a device, which end where a step or the optimizer's step does, and where
     that begins; `launched_ns` says when each
     row's call began, `step` in which step that was, UNKNOWN where it is not told. `reductions` are
-    rows that read what the kernel before them wrote."""
+    rows that read what the kernel before them wrote, `apart` such as surely do not."""
     rows = np.flatnonzero(work.device == device) if device is not None else np.empty(0, np.int64)
     found = []
-    reads = np.zeros(len(work), np.bool_)
-    reads[reductions] = True
+    reads, parts = np.zeros((2, len(work)), np.bool_)
+    reads[reductions], parts[apart] = True, True
     for _, at in by_key(work.stream[rows]):
         stream = rows[at]
         stream = stream[np.lexsort((work.end_ns[stream], work.begin_ns[stream]))]
-        found += _chains_of(work, stream, launched_ns, optimizer, step[stream], reads[stream])
+        marks = step[stream], reads[stream], parts[stream]
+        found += _chains_of(work, stream, launched_ns, optimizer, *marks)
     return tuple(found)
 
 
@@ -225,6 +263,7 @@ def _chains_of(
     optimizer: Intervals,
     step: IntArray,
     reduces: BoolArray,
+    apart: BoolArray,
 ) -> list[Chain]:
     used, place = np.unique(work.name[rows], return_inverse=True)
     tensors = [_tensors(work.texts[name]) if name >= 0 else (0, 0) for name in used.tolist()]
@@ -241,6 +280,7 @@ def _chains_of(
     changes = np.diff(inside.astype(np.int8), prepend=-1) != 0
     changes[1:] |= (step[1:] != step[:-1]) & (step[1:] != UNKNOWN) & (step[:-1] != UNKNOWN)
     stepping = covered_ns(optimizer, launched_ns[rows], launched_ns[rows] + 1) > 0
+    changes |= apart
     changes[1:] |= stepping[1:] != stepping[:-1]
     change = np.flatnonzero(changes)
     stops = np.append(change[1:], len(rows))

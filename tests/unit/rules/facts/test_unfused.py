@@ -95,6 +95,30 @@ def test_a_chain_ends_where_the_step_of_an_optimizer_begins_and_where_it_ends():
     assert "2 chains" in told.summary and "up to 5 in a row" in told.summary
 
 
+def added(*shapes, operator="aten::add_"):
+    return [K(ADD, operator=operator, shapes=str([each, each, []])) for each in shapes]
+
+
+def test_a_loop_over_parameters_is_no_chain():
+    """A word language model that updates each parameter by itself: "29 in a row"."""
+    assert queued(added([33001, 200], [600, 200], [600], [200, 200], [200])).facts.chains == ()
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        added([600, 200], [600, 200], [600, 200], [600, 200]),
+        added([600, 200], [600], [200], [600, 200], operator="aten::add"),
+        [K(ADD), K(ADD), K(ADD), K(ADD)],
+        [*added([600, 200]), K(RELU), *added([600]), K(RELU)],
+    ],
+    ids=["of one size", "not in place", "nothing is told", "another operator is between"],
+)
+def test_what_may_be_of_one_tensor_is(kernels):
+    (chain,) = queued(kernels).facts.chains
+    assert len(chain.rows) == 4
+
+
 def test_copies_beside_the_products_of_attention_are_told_apart_from_others():
     steps = [COPIED, SCORES, SCALED, NORMALISED, COPIED, VALUES, COPIED, LINEAR, COPIED, LINEAR]
     found = queued(steps * 2).facts.attention
