@@ -22,7 +22,7 @@ from gpuadvisor.rules.facts.copies import Transfers
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import IntArray, Intervals, union, without
+from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, covered_ns, union, without
 from gpuadvisor.rules.facts.kernel_families import readable
 from gpuadvisor.rules.facts.kernel_loads import UNCUT_S
 from gpuadvisor.rules.facts.kernels import KernelUse
@@ -253,6 +253,30 @@ def saved_by_launching(facts: Facts) -> tuple[float, float]:
     return min(shares), min(MARGIN * max(shares), 1.0)
 
 
+COMPILED_CALL = 8
+"""Launches whose time of the host a call of compiled code takes, in a forward or a backward pass:
+guards, and the wrappers of autograd. Inductor's form of 1 to 8 linear layers with their activations
+took 0.17 ms for a forward and a backward pass, and more with each layer, where a launch of the
+layers themselves took 10 us (torch 2.13, on a CPU); CUDA graphs copy their inputs besides."""
+
+
+def saved_by_compiling(facts: Facts, times: Intervals) -> float | None:
+    """Return the least share of the run that goes with some times of the host where a compiler
+    surely reaches them, or a graph that captures the model; None where the trace tells no passes.
+
+    A call of what it makes costs `COMPILED_CALL` launches of those that it replaces.
+    """
+    found, player = facts.passes, facts.faster_kernels
+    if found is None or player is None:
+        return None
+    within = both(times, found.reached)
+    saved = min(player.saved_without(within, pace) for pace in _paces_tried(facts))
+    called = facts.launched.begin_ns[facts.kernel_uses.rows]
+    launches = int((covered_ns(found.reached, called, called + 1) > 0).sum())
+    stays = COMPILED_CALL * found.count / max(launches, 1)
+    return saved * max(1 - stays, 0.0)
+
+
 def _preparing_share(facts: Facts) -> float:
     """Return which share of the host's time away from launching goes into batches (0 to 1)."""
     found, line = facts.host_idle, facts.timeline
@@ -464,6 +488,23 @@ def row_saving(
     times_ns = facts.work.kernel_times_ns(work)
     shortened = {f"kernel/{name}": float(time) for name, time in times_ns.items()}
     return Estimate(least, most, parts(most, shortened), work=work)
+
+
+GRID = ("grid_x", "grid_y", "grid_z")
+
+
+def filled(facts: Facts, use: KernelUse, sm_count: int) -> float | None:
+    """Return which share of so many multiprocessors, 0 to 1, the launches of a kernel give a block,
+    by the time that they take; None where nothing tells."""
+    if not sm_count or "kernels.grid_x" in facts.profile.header.not_measured:
+        return None
+    blocks = np.ones(len(use.rows))
+    for each in facts.profile.columns("kernels", GRID).values():
+        blocks *= each[use.rows]
+    if not use.time_ns or (blocks <= 0).any():
+        return None
+    took = facts.work.duration_ns[use.rows]
+    return float((took * np.minimum(blocks / sm_count, 1.0)).sum() / took.sum())
 
 
 def launching(facts: Facts, groups: Iterable[IntArray]) -> Intervals:

@@ -12,12 +12,11 @@ from gpuadvisor.rules.estimates import (
     LEAST_IDLE,
     paces,
     queue,
+    saved_by_compiling,
     saved_by_launching,
     span_ns,
 )
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.intervals import both
-from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import MOST, Estimate, Rule, RuleResult, percent
 
@@ -38,7 +37,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         return
     low, high = saved_by_launching(facts)
     high = min(high, evidence.share(launching))
-    low = min(low, high, evidence.share(_in_passes(facts)))
+    captured = saved_by_compiling(facts, facts.host_idle.launching_times)
+    low = min(low, high, *(() if captured is None else (captured,)))
     left = evidence.share(GRAPH_GAP_NS * of_kernels.kernels / paces(facts)[1])
     count = round(steps.kernels_a_step)
     what = f"{count:,} kernels, {short:.0%} of them"
@@ -60,17 +60,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             {"idle/launching": float(launching)},
         ),
         "At most all of the idle time in which the host launched; at least nine tenths of what"
-        " launching for free saves when the run is played again, less 1 us for each kernel, and in"
-        " forward and backward passes only where the trace tells these.",
+        " launching for free saves when the run is played again, less 1 us for each kernel, and"
+        " where the trace tells forward and backward passes, in these only, less eight launches for"
+        " each, which calling what was captured takes.",
         severity=Severity.NOTICE,
         program_advice="Capture the step once (cudaStreamBeginCapture, cudaGraphInstantiate) and"
         " launch the graph.",
     )
-
-
-def _in_passes(facts: Facts) -> int:
-    """Return the idle time in which the host launched in forward and backward passes: who captures
-    the model leaves the rest of the step as it is, such as the optimizer. All of it where the trace
-    does not tell these."""
-    launching = facts.host_idle.launching_times
-    return (launching if facts.passes is None else both(launching, facts.passes)).total_ns

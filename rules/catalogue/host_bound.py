@@ -134,7 +134,7 @@ def _outside_passes(facts: Facts) -> float:
     times = facts.host_idle.other_times
     if facts.passes is None or not times.total_ns:
         return 0.0
-    return without(times, facts.passes).total_ns / times.total_ns
+    return without(times, facts.passes.times).total_ns / times.total_ns
 
 
 def _doing(facts: Facts) -> str:

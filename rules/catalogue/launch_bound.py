@@ -12,6 +12,7 @@ from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import (
     COVERED,
     GRAPH_GAP_NS,
+    GRID,
     LEAST_IDLE,
     MARGIN,
     idle_ns,
@@ -21,12 +22,14 @@ from gpuadvisor.rules.estimates import (
     longer_with_profiler,
     paces,
     queue,
+    saved_by_compiling,
     saved_by_launching,
     span_ns,
 )
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.compiled import launched_by_compiled
 from gpuadvisor.rules.facts.idle_causes import Cause
+from gpuadvisor.rules.facts.intervals import both, either
 from gpuadvisor.rules.facts.launches import Queue, of_graphs
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import KERNELS, LOOP
@@ -52,6 +55,13 @@ cannot hide how long it waits (CUDA C++ Best Practices Guide, thread and block h
 
 _BESIDE_GRAPHS = ("fused_optimizer", "batch_size")
 _OTHER_KNOBS = ("compile_cudagraphs", *_BESIDE_GRAPHS)
+_READS_FIRST = (
+    "Give each launch more to do with a larger batch. The host reads a value from the GPU in the"
+    " forward pass, before most of what that launches: PyTorch's compiler and CUDA"
+    " graphs break off there, and may leave all of it as it is. Take that out first (`.item()`, a"
+    " condition on a tensor, as of the mask in `nn.TransformerEncoder` where `is_causal` is not"
+    " told), then compile the model."
+)
 _LESS_IN_GRAPHS = (
     "Launch less: most kernels are parts of CUDA graphs already, of which each still costs the"
     " host; fuse kernels of these, capture as well what is launched beside them, or give each"
@@ -61,13 +71,12 @@ _LESS_IN_GRAPHS = (
 OF_COMPILER = "triton_"
 """Begins the names of kernels that TorchInductor makes, each of all that it could merge."""
 
-GRID = ("grid_x", "grid_y", "grid_z")
-
 _METHOD = (
     "At most all of this idle time, and of each kernel what does not grow with its work: 5 us, or"
     " what it takes with fewer than two blocks on a multiprocessor; at least nine tenths of what"
     " launching for free saves when the run is played again at the pace of the host without the"
-    " profiler, and of this idle time, less 1 us for each kernel."
+    " profiler, and of this idle time, less 1 us for each kernel, and, where compiling the model is"
+    " the cure, of what it reaches."
 )
 
 RULE = Rule(
@@ -101,6 +110,10 @@ def _of_host(evidence: Evidence) -> tuple[float, float] | None:
     low, high = saved_by_launching(facts)
     idle = facts.window.share(launching + other)
     high = min(high, longer_with_profiler(facts) * idle)
+    times = either(facts.host_idle.launching_times, facts.host_idle.other_times)
+    reached = saved_by_compiling(facts, times)
+    if reached is not None and not (_is_graphs(facts) or _breaks(facts)):
+        low = min(low, reached)
     left = facts.window.share(GRAPH_GAP_NS * len(facts.work) * _slower(facts))
     # Of the recorded run no more than what is idle for it: idle time after waits, in which the host
     # launches as well, is theirs.
@@ -109,6 +122,15 @@ def _of_host(evidence: Evidence) -> tuple[float, float] | None:
         if high * evidence.run_ns >= LEAST_IDLE * span_ns(facts)
         else None
     )
+
+
+def _breaks(facts: Facts) -> bool:
+    """Tell whether a compiler may leave most of what forward and backward passes launch, as the
+    host reads a value from the device in a forward pass before most of it."""
+    found, times = facts.passes, facts.host_idle.launching_times
+    if found is None or not found.interrupted:
+        return False
+    return both(times, found.reached).total_ns < MOST * both(times, found.times).total_ns
 
 
 def _fixed(evidence: Evidence) -> dict[str, float]:
@@ -203,6 +225,7 @@ def _claim(
     idle = launching + other
     in_graphs = _is_graphs(facts)
     graphs, compiled = facts.repetition.can_be_graphs, not in_graphs and _is_compiled(facts)
+    breaks = not (graphs or in_graphs or compiled) and _breaks(facts)
     paced = loader_sets_pace(facts)
     if paced:  # workers may deliver no faster, however fast the host is
         host = (0.0, host[1] if late_ns(facts) < launching else 0.0)
@@ -237,6 +260,8 @@ def _claim(
             " graphs (torch.compile(mode='reduce-overhead')), or give each launch more to do with a"
             " larger batch."
             if compiled
+            else _READS_FIRST
+            if breaks
             else "Launch less: compile the model, or give each launch more to do with a larger"
             " batch."
         )
@@ -264,6 +289,8 @@ def _claim(
         if graphs
         else _BESIDE_GRAPHS
         if in_graphs
+        else ("batch_size",)
+        if breaks
         else (*(() if compiled else ("compile",)), *_OTHER_KNOBS),
     )
 

@@ -40,6 +40,7 @@ from gpuadvisor.rules.facts.host_idle import (
     system_calls,
     unseen,
 )
+from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle import IdleTime, idle, launching_times, reach_ns
 from gpuadvisor.rules.facts.idle_causes import Threads
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, either, union
@@ -65,7 +66,7 @@ from gpuadvisor.rules.facts.modules import Modules, ModuleTime, module_times, mo
 from gpuadvisor.rules.facts.ncu_kernels import NcuKernel, ncu_kernels
 from gpuadvisor.rules.facts.operators import Operators, OperatorTimes, operator_times, operators
 from gpuadvisor.rules.facts.optimizers import OptimizerSteps, optimizer_steps
-from gpuadvisor.rules.facts.passes import passes
+from gpuadvisor.rules.facts.passes import Passes, passes
 from gpuadvisor.rules.facts.places import Places
 from gpuadvisor.rules.facts.recurring import no_loop, too_short
 from gpuadvisor.rules.facts.reduced import Reduced, reduced
@@ -432,9 +433,12 @@ class Facts:
         return backward(self.profile)
 
     @cached_property
-    def passes(self) -> Intervals | None:
+    def passes(self) -> Passes | None:
         """When forward and backward passes of what is trained ran; None where that is not known."""
-        return passes(self.profile, self.launching, self.backward)
+        line, reads = self.timeline, np.empty(0, np.int64)
+        if line is not None:
+            reads = np.unique(line.wait_call[line.wait_kind == Host.SYNCHRONIZING])
+        return passes(self.profile, self.launching, self.backward, self.host, reads)
 
     @cached_property
     def module_times(self) -> tuple[ModuleTime, ...]:
