@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.device import per_clock
-from gpuadvisor.rules.estimates import PLAYED, Gain, named, saving
+from gpuadvisor.rules.device import per_clock, sm_count
+from gpuadvisor.rules.estimates import PERSISTENT, PLAYED, Gain, filled, named, saving
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.requirements import DEVICE, LAUNCHES
 from gpuadvisor.rules.rule import Rule, RuleResult, percent
 
@@ -49,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     if in_products + in_attention < LEAST_SHARE:
         return
     around = [each for each in uses.of(*AROUND) if each.precision == "fp32"]
-    gains = [Gain(each, LOW, HIGH) for each in products]
+    gains = [Gain(each, _least(evidence, each), HIGH) for each in products]
     gains += [Gain(each, 0.0, HIGH_AROUND) for each in around]
     gains += [Gain(each, ATTENTION_LOW, ATTENTION_HIGH) for each in attention]
     yield RuleResult(
@@ -64,6 +65,14 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         f"{LOW:.0%} to {HIGH:.0%} of the products, {ATTENTION_LOW:.0%} to {ATTENTION_HIGH:.0%} of"
         f" fused attention and up to half of what else surrounds them; {PLAYED}.",
     )
+
+
+def _least(evidence: Evidence, use: KernelUse) -> float:
+    """Return the least share of a product's time that is saved: nothing is sure where it leaves
+    most multiprocessors idle, for then the peak rate does not set its time, but how long each block
+    waits for memory and for its own instructions."""
+    share = filled(evidence.known_facts, use, sm_count(evidence))
+    return LOW if share is None or share >= PERSISTENT else 0.0
 
 
 def _fact(in_products: float, in_attention: float, products: str, attention: str) -> str:
