@@ -22,7 +22,15 @@ from gpuadvisor.rules.facts.copies import Transfers
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, covered_ns, union, without
+from gpuadvisor.rules.facts.intervals import (
+    IntArray,
+    Intervals,
+    both,
+    covered_ns,
+    none,
+    union,
+    without,
+)
 from gpuadvisor.rules.facts.kernel_families import readable
 from gpuadvisor.rules.facts.kernel_loads import UNCUT_S
 from gpuadvisor.rules.facts.kernels import KernelUse
@@ -441,11 +449,26 @@ class Gain:
     high: float
 
 
-def saving(facts: Facts, gains: Sequence[Gain]) -> Estimate:
-    """Return what the run saves when kernels get faster."""
-    return row_saving(
-        facts, [RowGain(each.use.rows, each.use.time_ns, each.low, each.high) for each in gains]
-    )
+def saving(
+    facts: Facts, gains: Sequence[Gain], more_launches: Sequence[KernelUse] = ()
+) -> Estimate:
+    """Return what the run saves when kernels get faster, at least with a launch more for each of
+    some kernels."""
+    rows = [RowGain(each.use.rows, each.use.time_ns, each.low, each.high) for each in gains]
+    if not more_launches:
+        return row_saving(facts, rows)
+    return row_saving(facts, rows, _before_launches(facts, more_launches), (-1.0, 0.0))
+
+
+def _before_launches(facts: Facts, uses: Sequence[KernelUse]) -> Intervals:
+    """Return before each launch of some kernels as much of the host's time as one takes."""
+    line, launched = facts.timeline, facts.launched
+    if line is None or not len(line.rows):
+        return none()
+    took_ns = round(line.launch_ns[Host.WORKING].max() / len(line.rows))
+    rows = np.concatenate([each.rows for each in uses])
+    called = launched.begin_ns[rows[launched.known[rows]]]
+    return union(called - took_ns, called)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,9 @@ AROUND = ("normalization", "elementwise", "reduction", "softmax", "layout")
 HIGH_AROUND = 0.5
 """Largest share of the time of the kernels in float32 around products that is saved, which is that
 of half the bytes; of ResNet-50 it was a quarter, and most of the gain."""
+SINGLE = ("tf32", "fp32")
+"""Precisions of the products for which autocast converts something: what goes in and the weights
+forward, gradients of weights backward, which is a kernel for each of the three products."""
 ATTENTION_LOW, ATTENTION_HIGH = 0.7, 0.9
 """Share of the time of fused attention in float32 that bfloat16 saves: 0.25 to 0.6 of the tensor
 cores' rate (as in `unfused_attention`) instead of that of float32 outside of them at most, which is
@@ -46,6 +49,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if each.kind.tensor_cores and each.precision == "tf32"
     )
     attention = tuple(each for each in uses.of("attention") if each.precision == "fp32")
+    cast = uses.of("gemm", "convolution", "attention")
     in_products, in_attention = uses.share(products), uses.share(attention)
     if in_products + in_attention < LEAST_SHARE:
         return
@@ -61,9 +65,10 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             else percent("tf32_products", in_products, LEAST_SHARE),
         ),
         "Try bfloat16 autocast, and compare the losses.",
-        saving(facts, gains),
+        saving(facts, gains, [each for each in cast if each.precision in SINGLE]),
         f"{LOW:.0%} to {HIGH:.0%} of the products, {ATTENTION_LOW:.0%} to {ATTENTION_HIGH:.0%} of"
-        f" fused attention and up to half of what else surrounds them; {PLAYED}.",
+        f" fused attention and up to half of what else surrounds them; {PLAYED}, and at least with"
+        " a launch more for each product, which casts.",
     )
 
 
