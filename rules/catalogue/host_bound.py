@@ -9,6 +9,7 @@ from gpuadvisor.domain.profile import SYSTEM_CALLS
 from gpuadvisor.rules.estimates import (
     LEAST_IDLE,
     LEAST_SAVED,
+    MARGIN,
     idle_ns,
     kernels_come_again,
     paces,
@@ -42,6 +43,10 @@ _OUTSIDE = (
     "Move this work out of the loop, to another process, or to the GPU; {:.0%} of it is outside of"
     " forward and backward passes, where compiling the model changes nothing."
 )
+_MOVE_OPERATOR = "Move this work out of the loop, to another process, or to the GPU."
+_AND_LAUNCHING = " and that in which the host launches"
+OPERATOR = "aten::"
+"""Begins the names of PyTorch's operators."""
 _CAPTURE = (
     "This is what PyTorch's compiler made, which launches kernel by kernel: have it capture them"
     " as CUDA graphs (torch.compile(mode='reduce-overhead')), or give each more to do."
@@ -77,13 +82,19 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     idle = min(repeated * max(whole - lead, 0.0), whole)
     if not run or idle < LEAST_IDLE * span_ns(facts) or launching >= idle:
         return
-    # What launches is Python as well: who compiles or captures the model is rid of both.
     least, _ = _saved_without(facts, times)
     all_least, most = _saved_without(facts, found.other_times)
     least = min(repeated * least, max(all_least, least))
     copying = float(exposed_ns(facts.work, facts.stalls.rows))
     waiting = idle_ns(facts, Cause.SYNCHRONIZING) if copying else 0.0
-    high = max(saved_by_launching(facts)[1], most)
+    doing = facts.host_doing
+    is_compiled = doing is not None and doing.name.startswith(COMPILED)
+    outside, computes = _outside_passes(facts), not is_compiled and _computes(facts)
+    moves = outside > MOST_OUTSIDE or computes
+    # What launches is Python as well: who compiles or captures the model is rid of both, and who
+    # moves the other work only of that.
+    most = min(MARGIN * most, 1.0)
+    high = most if moves and not is_compiled else max(saved_by_launching(facts)[1], most)
     high = min(high, evidence.share(whole + launching + copying + waiting))
     low = LEAST_SAVED * min(evidence.share(idle + copying), high, least)
     if high * run < LEAST_IDLE * span_ns(facts):
@@ -94,9 +105,6 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if not once and (calls is None or calls.share <= MOST):
             yield _of_program(evidence, cause, idle, high)
         return
-    doing = facts.host_doing
-    is_compiled = doing is not None and doing.name.startswith(COMPILED)
-    outside = _outside_passes(facts)
     yield RuleResult(
         f"The GPU is idle for {evidence.share(idle):.0%} of the run while the host does other"
         f" things than launching{_doing(facts)}{_seldom(facts, idle)}"
@@ -106,7 +114,13 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             else ""
         ),
         (percent("gpu_idle_other_host", evidence.share(idle), LEAST_IDLE),),
-        _CAPTURE if is_compiled else _MOVE if outside <= MOST_OUTSIDE else _OUTSIDE.format(outside),
+        _CAPTURE
+        if is_compiled
+        else _OUTSIDE.format(outside)
+        if outside > MOST_OUTSIDE
+        else _MOVE_OPERATOR
+        if computes
+        else _MOVE,
         Estimate(
             low * run,
             high * run,
@@ -116,16 +130,23 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
                 **({"copy/exposed": copying, "idle/synchronizing": waiting} if copying else {}),
             },
         ),
-        "At most this idle time and that in which the host launches, both by playing the run again"
-        f" without them; at least {LEAST_SAVED:.0%} of the first, as the work may"
+        f"At most this idle time{_AND_LAUNCHING * (not moves or is_compiled)}, by playing the run"
+        f" again without it; at least {LEAST_SAVED:.0%} of this idle time, as the work may"
         " only become faster, and without what comes before the GPU's first work; copies in the"
         " midst of it, one tensor after the other, go with it.",
         knobs=("compile_cudagraphs", "cpu_threads")
         if is_compiled
-        else None
-        if outside <= MOST_OUTSIDE
-        else ("cpu_threads",),
+        else ("cpu_threads",)
+        if moves
+        else None,
     )
+
+
+def _computes(facts: Facts) -> bool:
+    """Tell whether most of what else the host does is one operator that computes on the CPU: no
+    compiler of the model makes that less, as it does Python between operators."""
+    known = facts.host_doing
+    return known is not None and known.share > MOST and known.name.startswith(OPERATOR)
 
 
 def _outside_passes(facts: Facts) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.catalogue import cuda_graphs, host_bound, launch_bound
+from gpuadvisor.rules.estimates import saved_by_launching
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import both
 from gpuadvisor.rules.facts.summary import Facts
@@ -55,6 +56,37 @@ def test_and_none_of_python_between_steps():
     found = bound(trained(0, 4000))
     assert found.knobs == ("cpu_threads",)
     assert "outside of forward and backward passes" in found.advice
+
+
+def test_who_moves_what_is_between_steps_is_not_rid_of_launching():
+    evidence = trained(0, 4000)
+    facts = evidence.known_facts
+    share = bound(evidence).saving.high_ns / evidence.run_ns
+    assert share < saved_by_launching(facts)[1] - 0.02
+    assert share > facts.window.share(facts.host_idle.other_times.total_ns)
+
+
+def computing(name, us):
+    """Steps of which an operator of the CPU takes the most, in the forward pass."""
+    program = Program()
+    for number in range(STEPS):
+        began = program.now
+        nodes = range(4 * number, 4 * number + 4)
+        for node in nodes:
+            _layer(program, "aten::mm", node, 0)
+            program.computes(name, us)
+        for node in reversed(nodes):
+            _layer(program, ENGINE, node, 1)
+        program.step(number, began)
+    return timeline(program.made)
+
+
+def test_a_compiler_of_the_model_makes_no_operator_of_the_cpu_shorter():
+    """The loss of SSD300 that fills a tensor of the CPU, 16 ms a step."""
+    found = bound(computing("aten::fill_", 2000))
+    assert found.knobs == ("cpu_threads",)
+    assert "compile" not in found.advice
+    assert "in which the host launches" not in found.method
 
 
 def test_where_the_trace_does_not_tell_the_passes_it_may_be():
