@@ -7,6 +7,10 @@ Reads what `gpuadvisor tune --json` wrote, each `study.json` and `*.json` below 
 with all findings that it cures: whatever it saves is of all of them, which is at least what one
 alone promises, and at most their sum. How many lie inside is counted by proof or ablation, and by
 itself by blocks of steps of one running process. What neither measured is counted with its reason.
+
+Both sides are percentages of the unchanged script's whole step. Blocks on a batch that is there
+already compare the computing alone, which is less: a study tells it with `computing_ms`, one of
+before 2026-11-30 with what the loader was timed for; where neither is told, all but the waiting.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ def main() -> None:
         counted = set[tuple[str, bool]]()
         for each in study["expectations"]:
             proven = each.get("measured_pct")
-            measured = proven or each.get("screened_pct")
+            measured = proven or screened(study, each)
             if measured is None:
                 reasons[each["why_not_measured"] or "no range was told"] += 1
                 continue
@@ -54,7 +58,7 @@ def main() -> None:
                 continue
             how = "proven" if proven else "in one process"
             if measured.get("of_computing"):
-                how = "in one process, of the computing"
+                how = "in one process, on one batch"
             is_met = predicted["low"] <= measured["value"] <= predicted["high"]
             inside[how].append(is_met)
             if (share := saved_of_baselines(study, each)) is not None:
@@ -71,6 +75,32 @@ def main() -> None:
     print(f"\nmedian width {median(widths):.0f} points" if widths else "")
     for why, count in reasons.most_common():
         print(f"  {count} not measured: {why}")
+
+
+def screened(study: dict[str, Any], each: dict[str, Any]) -> dict[str, float] | None:
+    """Return what blocks of one running process saved of the whole step; None where none did.
+
+    Studies that do not tell what was computed took all but the waiting for it.
+    """
+    told: dict[str, float] | None = each.get("screened_pct")
+    if told is None or not told.get("of_computing") or study.get("computing_ms") is not None:
+        return told
+    rest_ms, step_ms = (study.get("supply") or {}).get("best_rest_ms"), study["baseline"]["step_ms"]
+    if rest_ms is None:
+        return told
+    ratios = {(one["knob"], str(one["value"])): one["ratio"] for one in study["screened"]}
+    computing_ms = rest_ms  # with what was kept, each measured beside the others
+    for one in study["screened"]:
+        if one["state"] == "kept" and one["of_computing"]:
+            computing_ms *= one["ratio"]["ratio"]
+    ((knob, value),) = each["measured_with"].items()
+    found = next(one for one in study["screened"] if (one["knob"], one["value"]) == (knob, value))
+    left = 100 * computing_ms / step_ms["mean"]
+    for setting, at in found["beside"].items():
+        left /= ratios[setting, str(at)]["ratio"]
+    ends = (("value", "ratio"), ("low", "ci99_low"), ("high", "ci99_high"))
+    saved = {end: left * (1 - 1 / found["ratio"][name]) for end, name in ends}
+    return {**saved, "of_computing": told["of_computing"]}
 
 
 def saved_of_baselines(study: dict[str, Any], each: dict[str, Any]) -> float | None:

@@ -222,8 +222,8 @@ class Expectation:
     interval, by blocks of steps in one running process, which is no proof; None where that was not
     compared, or something was proven."""
     screened_of_computing: bool = False
-    """Whether those blocks had their batch already: a script that waits for its loader may save
-    less than `screened_pct`, down to nothing."""
+    """Whether those blocks had their batch already: `screened_pct` is what they saved of a whole
+    step, and a script that waits for its loader may save less, down to nothing."""
     of_foretold_pct: float | None = None
     """Percentage that `settings` saved in their proof of the unchanged script's time in the runs
     that the estimate was made from; in the proof it may take another. None where that is not known.
@@ -404,6 +404,10 @@ class StudyResult:
     screened: tuple[Screened, ...] = ()
     """Values of knobs that were compared in one running process before the search; those found
     worthless there were not tried again. Empty where nothing was screened."""
+    computing_ms: float | None = None
+    """Mean step of the unchanged script, in milliseconds, on the batch that it had already, of
+    which settings were compared then; None where they were compared of whole steps, or not at all.
+    """
     supply: LoaderSupply | None = None
     """How fast the script's loader is by itself, which decided the numbers of workers that were
     tried; None where that was not timed."""

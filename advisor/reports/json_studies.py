@@ -66,6 +66,7 @@ def study_json(result: StudyResult) -> Json:
              **fields(each, "beside seconds why? later? of_computing")}
             for each in result.screened
         ],
+        **fields(result, "computing_ms?"),
         "supply": result.supply and {
             **fields(result.supply, "step_ms rest_ms best_rest_ms? workers settings why?"),
             "values": rows(

@@ -314,14 +314,16 @@ def _proven(
 def _screened(each: Expectation, result: StudyResult) -> Expectation:
     """Return an expectation with what the screening saw the best of its knobs save, if anything.
 
-    What was compared beside other settings is of the time that these had left.
+    What was compared beside other settings is of the time that these had left. What was compared
+    on a batch that is there already is of less than the rest of a step: nothing is loaded
+    meanwhile, nor copied. The unchanged script's step counts, as with what was promised.
     """
     compared = {(one.knob, one.value): one.ratio for one in result.screened if one.ratio}
     known = [one for one in result.screened if one.ratio and one.knob in each.knobs]
     best = max(known, key=lambda one: one.ratio.ratio if one.ratio else 0.0, default=None)
     if best is None or best.ratio is None or not best.beside.items() <= compared.keys():
         return each
-    left = 1.0 - result.baseline.starved_share if best.of_computing else 1.0
+    left = _computing_share(result) if best.of_computing else 1.0
     for setting in best.beside.items():
         left /= compared[setting].ratio
     ends = (best.ratio.ratio, best.ratio.low, best.ratio.high)
@@ -332,6 +334,16 @@ def _screened(each: Expectation, result: StudyResult) -> Expectation:
         screened_of_computing=best.of_computing,
         settings={best.knob: best.value},
     )
+
+
+def _computing_share(result: StudyResult) -> float:
+    """Return the part of the unchanged script's step, 0 to 1, that it computes on a batch that is
+    there already."""
+    run = result.baseline
+    not_waiting = 1.0 - run.starved_share
+    if result.computing_ms is None:
+        return not_waiting
+    return min(result.computing_ms / run.mean_step_ms, not_waiting)
 
 
 def _saved_of_baselines(result: StudyResult, settings: Settings) -> float | None:

@@ -492,6 +492,7 @@ class _Study(Measuring):
             no_effect={n: why for n, why in useless.items() if n not in untried | self._unproven},
             untried={**untried, **self._unproven},
             screened=self._search.screening.result.values if self._search else (),
+            computing_ms=self._search.screening.computing_ms if self._search else None,
             supply=self._search.screening.supply if self._search else self._supply,
             wall_s=self._wall_s,
         )

@@ -444,8 +444,8 @@ def _measured(each: Expectation) -> str:
         why = f"not measured: {each.why or 'single runs of the search are no proof'}"
         if each.screened_pct is None:
             return why
-        of = " of the computing, for which a loader may be too slow," * each.screened_of_computing
-        return f"{_saved(each, *each.screened_pct)}{of} in one running process, no proof; {why}"
+        but = ", for which a loader may be too slow," * each.screened_of_computing
+        return f"{_saved(each, *each.screened_pct)}{but} in one running process, no proof; {why}"
     said = _saved(each, value, *(end or 0.0 for end in ends))
     if each.of_foretold_pct is not None and abs(each.of_foretold_pct - value) >= 1:
         said += f"; of the runs that this was predicted from, {each.of_foretold_pct:.0f} %"

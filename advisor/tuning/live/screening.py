@@ -344,6 +344,12 @@ class Screening:
         return {**(self.supply.settings if self.supply else {}), **self.result.settings}
 
     @property
+    def computing_ms(self) -> float | None:
+        """Mean step of the unchanged script on the batch that it had already, in milliseconds;
+        None where whole steps were compared."""
+        return self.result.step_ms if self.result.of_computing else None
+
+    @property
     def gain(self) -> float:
         """What the best settings promise a step, which goes on to wait for its loader; 1 where
         nothing paid."""

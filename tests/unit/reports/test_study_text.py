@@ -289,8 +289,8 @@ def test_predictions_stand_beside_what_was_measured():
         ),
         (
             "not estimated",
-            "3 % (2 to 4 %) with tf32 of the computing, for which a loader may be too slow, in one"
-            " running process, no proof; not measured: no knob can try it",
+            "3 % (2 to 4 %) with tf32, for which a loader may be too slow, in one running process,"
+            " no proof; not measured: no knob can try it",
         ),
         ("8 to 17 %", "not measured: single runs of the search are no proof"),
         ("8 to 17 %", "cannot be told with num_workers=8, as runs differ too much"),

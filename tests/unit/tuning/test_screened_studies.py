@@ -25,6 +25,7 @@ from gpuadvisor.tuning.trials import forking, trial_runner
 from gpuadvisor.tuning.trials.trial_runner import Silent
 from tests import simulation
 from tests.live_simulation import LiveScript
+from tests.studies import study as finished_study
 from tests.unit.tuning.test_study import script, tune
 
 __all__ = ["script"]
@@ -316,6 +317,24 @@ def test_an_expectation_tells_what_was_screened(live):
     assert told.startswith("cudnn_benchmark: worth less than 1 % in one running process")
     nothing = with_measured([each], replace(result, screened=()))[0]
     assert nothing.why == "none of its knobs was tried to its end"
+
+
+@pytest.mark.parametrize("computing_ms, share", [(None, 1.0), (40.0, 0.5), (100.0, 1.0)])
+def test_what_was_compared_on_one_batch_is_told_of_the_whole_step(computing_ms, share):
+    """A speaker network on an H200: 96 of 108 ms were computed on a batch that is there already."""
+    compared = Screened("tf32", True, ScreenedAs.KEPT, Ratio(2.0, 1.6, 2.5, 3), of_computing=True)
+    result = finished_study(
+        baseline=simulation.measurement([80.0] * 8),
+        computing_ms=computing_ms,
+        screened=(compared,),
+        contributions=(),
+        settings={},
+        speedup=None,
+    )
+    each = Expectation("rule", "warning", "words", 5.0, 10.0, ("tf32",))
+    (found,) = with_measured([each], result)
+    assert found.screened_pct == pytest.approx([share * 100 * (1 - 1 / r) for r in (2, 1.6, 2.5)])
+    assert found.screened_of_computing
 
 
 def grown(*values):
