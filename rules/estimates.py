@@ -37,7 +37,7 @@ from gpuadvisor.rules.facts.kernels import KernelUse
 from gpuadvisor.rules.facts.launches import Queue
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import AS_IT_WAS, Scenario, Timeline
-from gpuadvisor.rules.rule import Estimate
+from gpuadvisor.rules.rule import MOST, Estimate
 
 SLOWER_WITH_KINETO = (1.2, 3.0)
 """From the least to the most, where nothing tells what it recorded. [own]"""
@@ -283,6 +283,15 @@ def saved_by_compiling(facts: Facts, times: Intervals) -> float | None:
     launches = int((covered_ns(found.reached, called, called + 1) > 0).sum())
     stays = COMPILED_CALL * found.count / max(launches, 1)
     return saved * max(1 - stays, 0.0)
+
+
+def breaks_off(facts: Facts, times: Intervals) -> bool:
+    """Tell whether a compiler may leave most of what the host does at some times in forward and
+    backward passes, as the host reads a value from the device in a forward pass before."""
+    found = facts.passes
+    if found is None or not found.interrupted:
+        return False
+    return both(times, found.reached).total_ns < MOST * both(times, found.times).total_ns
 
 
 def _preparing_share(facts: Facts) -> float:

@@ -10,6 +10,7 @@ from gpuadvisor.rules.estimates import (
     LEAST_IDLE,
     LEAST_SAVED,
     MARGIN,
+    breaks_off,
     idle_ns,
     kernels_come_again,
     paces,
@@ -44,6 +45,12 @@ _OUTSIDE = (
     " forward and backward passes, where compiling the model changes nothing."
 )
 _MOVE_OPERATOR = "Move this work out of the loop, to another process, or to the GPU."
+_READS_FIRST = (
+    "Move this work out of the loop, to another process, or to the GPU. The host reads a value from"
+    " the GPU in the forward pass, before most of it, where PyTorch's compiler breaks off: take"
+    " that out first (`.item()`, a condition on a tensor), then compile what is left of Python in"
+    " the model."
+)
 _AND_LAUNCHING = " and that in which the host launches"
 OPERATOR = "aten::"
 """Begins the names of PyTorch's operators."""
@@ -90,7 +97,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     doing = facts.host_doing
     is_compiled = doing is not None and doing.name.startswith(COMPILED)
     outside, computes = _outside_passes(facts), not is_compiled and _computes(facts)
-    moves = outside > MOST_OUTSIDE or computes
+    breaks = not is_compiled and breaks_off(facts, found.other_times)
+    moves = outside > MOST_OUTSIDE or computes or breaks
     # What launches is Python as well: who compiles or captures the model is rid of both, and who
     # moves the other work only of that.
     most = min(MARGIN * most, 1.0)
@@ -120,6 +128,8 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         if outside > MOST_OUTSIDE
         else _MOVE_OPERATOR
         if computes
+        else _READS_FIRST
+        if breaks
         else _MOVE,
         Estimate(
             low * run,

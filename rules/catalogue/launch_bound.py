@@ -15,6 +15,7 @@ from gpuadvisor.rules.estimates import (
     GRID,
     LEAST_IDLE,
     MARGIN,
+    breaks_off,
     idle_ns,
     is_timed,
     late_ns,
@@ -29,7 +30,7 @@ from gpuadvisor.rules.estimates import (
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.compiled import launched_by_compiled
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import both, either
+from gpuadvisor.rules.facts.intervals import either
 from gpuadvisor.rules.facts.launches import Queue, of_graphs
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import KERNELS, LOOP
@@ -112,7 +113,7 @@ def _of_host(evidence: Evidence) -> tuple[float, float] | None:
     high = min(high, longer_with_profiler(facts) * idle)
     times = either(facts.host_idle.launching_times, facts.host_idle.other_times)
     reached = saved_by_compiling(facts, times)
-    if reached is not None and not (_is_graphs(facts) or _breaks(facts)):
+    if reached is not None and not (_is_graphs(facts) or breaks_off(facts, times)):
         low = min(low, reached)
     left = facts.window.share(GRAPH_GAP_NS * len(facts.work) * _slower(facts))
     # Of the recorded run no more than what is idle for it: idle time after waits, in which the host
@@ -122,15 +123,6 @@ def _of_host(evidence: Evidence) -> tuple[float, float] | None:
         if high * evidence.run_ns >= LEAST_IDLE * span_ns(facts)
         else None
     )
-
-
-def _breaks(facts: Facts) -> bool:
-    """Tell whether a compiler may leave most of what forward and backward passes launch, as the
-    host reads a value from the device in a forward pass before most of it."""
-    found, times = facts.passes, facts.host_idle.launching_times
-    if found is None or not found.interrupted:
-        return False
-    return both(times, found.reached).total_ns < MOST * both(times, found.times).total_ns
 
 
 def _fixed(evidence: Evidence) -> dict[str, float]:
@@ -225,7 +217,8 @@ def _claim(
     idle = launching + other
     in_graphs = _is_graphs(facts)
     graphs, compiled = facts.repetition.can_be_graphs, not in_graphs and _is_compiled(facts)
-    breaks = not (graphs or in_graphs or compiled) and _breaks(facts)
+    times = either(facts.host_idle.launching_times, facts.host_idle.other_times)
+    breaks = not (graphs or in_graphs or compiled) and breaks_off(facts, times)
     paced = loader_sets_pace(facts)
     if paced:  # workers may deliver no faster, however fast the host is
         host = (0.0, host[1] if late_ns(facts) < launching else 0.0)

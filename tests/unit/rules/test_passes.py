@@ -19,8 +19,9 @@ ENGINE = "autograd::engine::evaluate_function: MmBackward0"
 STEPS = 5
 
 
-def trained(within_us, between_us, numbered=True):
-    """Steps of four layers, with so much Python between two of them and between two steps."""
+def trained(within_us, between_us, numbered=True, reads=False):
+    """Steps of four layers, with so much Python between two of them and between two steps; the
+    second layer may read a value."""
     program = Program()
     for number in range(STEPS):
         began = program.now
@@ -28,6 +29,8 @@ def trained(within_us, between_us, numbered=True):
         nodes = range(4 * number, 4 * number + 4)
         for node in nodes:
             _layer(program, "aten::mm", node if numbered else -1, 0)
+            if reads and node == nodes[1]:
+                program.item()
             program.works(within_us)
         for node in reversed(nodes):
             _layer(program, ENGINE, node if numbered else -1, 1)
@@ -50,6 +53,12 @@ def bound(evidence):
 def test_compiling_is_the_cure_of_python_between_layers():
     found = bound(trained(1000, 0))
     assert found.knobs is None and "compile what is left of Python in the model" in found.advice
+
+
+def test_where_no_value_is_read_before():
+    found = bound(trained(1000, 0, reads=True))
+    assert found.knobs == ("cpu_threads",)
+    assert "The host reads a value from the GPU in the forward pass" in found.advice
 
 
 def test_and_none_of_python_between_steps():
