@@ -277,6 +277,8 @@ class Loop:
     """Time of each iteration with several steps, in order."""
     lived: tuple[int, ...] = ()
     """Places of its iterations, from 0, that were lived where it passed over some; else empty."""
+    trains: bool = True
+    """Whether optimizers took its steps, or backward passes: else they were calls of the model."""
 
 
 class Touch(str, Enum):

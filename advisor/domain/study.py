@@ -307,6 +307,9 @@ class Forecast:
     with what earlier runs had left in the compilers' caches."""
     break_even_steps: int | None
     """Steps after which the longer start is earned back; None where it never is."""
+    steps: int | None = None
+    """Steps of the whole run, where it has no passes over data; None where it has, or their number
+    is not known."""
 
 
 @dataclass(frozen=True)

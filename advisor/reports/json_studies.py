@@ -157,7 +157,7 @@ def _rehearsal(rehearsal: Rehearsal) -> Json:
         "forecast": rehearsal.forecast
         and fields(
             rehearsal.forecast,
-            "saved_s whole_s epochs later_ratio extra_start_s break_even_steps",
+            "saved_s whole_s epochs steps later_ratio extra_start_s break_even_steps",
         ),
         **fields(rehearsal, "doubt? wall_s"),
     }

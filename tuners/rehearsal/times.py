@@ -128,22 +128,41 @@ class TimeComparison:
         )
 
     def _most_planned(self, kind: LoopKind) -> int | None:
-        """Return how often the longest loop of a kind is to run; None where none says so."""
-        loops = (loop for loop in self.found.lives.first.loops if loop.kind is kind)
+        """Return how often the longest loop of a kind is to run; None where none says so.
+
+        Where a loop trains, those that only call the model are its evaluations. One that was ended
+        early and does not say how long it is may be the longest.
+        """
+        every = self.found.lives.first.loops
+        is_trained = any(loop.trains for loop in every)
+        loops = [loop for loop in every if loop.kind is kind and loop.trains is is_trained]
+        if any(loop.shortened and not loop.planned for loop in loops):
+            return None
         return max((loop.planned for loop in loops if loop.planned), default=None)
+
+    def _planned_steps(self) -> int | None:
+        """Return how many steps the whole run of a script without passes has; None where its loops
+        do not say. Where some are epochs, the others are run through in each of these."""
+        steps, epochs = self._most_planned(LoopKind.STEPS), 1
+        if any(
+            each.kind is LoopKind.EPOCHS and each.trains for each in self.found.lives.first.loops
+        ):
+            epochs = self._most_planned(LoopKind.EPOCHS) or 0
+        return steps * epochs if steps and epochs else None
 
     def _doubt(self, why: str) -> None:
         if not self.found.doubt:
             self.found.doubt, self.found.doubt_is_timed = why, True
 
     def _forecast_of_steps(self, base_s: float, plan_s: float, start_s: float) -> Forecast | None:
-        steps = self._most_planned(LoopKind.STEPS)
+        steps = self._planned_steps()
         if steps is None:
             return None
         forecast = Forecast(
             saved_s=steps * (base_s - plan_s) - start_s,
             whole_s=self.found.lives.first.startup_s + steps * base_s,
             epochs=None,
+            steps=steps,
             later_ratio=None,
             extra_start_s=start_s,
             break_even_steps=_break_even(start_s, base_s - plan_s),

@@ -159,15 +159,14 @@ def _forecast(forecast: Forecast, compiles: bool) -> Iterator[str]:
 def saving(forecast: Forecast) -> str:
     """Return `saves 3 h 10 min of the 4 h 02 min of your 90 epochs`, or what it loses."""
     verb = "saves" if forecast.saved_s >= 0 else "loses"
-    if forecast.epochs is None and forecast.whole_s > ENDLESS_S:
+    if forecast.epochs is forecast.steps is None and forecast.whole_s > ENDLESS_S:
         part_s = 3600 * abs(forecast.saved_s) / forecast.whole_s
         return f"{verb} {figures.duration(part_s)} of each hour that it goes on"
-    span = (
-        f"the {figures.duration(forecast.whole_s)} of an epoch"
-        if forecast.epochs is None
-        else f"the {figures.duration(forecast.whole_s)} of your "
-        + figures.count(forecast.epochs, "epoch")
-    )
+    span = f"the {figures.duration(forecast.whole_s)} of "
+    if forecast.epochs is not None:
+        span += f"your {figures.count(forecast.epochs, 'epoch')}"
+    else:
+        span += f"its {figures.count(forecast.steps, 'step')}" if forecast.steps else "an epoch"
     preposition = "of" if forecast.saved_s >= 0 else "on top of"
     return f"{verb} {figures.duration(abs(forecast.saved_s))} {preposition} {span}"
 

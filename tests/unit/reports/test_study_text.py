@@ -331,6 +331,8 @@ def test_what_was_rehearsed_and_what_it_means():
          "it saves 30 min 00 s of each hour that it goes on."),
         ({"epochs": 1, "saved_s": -42.0, "whole_s": 192.0},
          "it loses 42 s on top of the 3 min 12 s of your 1 epoch."),
+        ({"epochs": None, "steps": 600_000, "saved_s": 3600.0, "whole_s": 18000.0},
+         "it saves 1 h 00 min of the 5 h 00 min of its 600,000 steps."),
         ({"break_even_steps": None}, "(seen once), which is never earned back"),
         ({"extra_start_s": -3.0}, "The first step comes 3.0 s earlier."),
     ],

@@ -16,6 +16,7 @@ from typing import Any
 from gpuadvisor.collectors.script.child.channel import Report, guarded
 from gpuadvisor.collectors.script.child.shortening.branch_marking import Mark, Marker
 from gpuadvisor.collectors.script.child.shortening.branch_names import Names
+from gpuadvisor.collectors.script.child.shortening.loop_limits import Limit, limits_of
 from gpuadvisor.collectors.script.child.shortening.syntax import breaks
 from gpuadvisor.collectors.script.child.shortening.syntax import last_name as _last_name
 from gpuadvisor.collectors.script.child.shortening.syntax import own_nodes as _own
@@ -70,6 +71,8 @@ class Site:
     `epoch`; empty if that is several."""
     conditions: tuple[str, ...] = ()
     """Texts of the file's conditions without effects, those that stand within others after them."""
+    limits: tuple[Limit, ...] = ()
+    """What ends a `while` statement that counts its iterations."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ class _Rewriter(ast.NodeTransformer):
             name = f"__gpuadvisor_{site}__"
             begin = ast.Assign(
                 [ast.Name(name, ast.Store())],
-                _call(WHILE, ast.Constant(site), *_planned(node)),
+                _call(WHILE, ast.Constant(site)),
             )
             begin = _placed(begin, node.test)
             more = _placed(_call(name), node.test)
@@ -222,7 +225,9 @@ class _Rewriter(ast.NodeTransformer):
         place = f"{self._name}, line {node.lineno}"
         counter = _counter(node)
         target = "" if counter is None else ast.unparse(counter)
-        self.sites.append(Site(place, says_step, self._restarts, target, self._conditions))
+        limits = limits_of(node) if isinstance(node, ast.While) else ()
+        site = Site(place, says_step, self._restarts, target, self._conditions, limits)
+        self.sites.append(site)
         return self._first + len(self.sites) - 1
 
 
@@ -251,42 +256,6 @@ def _is_short(iterable: ast.expr) -> bool:
     if name in ("enumerate", "reversed", "sorted", "list", "tuple", "set") and arguments:
         return _is_short(arguments[0])
     return name == "zip" and any(map(_is_short, arguments))
-
-
-def _planned(node: ast.While) -> list[ast.expr]:
-    """Return the two sides of `while count < limit` where the body adds one to the count.
-
-    Both are plain names or numbers, which the condition reads right after: nothing is evaluated
-    that would not be.
-    """
-    test = node.test
-    if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Lt, ast.LtE))):
-        return []
-    left, right = test.left, test.comparators[0]
-    if len(test.ops) != 1 or not isinstance(left, ast.Name):
-        return []
-    if not isinstance(right, (ast.Name, ast.Constant)):
-        return []
-    stores = [
-        each
-        for each in _own(node.body)
-        if isinstance(each, ast.Name) and each.id == left.id and isinstance(each.ctx, ast.Store)
-    ]
-    counted = any(
-        isinstance(each, ast.AugAssign)
-        and isinstance(each.op, ast.Add)
-        and each.target in stores
-        and isinstance(each.value, ast.Constant)
-        and each.value.value == 1
-        for each in _own(node.body)
-    )
-    if len(stores) != 1 or not counted:
-        return []
-    begin = ast.Name(left.id, ast.Load())
-    end: ast.expr = (
-        ast.Name(right.id, ast.Load()) if isinstance(right, ast.Name) else ast.Constant(right.value)
-    )
-    return [begin, end, ast.Constant(isinstance(test.ops[0], ast.LtE))]
 
 
 def _called(tree: ast.AST) -> set[str]:

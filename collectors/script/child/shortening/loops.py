@@ -14,6 +14,7 @@ import copy
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import suppress
 from operator import length_hint
 from types import FrameType
 from typing import Any
@@ -25,6 +26,7 @@ from gpuadvisor.collectors.script.child.shortening.later_iterations import (
     choose,
     evaluated,
 )
+from gpuadvisor.collectors.script.child.shortening.loop_limits import planned
 from gpuadvisor.collectors.script.child.shortening.loop_rewriting import LOOP, WHILE, Site
 from gpuadvisor.collectors.script.child.shortening.progress import Progress
 from gpuadvisor.collectors.script.specification import Shortening
@@ -72,11 +74,11 @@ def loop(iterable: Any, number: int) -> Any:
     return _loops.over(iterable, number)
 
 
-def more(number: int, *planned: Any) -> Callable[[], bool]:
+def more(number: int) -> Callable[[], bool]:
     """Return what a `while` statement asks before its own condition."""
     if is_traced() or _loops is None:
         return _always
-    return _loops.entered(number, planned)
+    return _loops.entered(number, sys._getframe(1))
 
 
 class Watched:
@@ -87,6 +89,8 @@ class Watched:
         self.idle = 0
         """Entries without a step so far."""
         self.kind: LoopKind | None = None
+        self.trains = False
+        """Whether its steps were more than calls."""
         self.planned: int | None = None
         self.done = 0
         self.shortened = False
@@ -137,6 +141,7 @@ class Loops:
                 each.shortened,
                 tuple(each.seconds),
                 each.lived,
+                each.trains,
             )
             for each in self._watched
             if each.kind is not None
@@ -146,6 +151,7 @@ class Loops:
         """Forget what was counted, as a forked process does about its parent's loops."""
         for watched in self._watched:
             watched.kind, watched.done, watched.shortened, watched.lived = None, 0, False, ()
+            watched.trains = False
         self.branches.restart()
 
     def over(self, iterable: Any, number: int) -> Any:
@@ -167,15 +173,14 @@ class Loops:
                 entry.counts = range(first, first + len(entry.counts))
         return _Items(iter(iterable), entry)
 
-    def entered(self, number: int, planned: tuple[Any, ...]) -> Callable[[], bool]:
-        """Return what a `while` statement asks; always true where it is not watched."""
+    def entered(self, number: int, frame: FrameType) -> Callable[[], bool]:
+        """Return what a `while` statement of a frame asks; always true where it is not watched."""
         watched = self._watched[number]
         if watched.idle >= IDLE_ENTRIES:
             return _always
-        count: int | None = None
-        if planned and all(type(each) in (int, bool) for each in planned):
-            begin, end, including = planned
-            count = max(0, end - begin + including)
+        count = None
+        with suppress(Exception):  # objects with ideas of their own
+            count = planned(watched.site.limits, frame)
         return Entry(self, watched, count, needed=False).goes_on
 
 
@@ -302,10 +307,9 @@ class Entry:
             if self._events == self.progress.thread.events:
                 return True
             if self._iterations and self._judge() and self._later is None:
-                planned = self._planned
                 later = self._later_iterations(sys._getframe(2)) if self.counts else []
                 lived = self._iterations + len(later)
-                self._watched.shortened |= planned is None or lived < planned
+                self._watched.shortened |= self._planned is None or lived < self._planned
                 if not later:
                     return False
             self._begin()
@@ -370,6 +374,7 @@ class Entry:
         taken = progress.batches - self._begun.batches
         self._most_batches = max(self._most_batches, taken)
         watched.idle = 0
+        watched.trains |= evidence > CALL
         watched.done = self._iterations
         watched.planned = self._planned if self._planned is not None else watched.planned
         if self._is_epoch(steps, nested, taken):

@@ -537,6 +537,30 @@ class TestTimes:
         assert (lacks or "") in found.doubt
         assert bool(found.doubt) == bool(lacks)
 
+    @pytest.mark.parametrize(
+        ("loops", "steps"),
+        [
+            # nanoGPT: its evaluation calls the model four times, its training says no end.
+            ([(LoopKind.STEPS, None, True, True), (LoopKind.STEPS, 4, False, False)], None),
+            ([(LoopKind.STEPS, 600_000, True, True), (LoopKind.STEPS, 4, False, False)], 600_000),
+            ([(LoopKind.STEPS, 20, True, True)], 20),
+            ([(LoopKind.STEPS, 100, True, False)], 100),  # an inference
+            ([(LoopKind.EPOCHS, 90, True, True), (LoopKind.STEPS, 50, True, True)], 4500),
+            ([(LoopKind.EPOCHS, None, True, True), (LoopKind.STEPS, 50, True, True)], None),
+            ([], None),
+        ],
+    )
+    def test_how_many_steps_a_whole_run_without_passes_has(self, loops, steps):
+        loops = tuple(
+            Loop(f"train.py, line {n}", kind, planned, 4, shortened, trains=trains)
+            for n, (kind, planned, shortened, trains) in enumerate(loops)
+        )
+        first, plan = life([], calls=80, loops=loops), life([], calls=80, startup_s=8.0)
+        found = rehearsed(plan, first, settings=BF16, step_ms=(100.0, 60.0))
+        assert found.agrees
+        assert (found.forecast.steps if found.forecast else None) == steps
+        assert ("the whole run takes" in found.doubt) is (steps in (20, 100))
+
 
 class TestSilence:
     """What was not seen is never covered."""

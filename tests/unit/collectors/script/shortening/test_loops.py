@@ -352,3 +352,70 @@ def test_a_loop_without_steps_is_no_longer_watched(script):
             for part in made: at(type(part).__name__)
     """)
     assert seen["int"] == loops.IDLE_ENTRIES + 5
+
+
+@pytest.mark.parametrize(
+    ("setup", "condition", "end", "planned"),
+    [
+        ("", "True", "if n > most: break", 101),
+        ("", "True", "if n >= most: break", 100),
+        ("", "True", "if most <= n: break", 100),
+        ("", "True", "if n == 100 or seen.get('end'): break", 100),
+        ("most = None", "True", "if most is not None and n >= most: break", None),
+        ("", "True", "if most is not None and n >= most: break", 100),
+        ("", "True", "if seen.get('end') and n >= most: break", None),
+        ("", "True", "if seen.get('end'): break", None),
+        ("", "n < most", "pass", 100),
+        ("n = 40", "n <= most", "pass", 61),
+        ("most = 1e2", "n < most", "pass", 100),
+        ("", "n < most and not seen.get('end')", "pass", 100),
+        ("", "n < most or n < 3", "pass", None),
+        ("most = '100'", "True", "if n >= int(most): break", None),
+        ("", "True", "if n % 2: n += 1\n    if n >= most: break", None),
+        ("", "n < most", "most -= 1", None),
+    ],
+)
+def test_how_often_a_while_loop_means_to_run(script, setup, condition, end, planned):
+    _, ((_, kind, told, done, shortened),) = script(f"""\
+o = torch.optimizer()
+n, most = 0, 100
+{setup}
+while {condition}:
+    o.step(); at("step")
+    n += 1
+    {end}
+""")
+    assert (kind, told, done, shortened) == ("steps", planned, BATCHES, True)
+
+
+@pytest.mark.parametrize(("limit", "planned"), [("most", 600), ("asked", None)])
+def test_a_limit_of_an_object_is_read_without_running_its_code(script, limit, planned):
+    seen, ((*_, told, done, _),) = script(f"""\
+        class Trainer:
+            def __init__(self): self.count, self.most = 0, 600
+            @property
+            def asked(self): at("asked"); return 600
+            def run(self, o):
+                while True:
+                    o.step()
+                    self.count += 1
+                    if self.count >= self.{limit}:
+                        break
+        Trainer().run(torch.optimizer())
+    """)
+    assert (told, done) == (planned, BATCHES)
+    assert seen.get("asked", 0) == (BATCHES if limit == "asked" else 0)
+
+
+def test_what_evaluates_is_told_from_what_trains(script, monkeypatch):
+    script("""\
+        o = torch.optimizer()
+        for step in range(100):
+            model.train(); torch.backward(); o.step()
+        for batch in range(4):
+            model.infer()
+    """)
+    assert [(each.planned, each.trains) for each in loops.current().report()] == [
+        (100, True),
+        (4, False),
+    ]
