@@ -109,11 +109,11 @@ class Names:
         self._read = self._read_by_samples(trees)
         """Global names that the reading of samples uses, attributes of them and of data sets, and
         names of files: `LEVEL`, `config.level`, `self.level`, `'hard.json'`."""
+        self._thresholds = self._compared_by_models()
         self._read_locals(every)
         self._read_touches()
         self._callbacks = self._never_named()
         self.loaders = Loaders(self._bound, self._functions, self._key)
-        self._thresholds = self._compared_by_models()
         self._stopping = self._caught(nodes) & self._classes.keys()
         """Exceptions of the files' own that they catch."""
 

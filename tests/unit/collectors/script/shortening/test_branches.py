@@ -689,6 +689,19 @@ def test_a_number_that_a_model_compares_with(reported, target, is_told):
     assert ["threshold" in map(str, each.touches) for each in found] == [is_told]
 
 
+def test_functions_that_store_attributes_of_models_are_read(reported):
+    """As those of minGPT and dlrm do."""
+    before = """
+        class Solver:
+            def forward(self, x):
+                return x if x < self.tolerance else x
+        def looser(model): model.tolerance = 2.0
+        model.eval()
+    """
+    (found,) = reported(epochs("if loss < 0.1: looser(model)", before=before))
+    assert list(map(str, found.touches)) == ["model"]
+
+
 READ_HARD = """
     class Mined:
         def __getitem__(self, i):
