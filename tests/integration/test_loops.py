@@ -48,10 +48,12 @@ if __name__ == "__main__":
 )
 
 
-def run(folder: Path, *words: str, shortened: bool = True) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *words: str, shortened: bool = True, path: str = ""
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ}
     if shortened:
-        environment["PYTHONPATH"] = str(bundle_folder())
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(bundle_folder()), path]))
         environment[VARIABLE] = Specification(shortening=Shortening(str(folder))).to_json()
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True
@@ -85,6 +87,41 @@ def test_a_module_of_a_package_and_one_that_it_imports(tmp_path):
     )
     done = run(tmp_path, "-m", "package.train")
     assert (done.stdout, done.stderr) == ("2 package.train\n", "")
+
+
+ENDLESS = """
+class Trainer:
+    def run(self, most=None):
+        optimizer, count = Optimizer(), 0
+        while True:
+            optimizer.step()
+            count += 1
+            if most is not None and count >= most: break
+            if count > 500: raise RuntimeError("it goes on and on")
+        return count
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "is_ended"),
+    [("a path", True), ("a repository", True), ("a library", False), ("elsewhere", False)],
+)
+def test_a_trainer_that_lies_beside_its_scripts(tmp_path, where, is_ended):
+    """minGPT's is found by $PYTHONPATH, or installed from its source, and loops for ever."""
+    scripts, source = tmp_path / "scripts", tmp_path / "src"
+    for folder in (scripts, source):
+        folder.mkdir()
+    if where == "a repository":
+        (tmp_path / ".git").mkdir()
+    if where == "a library":
+        (source / "trainer-1.0.dist-info").mkdir()
+    write(source, steps=STEPS, trainer="from steps import Optimizer" + ENDLESS)
+    main = "import sys\nsys.path.append('../src')\nfrom trainer import Trainer\n"
+    write(scripts, train=f"{main}print(Trainer().run())\n")
+    path = str(source) if where in ("a path", "a library") else ""
+    done = run(scripts, "train.py", path=path)
+    assert (done.stdout == "64\n") is is_ended, done.stderr
+    assert ("it goes on and on" in done.stderr) is not is_ended
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ Nothing rewritten is stored: bytecode files stay as they are, and what reads a m
 the file's own.
 """
 
-# ruff: noqa: PTH100, PTH109, PTH113, PTH118, PTH119, PTH120, PTH123, PTH208
+# ruff: noqa: PTH100, PTH109, PTH110, PTH113, PTH118, PTH119, PTH120, PTH123, PTH208
 # Paths are texts here, as the import system's are.
 from __future__ import annotations
 
 import ast
 import functools
 import os
+import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -45,6 +46,11 @@ TRAINERS = frozenset({
     "ultralytics.engine.trainer",
 })  # fmt: skip
 """Modules of libraries that hold the loops over epochs and steps of their trainers."""
+FRAMEWORKS = frozenset({"torch", "torchaudio", "torchvision", "triton"})
+"""Packages that are never a script's own, also where their developers run them from source."""
+_TRAINS = re.compile(rb"\.(?:backward|step)\(")
+"""What the text of a trainer holds. Others of a script's project are left as they are: to rewrite
+a file of 700 lines takes 70 ms, and a library has hundreds."""
 MOST_FILES = 40
 """Files that are read ahead, at some 50 ms each. A script has few; whoever runs a library from its
 own repository has hundreds."""
@@ -62,7 +68,7 @@ def install(shortening: Shortening, progress: Progress, channel: Report | None =
     interpreter shows.
     """
     loops = begin(shortening, progress)
-    own_files = OwnFiles(is_own)
+    own_files = OwnFiles(lambda path: is_own(path) or is_of_project(path))
 
     def rewrite(source: bytes, path: str, generators: bool) -> CodeType | None:
         code = None
@@ -122,9 +128,19 @@ class Finder(MetaPathFinder):
 
 def _is_of_interest(name: str, spec: ModuleSpec) -> bool:
     try:
-        return name in TRAINERS or (spec.origin is not None and is_own(spec.origin))
+        if name in TRAINERS or spec.origin is None:
+            return name in TRAINERS
+        if is_own(spec.origin):
+            return True
+        is_theirs = name.partition(".")[0] in FRAMEWORKS
+        return not is_theirs and is_of_project(spec.origin) and _trains(spec.origin)
     except OSError:  # the working directory is gone
         return False
+
+
+def _trains(path: str) -> bool:
+    with open(path, "rb") as file:
+        return _TRAINS.search(file.read()) is not None
 
 
 def is_own(path: str) -> bool:
@@ -132,17 +148,43 @@ def is_own(path: str) -> bool:
 
     Libraries may lie there, too, in a virtual environment.
     """
-    for text in (path, os.path.realpath(path)):
-        if "site-packages" in text or "dist-packages" in text:
-            return False
-        if text.startswith(library_folders()):
-            return False
-    folders = {os.getcwd()}
-    if main := getattr(sys.modules.get("__main__"), "__file__", None) or main_script():
-        folders.add(os.path.dirname(os.path.realpath(main)))
-    return os.path.realpath(path).startswith(
-        tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
+    return not _is_library_s(path) and _is_below(path, _own_folders())
+
+
+def is_of_project(path: str) -> bool:
+    """Say whether a file lies in the repository of the script, or in a folder of $PYTHONPATH.
+
+    Trainers lie beside the scripts that use them, as in `src/` and `scripts/`, and are no libraries
+    that were installed.
+    """
+    return not _is_library_s(path) and _is_below(path, _project_folders(*_own_folders()))
+
+
+def _is_library_s(path: str) -> bool:
+    return any(
+        "site-packages" in text or "dist-packages" in text or text.startswith(library_folders())
+        for text in (path, os.path.realpath(path))
     )
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return os.path.realpath(path).startswith(_with_slash(*map(os.path.realpath, folders)))
+
+
+def _own_folders() -> tuple[str, ...]:
+    """Return the working directory and the script's folder."""
+    if main := getattr(sys.modules.get("__main__"), "__file__", None) or main_script():
+        return os.getcwd(), os.path.dirname(os.path.realpath(main))
+    return (os.getcwd(),)
+
+
+@functools.lru_cache(maxsize=8)
+def _project_folders(*own: str) -> tuple[str, ...]:
+    """Return the work trees of the repositories in which a script's own folders lie, and the
+    folders of $PYTHONPATH."""
+    trees = filter(None, map(_work_tree, own))
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return (*trees, *filter(None, named))
 
 
 def library_folders() -> tuple[str, ...]:
@@ -152,10 +194,16 @@ def library_folders() -> tuple[str, ...]:
     told by their metadata; but not where the script or the working directory lies in that folder,
     as theirs would be taken for a library's.
     """
-    own = [os.getcwd()]
-    if main := getattr(sys.modules.get("__main__"), "__file__", None) or main_script():
-        own.append(os.path.dirname(os.path.realpath(main)))
-    return (*_standard_folders(), *_installed_folders(tuple(sys.path), tuple(own)))
+    return (*_standard_folders(), *_installed_folders(tuple(sys.path), _own_folders()))
+
+
+def _work_tree(folder: str) -> str | None:
+    """Return the folder of the repository that a folder is in; None where it is in none."""
+    while not os.path.exists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            return None
+        folder = os.path.dirname(folder)
+    return folder
 
 
 @functools.cache
