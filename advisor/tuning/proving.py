@@ -12,9 +12,10 @@ from gpuadvisor.tuners.proof import Proof, Prospect, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 from gpuadvisor.tuning.budgeting.budget import Budget, Reserve
+from gpuadvisor.tuning.harmless import Rehearsed, harmless_part
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.outcome.results import on_top, proven, typical
-from gpuadvisor.tuning.rehearsal import Rehearsed, Rehearser, harmless_part
+from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.trials.evaluator import ScriptEvaluator
 from gpuadvisor.tuning.trials.in_turns import TOOK_TURNS
 from gpuadvisor.tuning.trials.trial_runner import Progress
