@@ -26,7 +26,13 @@ from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.rehearsal.comparison import compare
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, enough_batches
-from gpuadvisor.tuners.rehearsal.lives import Lives, draws_samples_at_random, ending
+from gpuadvisor.tuners.rehearsal.lives import (
+    Lives,
+    draws_samples_at_random,
+    ending,
+    steps_of,
+    training_passes,
+)
 from gpuadvisor.tuning.arguments import applied, in_more_digits, with_arguments
 from gpuadvisor.tuning.budgeting.budget import USUAL_REHEARSAL_S
 from gpuadvisor.tuning.trials.trial_runner import Progress, Side, Silent
@@ -54,6 +60,9 @@ ROOM = 2.5
 """Times what a life takes of the memory that is to be free for two: they read the same files."""
 LEAST_TAKEN = 2 << 30
 """Bytes that a life on a GPU takes at least: torch with CUDA alone takes 2 GiB and more."""
+GOES_ON = 4
+"""Times the passes over its data that a shortened life has, or its steps where it has none, from
+which on a life goes on without an end: folds and models of an ensemble have passes of their own."""
 WHOLE = 1 << 40
 """Batches and epochs of a life that is not shortened."""
 
@@ -77,6 +86,8 @@ class Rehearser:
     """Step time of the unchanged script, as trials measured it."""
     cancelled: Callable[[], bool] = lambda: False
     progress: Progress = field(default_factory=Silent)
+    needed_s: float = field(default=0.0, init=False)
+    """What whole lives take, where the script bears no shortened ones and those have no room."""
     _is_cut: bool = field(default=False, repr=False)
     """Whether lives read fewer samples than wanted, as there is no time for more."""
     _spent_s: float = field(default=0.0, repr=False)
@@ -104,14 +115,21 @@ class Rehearser:
             self._spent_s, self._lacks_room = 0.0, False
             self._began_s = time.monotonic()
             found = self._rehearse(settings, step_ms)
-            wants_time = found.wants_time or self._is_cut or self._lacks_room
+            # More time would not bring a script to an end that it has not.
+            is_cut_off = found.wants_time and not self._shortening.ends_after
+            wants_time = is_cut_off or self._is_cut or self._lacks_room
             self._known[key] = replace(found, wants_time=wants_time)
         return self._known[key]
 
     def _rehearse(self, settings: Settings, step_ms: float | None) -> Rehearsal:
         first = self._first
-        if first.state is TrialState.HUNG and not any(each.number for each in first.epochs):
+        is_hung, has_no_end = first.state is TrialState.HUNG, self._shortening.ends_after > 0
+        if self.needed_s or (
+            is_hung and not has_no_end and not any(each.number for each in first.epochs)
+        ):
             why = f"the unchanged script's shortened life {ending(first)}"
+            if self.needed_s:
+                why += f", and its whole one takes about {self.needed_s / LIVES:.0f} s"
             nothing = dict.fromkeys(Aspect, why)
             return Rehearsal(dict(settings), not_covered=nothing, wants_time=True)
         second = self._second
@@ -185,14 +203,21 @@ class Rehearser:
         """A life of the unchanged script, shortened unless it cannot bear that."""
         limit_s = self.allowed_s / LIVES
         first = self._live({}, self._shortening, limit_s)
+        if (ends_after := _steps_without_end(first, self._shortening)) > 0:
+            self._shortening = replace(self._shortening, ends_after=ends_after)
+            return first
         if first.state is not TrialState.COMPLETE and _passed_over(first):
             self._shortening = replace(self._shortening, later=0)
             first = self._live({}, self._shortening, self._left_s(limit_s))
         if first.state is TrialState.HUNG:
             return first
         if first.state is not TrialState.COMPLETE:
+            left_s, whole_s = self._left_s(limit_s), _whole_s(first)
+            if whole_s > left_s:
+                self.needed_s = LIVES * whole_s
+                return first
             self._shortening = Shortening("", batches=WHOLE, steps=WHOLE, epochs=WHOLE)
-            return self._live({}, self._shortening, self._left_s(limit_s))
+            return self._live({}, self._shortening, left_s)
         apart_s = first.wall_s - sum(each.seconds for each in first.epochs)
         most_s = max(0.0, PASS_SHARE * (limit_s - apart_s))
         more, fits = enough_batches(first, self._shortening.batches, limit_s / 2, most_s)
@@ -218,9 +243,14 @@ class Rehearser:
     def _room_s(self, limit_s: float, like: Life) -> float:
         """Return how long one more life may take; 0 where there is no room for it.
 
-        It is expected to take as long as another one, that it is `like`.
+        It is expected to take as long as another one, that it is `like`, or to the step at which
+        it is ended by force.
         """
-        if (left_s := self._left_s(self.allowed_s)) >= like.wall_s:
+        likely_s = like.wall_s
+        if self._shortening.ends_after and like is self._first:
+            steps_s = like.wall_s - like.startup_s
+            likely_s = like.startup_s + steps_s * self._shortening.ends_after / steps_of(like)
+        if (left_s := self._left_s(self.allowed_s)) >= likely_s:
             return min(limit_s, left_s)
         self._lacks_room = True
         return 0.0
@@ -433,6 +463,31 @@ def _is_of_times(found: Rehearsal) -> bool:
     if found.problems:
         return all(problem.is_timed for problem in found.problems)
     return found.doubt_is_timed
+
+
+def _steps_without_end(life: Life, shortening: Shortening) -> int:
+    """Return after how many steps further lives are to end, where one went on and on; else 0.
+
+    That is as many passes as its epochs have, or enough steps where it has no passes.
+    """
+    if life.state is not TrialState.HUNG:
+        return 0
+    passes = [each for each in training_passes(life) if each.steps and each.finished]
+    usual = shortening.epochs + LATER
+    if life.epochs:
+        return sum(each.steps for each in passes[:usual]) if len(passes) >= GOES_ON * usual else 0
+    return shortening.steps if len(life.losses) >= GOES_ON * shortening.steps else 0
+
+
+def _whole_s(life: Life) -> float:
+    """Return how long a whole life takes at least, as its loaders and their batches in a shortened
+    one tell."""
+    loaders = {
+        each.loader: (each.whole_batches or 0) * each.seconds / len(each.batches)
+        for each in life.epochs
+        if each.batches
+    }
+    return life.startup_s + sum(loaders.values())
 
 
 def _passed_over(life: Life) -> bool:

@@ -40,8 +40,9 @@ def read_life(folder: Path, outcome: RunOutcome, recorder: RunRecorder) -> Life:
     told = (record["detail"] for record in _named("harness_failed", others))
     failures = [] if outcome.state is TrialState.COMPLETE else recorder.failures
     end = next(_named("end", own), {})
+    is_cut = outcome.state is TrialState.COMPLETE and any(_named("cut", own))
     return Life(
-        state=outcome.state,
+        state=TrialState.HUNG if is_cut else outcome.state,
         reason="; ".join(filter(None, (outcome.reason, *failures))),
         place=outcome.place,
         output=outcome.output,

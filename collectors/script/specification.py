@@ -53,6 +53,9 @@ class Shortening:
     later: int = 0
     """Most iterations of a loop over a range that are lived after those: its last, and turning
     points that the script's text speaks of."""
+    ends_after: int = 0
+    """Steps of optimizers after which the life is ended by force, as the script has no end of its
+    own; 0 for none."""
     nudge: float = 0.0
     """Relative size of random changes that are made to the weights before the first call: what
     rounding of that size becomes in the script's life."""

@@ -14,8 +14,12 @@ import pytest
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.collectors.script.runner import run_life, run_script
 from gpuadvisor.collectors.script.specification import HASH_SEED, Shortening
-from gpuadvisor.domain.study import TrialState
+from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.equivalence import relative_difference
+from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.rehearsal.comparison import missing
+from gpuadvisor.tuning.rehearsal import Rehearser
+from gpuadvisor.tuning.trials.trial_runner import Side
 from tests.integration import runs
 
 DESCEND = """
@@ -87,13 +91,16 @@ too_deep = lambda n: SUM
 def lived(torch_imported):
     """A function that returns the life of a script."""
 
-    def lived(folder, nudge=0.0, reseed=None, script=SCRIPT, template=torch_imported, **shortening):
+    def lived(
+        folder, nudge=0.0, reseed=None, script=SCRIPT, template=torch_imported,
+        state=TrialState.COMPLETE, **shortening,
+    ):  # fmt: skip
         (folder / "train.py").write_text(script)
         command = Command(sys.executable, "train.py", folder=str(folder))
         request = replace(runs.request(command), template=template, scratch=template is None)
         request = replace(request, specification=replace(request.specification, reseed=reseed))
         life = run_life(request, Shortening("", nudge=nudge, **shortening))
-        assert life.state is TrialState.COMPLETE, life.output
+        assert life.state is state, life.output
         return life
 
     return lived
@@ -172,6 +179,52 @@ def test_weights_are_made_equal_before_an_evaluation_within_a_pass(lived, tmp_pa
     begun = [[update.losses for update in life.updates] for life in (own, taking)]
     assert begun[0][1:] == begun[1][1:] and begun[0][0] != begun[1][0]
     assert len(begun[0]) == 5
+
+
+FOR_EVER = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(TensorDataset(torch.randn(256, 8)), batch_size=8)
+def train():
+    while True:
+        for (x,) in loader:
+            model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        if len(loader) < 0:
+            return
+train()
+"""
+
+
+def test_what_has_no_end_is_ended_at_a_step(lived, tmp_path):
+    life = lived(tmp_path, script=FOR_EVER, state=TrialState.HUNG, batches=4, ends_after=10)
+    assert [(len(each.batches), each.finished) for each in life.epochs] == [
+        (4, True),
+        (4, True),
+        (2, False),
+    ]
+    assert len(life.losses) == 10 and life.trains and life.failures == ()
+
+
+@pytest.mark.slow
+def test_a_script_without_an_end_is_rehearsed_to_a_step(tmp_path, monkeypatch):
+    """Its first life goes on until its time is over, the others to where they show as much."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(FOR_EVER)
+    side = Side(Command(sys.executable, "train.py"), runs.CPU)
+    rehearser = Rehearser(side, load_knobs(), 0.01, allowed_s=60.0)
+    found = rehearser.rehearse({"fused_optimizer": "fused"})
+    covered = {Aspect.BATCHES, Aspect.SECOND_EPOCH, Aspect.RESULTS}
+    assert covered <= set(found.covered) and not found.problems
+    assert Aspect.END not in found.covered and missing(found) is not None
+    assert "did not end within 20 s, in which it made" in found.not_covered[Aspect.END]
+    assert not found.wants_time
+    assert found.wall_s < 55.0
 
 
 def test_epochs_are_passed_over_to_those_that_matter(lived, tmp_path):

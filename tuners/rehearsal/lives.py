@@ -206,8 +206,14 @@ def ending(life: Life) -> str:
     """Return how a life ended otherwise, as a predicate: `failed: KeyError (train.py, line 3)`."""
     where = f" ({life.place})" if life.place else ""
     if life.state is TrialState.HUNG:
-        return f"did not end within {life.wall_s:.0f} s"
+        made = f", in which it made {steps:,} steps" if (steps := steps_of(life)) else ""
+        return f"did not end within {life.wall_s:.0f} s{made}"
     return f"failed: {life.reason}{where}".rstrip(": ")
+
+
+def steps_of(life: Life) -> int:
+    """Return how many steps a life took as it read its data; of one without passes, its losses."""
+    return sum(each.steps for each in life.epochs) or len(life.losses)
 
 
 def training_passes(life: Life) -> list[Epoch]:

@@ -199,6 +199,101 @@ class TestLaterEpochs:
         assert asked[:2] == [(rehearsal.LATER, 2), (0, rehearsal.WHOLE)]
 
 
+def going_on(passes, state=TrialState.HUNG, wall_s=60.0):
+    """A life of so many passes, none of which is its last."""
+    batches = life([], 0.05).epochs[0].batches
+    epochs = tuple(Epoch(0, n, batches, 128, 16, 0.0, 0.0, 0.05, 16, True) for n in range(passes))
+    usual = life(["compile"], 0.05)
+    return replace(usual, state=state, epochs=epochs, wall_s=wall_s, startup_s=12.0)
+
+
+@pytest.fixture
+def lives(monkeypatch):
+    """Rehearses; `live` gives a life for each shortening and whether it is the plan's."""
+
+    def run(live, allowed_s=180.0):
+        asked = []
+
+        def lived(request, shortening):
+            asked.append(shortening)
+            return live(shortening, bool(request.specification.applications))
+
+        monkeypatch.setattr(rehearsal, "run_life", lived)
+        monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
+        side = Side(Command("python", "train.py"), cpu_device())
+        rehearser = Rehearser(side, load_knobs(), 0.01, allowed_s=allowed_s)
+        return rehearser, rehearser.rehearse(COMPILED), asked
+
+    return run
+
+
+class TestWithoutAnEnd:
+    """minGPT's trainer went on for ever: two of its lives took 59 s of five minutes."""
+
+    def test_all_further_lives_end_at_a_step(self, lives):
+        def live(shortening, is_plan):
+            return going_on(6, wall_s=20.0) if shortening.ends_after else going_on(40)
+
+        _, found, asked = lives(live)
+        assert [each.ends_after for each in asked] == [0, 6 * 16, 6 * 16]
+        why = "the unchanged script's shortened life did not end within 60 s"
+        assert found.not_covered[Aspect.END] == f"{why}, in which it made 640 steps"
+        assert Aspect.BATCHES in found.covered and Aspect.END not in found.covered
+        assert not found.wants_time
+
+    def test_they_have_room_where_the_first_took_its_third(self, lives, monkeypatch):
+        """To clear a life away takes time, so that of three thirds the last has no room."""
+        now = [0.0]
+        monkeypatch.setattr(rehearsal.time, "monotonic", lambda: now[0])
+
+        def live(shortening, is_plan):
+            found = going_on(6, wall_s=21.0) if shortening.ends_after else going_on(40)
+            now[0] += found.wall_s + 2.0
+            return found
+
+        _, found, asked = lives(live)
+        assert len(asked) == 3 and Aspect.BATCHES in found.covered
+
+    def test_a_few_passes_may_come_to_an_end_with_more_time(self, lives):
+        def live(shortening, is_plan):
+            return going_on(8, wall_s=60.0)
+
+        _, found, asked = lives(live)
+        assert [(each.ends_after, each.later > 0) for each in asked[:2]] == [(0, True), (0, False)]
+        assert found.wants_time
+
+    def test_steps_without_passes(self, lives):
+        def live(shortening, is_plan):
+            steps = shortening.ends_after or 1000
+            return replace(going_on(0), losses=(1.0,) * steps, calls=())
+
+        _, _, asked = lives(live)
+        assert [each.ends_after for each in asked] == [0, 16, 16]
+
+
+class TestWholeLives:
+    """What reads fewer batches than it has names of files fails in a shortened life."""
+
+    @pytest.mark.parametrize(("whole_batches", "lived"), [(2000, 4), (512, 4), (20_000, 1)])
+    def test_none_is_begun_that_cannot_end_in_time(self, lives, whole_batches, lived):
+        def live(shortening, is_plan):
+            if shortening.batches == rehearsal.WHOLE:
+                return life(["compile"], 0.05)
+            failed = going_on(1, TrialState.CRASHED, 16.0)
+            epochs = tuple(replace(e, whole_batches=whole_batches) for e in failed.epochs)
+            return replace(failed, epochs=epochs, reason="ValueError: lengths differ")
+
+        rehearser, found, asked = lives(live, allowed_s=116.0)
+        assert len(asked) == lived
+        if lived == 1:
+            why = "failed: ValueError: lengths differ, and its whole one takes about 74 s"
+            assert found.not_covered[Aspect.END].endswith(why)
+            assert found.wants_time
+            assert rehearser.needed_s == pytest.approx(3 * 74.5)
+        else:
+            assert not found.not_covered.get(Aspect.END)
+
+
 class TestOnEqualWeights:
     """Training makes of the plan's rounding, and of any, another model."""
 

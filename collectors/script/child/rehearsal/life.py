@@ -192,6 +192,8 @@ class LifeSession(Session):
         self._learning.stepped(optimizer, self._batches)
         self._progress.stepped(optimizer)
         self._alive("optimizer")
+        if self._steps == self._shortening.ends_after:
+            self._end_by_force()
         if self._steps in EQUAL_AFTER and not self._is_recorded():
             self._make_equal_within_a_pass(f"step {self._steps}")
         elif len(self._losses) >= FLUSH_STEPS:
@@ -448,6 +450,11 @@ class LifeSession(Session):
                     self._record.send("equalled")
 
     # -- the end ---------------------------------------------------------------------------
+
+    def _end_by_force(self) -> None:
+        """End the process where another life was, which had no end of its own."""
+        self._record.send("cut")
+        os._exit(0)  # writes down the end
 
     def _script_ended(self) -> None:
         if os.getpid() != self._process or self._ended:
