@@ -11,7 +11,8 @@ from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
 from gpuadvisor.tuners.proof import Proof, Prospect, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
-from gpuadvisor.tuning.budgeting.budget import Budget, Reserve
+from gpuadvisor.tuning.budgeting.budget import Budget
+from gpuadvisor.tuning.budgeting.reserve import Reserve
 from gpuadvisor.tuning.harmless import Rehearsed, harmless_part
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.outcome.results import on_top, proven, typical

@@ -26,7 +26,7 @@ from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.arguments import ArgumentKnob
-from gpuadvisor.tuning.budgeting.budget import Reserve
+from gpuadvisor.tuning.budgeting.reserve import Reserve
 from gpuadvisor.tuning.expectations import Expectations, ProfileBaseline, with_measured
 from gpuadvisor.tuning.knob_search import KnobSearch
 from gpuadvisor.tuning.live.screening import Screener, Screening

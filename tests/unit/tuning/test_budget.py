@@ -11,17 +11,19 @@ from gpuadvisor.tuners.knobs import load_knobs
 from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.statistics import LOOKS
 from gpuadvisor.tuning.budgeting.budget import (
-    ABLATION_SHARE,
     JITTER,
-    PROOF_SHARE,
-    REHEARSAL_SHARE,
     TRIED_AGAIN,
-    TURNED_SHARE,
     Budget,
-    Reserve,
 )
 from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.budgeting.durations import LIFE_ERROR, LIFE_TRIALS, ROUNDED_LIVES
+from gpuadvisor.tuning.budgeting.reserve import (
+    ABLATION_SHARE,
+    PROOF_SHARE,
+    REHEARSAL_SHARE,
+    TURNED_SHARE,
+    Reserve,
+)
 from gpuadvisor.tuning.trials.trial_runner import limits_for
 from tests.simulation import Switch, measurement
 
