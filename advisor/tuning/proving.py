@@ -327,8 +327,21 @@ class Prover:
         lacks = missing(self.rehearsed.rehearsal)
         if self.rehearsed.settings and lacks is not None:
             self.progress.on_message(f"not rehearsed enough: {lacks}")
+            self._note_time_for_lives(self.rehearsed)
         self.budget.phase = "proof"
         return self.rehearsed.settings == settings
+
+    def _note_time_for_lives(self, rehearsed: Rehearsed) -> None:
+        """Note how long lives take that had no room, where it is known, and a budget with room."""
+        if rehearsed.rehearsal is None:
+            lives_s = self.budget.durations.lives_s(rehearsed.settings)
+        else:
+            lives_s = self.rehearser().needed_s
+        if lives_s and self.budget.left_s is not None:
+            self.note(
+                f"a rehearsal takes about {lives_s:.0f} s, for which the budget had no room:"
+                f" `--budget {self.budget.enough_to_rehearse(lives_s)}` would have"
+            )
 
     def _may_rehearse(self, settings: Settings, is_sought: bool) -> bool:
         """Say whether to rehearse what is left of settings, which leaves room for its proof.

@@ -71,7 +71,11 @@ def rehearsal_advice(rehearsal: Rehearsal | None) -> str:
     """Return what gets the rest rehearsed, as a sentence; empty where nothing is known to."""
     if rehearsal is None or rehearsal.wants_time:
         return "A larger --budget gives a rehearsal the time that it needs."
-    *most, last = [_CURES[each] for each in rehearsal.not_covered if each in _CURES] or [""]
+    without = dict(rehearsal.not_covered)
+    if no_end := without.pop(Aspect.END, ""):  # of what lacks for that reason it is the cause
+        without = {each: why for each, why in without.items() if why != no_end}
+        without[Aspect.END] = no_end
+    *most, last = [_CURES[each] for each in without if each in _CURES] or [""]
     told = f"{', '.join(most)} and {last}" if most else last
     return f"To have that rehearsed, let the script {told}." if told else ""
 

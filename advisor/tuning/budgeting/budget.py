@@ -14,7 +14,7 @@ from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.statistics import LOOKS, least_shown, pairs_needed
 from gpuadvisor.tuning.budgeting.budget_limit import LONGEST_S, BudgetLimit
 from gpuadvisor.tuning.budgeting.durations import LIFE_ERROR
-from gpuadvisor.tuning.budgeting.reserve import Reserve, Reserving
+from gpuadvisor.tuning.budgeting.reserve import REHEARSAL_SHARE, Reserve, Reserving
 
 USUAL_REHEARSAL_S = 200.0
 """Most that a rehearsal takes where the budget is in trials: a third of the default budget."""
@@ -392,6 +392,11 @@ class Budget(Reserving):
     def enough_to_find(self, seconds: float, alone: bool) -> BudgetLimit:
         """Return a budget in time that could ask for a value for so long by now, and prove it."""
         return self._enough(lambda larger, _: larger.finding_s(alone) >= seconds)
+
+    def enough_to_rehearse(self, lives_s: float) -> BudgetLimit:
+        """Return a budget in time that would have kept so long for lives, and had it by now."""
+        least_s = max(time.monotonic() - self._began_s + lives_s, lives_s / REHEARSAL_SHARE)
+        return BudgetLimit(seconds=60.0 * math.ceil(least_s / 60))
 
     def _enough(self, has_room: Callable[[Budget, float], bool]) -> BudgetLimit:
         """Return the least larger budget in whole minutes that, spent as this one, has room."""

@@ -149,6 +149,7 @@ class Forker(TemplateKeeper):
             return ""
         if runs * import_s < baselines.again.wall_s - import_s:
             self._why = f"it would not pay: all is imported within {import_s:.1f} s"
+            self._runner.progress.on_message(f"each trial imports anew: {self._why}")
             self._end()
             return ""
         fresh = [baselines.first, baselines.again]

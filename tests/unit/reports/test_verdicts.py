@@ -146,6 +146,13 @@ class TestTheSentences:
         assert "let the script make two epochs or more and end by itself after its last" in text
         assert "--plan FILE writes one all the same" in text
 
+    def test_unverified_as_the_script_has_no_end(self, show):
+        why = "the unchanged script's shortened life did not end within 28 s"
+        lacks = {Aspect.ROWS: why, Aspect.FILES: why, Aspect.END: why}
+        endless = replace(rehearsal(), covered=(Aspect.BATCHES,), not_covered=lacks)
+        text = said(PROSE[show], unverified_study(rehearsal=endless))
+        assert "To have that rehearsed, let the script end by itself after its last epoch." in text
+
     def test_unverified_as_something_was_not_seen(self, show):
         partly = replace(rehearsal(), covered=(Aspect.BATCHES, Aspect.ROWS), not_covered={})
         text = said(PROSE[show], unverified_study(rehearsal=partly))

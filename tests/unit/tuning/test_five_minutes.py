@@ -96,3 +96,14 @@ def test_why_the_loader_was_not_timed_is_told_once(simulated, tune):
 
     _, said = tune(Slow("0"), 300.0)
     assert sum("the loader was not timed alone" in each for each in said) <= 1
+
+
+def test_which_budget_has_room_for_lives_that_had_none_is_told(simulated, tune):
+    """dlrm's and SSD300's: it was told that nothing was rehearsed, and not why."""
+    result, said = tune(simulated.Inference("1"), 300.0)
+    assert result.verdict is Verdict.FASTER_UNVERIFIED and result.rehearsal is None
+    (told,) = [each for each in said if each.startswith("a rehearsal takes about")]
+    assert "for which the budget had no room: `--budget" in told and told in result.notes
+    seconds = 60.0 * int(told.rpartition("m`")[0].rpartition(" ")[2])
+    result, _ = tune(simulated.Inference("1"), seconds)
+    assert result.verdict is Verdict.FASTER

@@ -17,7 +17,7 @@ from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.trials import forking, trial_runner
 from gpuadvisor.tuning.trials.baselines import Baselines
 from gpuadvisor.tuning.trials.forking import Forker, difference
-from gpuadvisor.tuning.trials.trial_runner import Side, TrialRunner
+from gpuadvisor.tuning.trials.trial_runner import Side, Silent, TrialRunner
 from gpuadvisor.tuning.trials.validator import TrialValidator
 from tests import simulation
 
@@ -197,7 +197,11 @@ class Process:
 @pytest.fixture
 def study(monkeypatch):
     """Return a function that begins to fork with this outcome, and what then is known."""
-    processes, requests = [], []
+    processes, requests, messages = [], [], []
+
+    class Told(Silent):
+        def on_message(self, sentence):
+            messages.append(sentence)
 
     def template(request, notes, begun):
         return begun or started()
@@ -220,7 +224,7 @@ def study(monkeypatch):
         monkeypatch.setattr(forking, "begin_template", started)
         knobs = load_knobs()
         validator = TrialValidator(Objective.THROUGHPUT, Level.BALANCED, None, knobs)
-        runner = TrialRunner(knobs, validator)
+        runner = TrialRunner(knobs, validator, progress=Told())
         with Forker(runner, TuneOptions(SIDE.command)) as forker:
             first = runner.run(SIDE, "baseline")[1]
             if ahead:
@@ -234,7 +238,7 @@ def study(monkeypatch):
             runner.run(replace(SIDE, settings={"cpu_threads": 1}), "search")
         return note, forker, [bool(request.template) for request in requests], requests
 
-    begin.processes = processes
+    begin.processes, begin.messages = processes, messages
     return begin
 
 
@@ -296,7 +300,9 @@ def test_one_slow_run_is_no_difference(study):
 def test_it_is_not_begun_where_it_would_not_pay(study):
     note, forker, are_forked, _ = study(forked(), runs=1)
     assert (note, any(are_forked), study.processes[0].closed) == ("", False, True)
-    assert forker.result(()).why == "it would not pay: all is imported within 5.0 s"
+    why = "it would not pay: all is imported within 5.0 s"
+    assert forker.result(()).why == why
+    assert study.messages == [f"each trial imports anew: {why}"]
 
 
 def test_runs_that_differ_by_themselves_are_asked_twice(study):
