@@ -6,10 +6,9 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 from gpuadvisor.collectors.load import LoadMeter
@@ -36,6 +35,7 @@ from gpuadvisor.tuners.rehearsal.lives import (
 from gpuadvisor.tuning.arguments import applied, in_more_digits, with_arguments
 from gpuadvisor.tuning.budgeting.budget import USUAL_REHEARSAL_S
 from gpuadvisor.tuning.trials.trial_runner import Progress, Side, Silent
+from gpuadvisor.tuning.untimed_lives import Untimed
 
 LIVES = 3
 """Lives of a rehearsal: two of the unchanged script, one under the plan."""
@@ -155,7 +155,7 @@ class Rehearser:
         times = (self.step_ms, step_ms) if self.step_ms and step_ms else None
         known = self._without_data_knobs(settings) if numerics is not None else settings
         precise = in_more_digits(known, self.knobs)
-        untimed = _Untimed(
+        untimed = Untimed(
             self._nudged,
             lambda given_up: self._on_equal_weights(
                 known, shortening, self._room_s(fair_s, plan), given_up
@@ -410,52 +410,6 @@ class Rehearser:
         problem = "" if is_whole else "not needed" if given_up() else ending(life)
         self.progress.on_life_end(name, life.wall_s, problem)
         return life
-
-
-class _Untimed:
-    """The lives whose times are not compared: nudged, on equal weights, and with more digits there.
-
-    Each is lived once, however often lives are compared that others' work has disturbed. Where
-    there is room the first two go on side by side, and the second is given up if nobody asks for
-    it. What came to no end beside the other has another life alone.
-    """
-
-    def __init__(
-        self,
-        nudged: Callable[[float], Life | None],
-        on_equal_weights: Callable[[Callable[[], bool]], Life | None],
-        precise: Callable[[], Life | None],
-        has_room: bool,
-    ) -> None:
-        self._nudge = nudged
-        self._equal = on_equal_weights
-        self.nudged = cache(self._nudged)
-        self.on_equal_weights = cache(self._on_equal_weights)
-        self.precise = cache(precise)
-        self._pool = ThreadPoolExecutor(1) if has_room else None
-        self._beside: Future[Life | None] | None = None
-        self._given_up = False
-
-    def _nudged(self, amount: float) -> Life | None:
-        if self._pool is None:
-            return self._nudge(amount)
-        self._beside = self._pool.submit(self._equal, lambda: self._given_up)
-        life = self._nudge(amount)
-        if life is None:
-            self._beside.result()
-            life = self._nudge(amount)
-        return life
-
-    def _on_equal_weights(self) -> Life | None:
-        life = self._beside.result() if self._beside is not None else None
-        return life or self._equal(lambda: False)
-
-    def close(self) -> None:
-        """End the life that goes on beside, if any; further ones go on alone."""
-        self._given_up = True
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
 
 
 def _is_of_times(found: Rehearsal) -> bool:

@@ -19,14 +19,13 @@ from torch.utils.data import (
     dataloader,
 )
 
-from gpuadvisor.collectors.script.child.rehearsal.passes import (
-    Part,
-    Passes,
+from gpuadvisor.collectors.script.child.rehearsal.passes import Part, Passes
+from gpuadvisor.collectors.script.child.rehearsal.record import Record, record_file
+from gpuadvisor.collectors.script.child.rehearsal.short_sampler import (
     ShortSampler,
     short_batches,
     whole_batches,
 )
-from gpuadvisor.collectors.script.child.rehearsal.record import Record, record_file
 from gpuadvisor.collectors.script.child.shortening.progress import Progress
 
 
