@@ -209,6 +209,11 @@ class Rehearser:
         if first.state is not TrialState.COMPLETE and _passed_over(first):
             self._shortening = replace(self._shortening, later=0)
             first = self._live({}, self._shortening, self._left_s(limit_s))
+        if first.state not in (TrialState.COMPLETE, TrialState.HUNG) and _read_less(first):
+            fewer = replace(self._shortening, fewer_samples=True)
+            other = self._live({}, fewer, self._left_s(limit_s))
+            if other.state is TrialState.COMPLETE:
+                self._shortening, first = fewer, other
         if first.state is TrialState.HUNG:
             return first
         if first.state is not TrialState.COMPLETE:
@@ -388,6 +393,8 @@ class Rehearser:
             scratch=True,
         )
         name = name or (f"with {', '.join(settings)}" if settings else "unchanged script")
+        if shortening.fewer_samples:
+            name += ", with fewer samples"
         if shortening.nudge:
             name += f", weights changed by {shortening.nudge:.2g} of their size"
         if shortening.takes_weights:
@@ -442,6 +449,12 @@ def _whole_s(life: Life) -> float:
         if each.batches
     }
     return life.startup_s + sum(loaders.values())
+
+
+def _read_less(life: Life) -> bool:
+    """Say whether a life came to the end of a pass that had been shortened."""
+    return any(each.finished and len(each.batches) < (each.whole_batches or 0)
+               for each in life.epochs)  # fmt: skip
 
 
 def _passed_over(life: Life) -> bool:

@@ -53,6 +53,9 @@ class Shortening:
     later: int = 0
     """Most iterations of a loop over a range that are lived after those: its last, and turning
     points that the script's text speaks of."""
+    fewer_samples: bool = False
+    """Whether data sets that allow it are made smaller as their loaders are built, and not only
+    passes over them shorter."""
     ends_after: int = 0
     """Steps of optimizers after which the life is ended by force, as the script has no end of its
     own; 0 for none."""

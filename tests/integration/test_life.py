@@ -181,6 +181,43 @@ def test_weights_are_made_equal_before_an_evaluation_within_a_pass(lived, tmp_pa
     assert len(begun[0]) == 5
 
 
+NAMED = """
+import os, torch
+from torch import nn
+from torch.utils.data import DataLoader
+class Pictures:
+    def __init__(self): self.samples = [(f"{n}.png", n) for n in range(500)]
+    def __len__(self): return len(self.samples)
+    def __getitem__(self, n): return torch.full((4,), self.samples[n][1] / 500)
+torch.manual_seed(0)
+model, found = nn.Linear(4, 1), []
+loader = DataLoader(Pictures(), batch_size=8)
+with torch.no_grad():
+    for x in loader:
+        found += model(x).flatten().tolist()
+with open("outputs.csv", "w") as file:
+    for (name, _), value in zip(loader.dataset.samples, found, strict=True):
+        print(name, value, sep=",", file=file)
+"""
+
+
+@pytest.mark.parametrize(("fewer", "state"), [(False, "crashed"), (True, "complete")])
+def test_a_script_that_needs_an_output_for_each_sample(lived, tmp_path, fewer, state):
+    """timm's `inference.py` writes file names and outputs into one table."""
+    life = lived(
+        tmp_path,
+        script=NAMED,
+        state=TrialState(state),
+        batches=4,
+        fewer_samples=fewer,
+        template=None,
+    )
+    (only,) = life.epochs
+    assert (len(only.batches), only.rows, only.whole_batches) == (4, 3 * 8 + 500 % 8, 63)
+    if fewer:
+        assert life.written["outputs.csv"].size > 0 and life.failures == ()
+
+
 FOR_EVER = """
 import torch
 from torch import nn

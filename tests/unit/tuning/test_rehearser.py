@@ -274,7 +274,26 @@ class TestWithoutAnEnd:
 class TestWholeLives:
     """What reads fewer batches than it has names of files fails in a shortened life."""
 
-    @pytest.mark.parametrize(("whole_batches", "lived"), [(2000, 4), (512, 4), (20_000, 1)])
+    def test_none_is_wanted_where_it_bears_fewer_samples(self, lives):
+        def live(shortening, is_plan):
+            if shortening.fewer_samples:
+                return life(["compile"], 0.05)
+            failed = going_on(1, TrialState.CRASHED, 16.0)
+            epochs = tuple(replace(each, whole_batches=512) for each in failed.epochs)
+            return replace(failed, epochs=epochs)
+
+        _, found, asked = lives(live, allowed_s=116.0)
+        assert [each.fewer_samples for each in asked] == [False, True, True, True]
+        assert not found.not_covered.get(Aspect.END) and Aspect.END in found.covered
+
+    def test_fewer_samples_are_not_tried_where_passes_were_whole(self, lives):
+        def live(shortening, is_plan):
+            return going_on(1, TrialState.CRASHED, 16.0)
+
+        _, _, asked = lives(live)
+        assert not any(each.fewer_samples for each in asked)
+
+    @pytest.mark.parametrize(("whole_batches", "lived"), [(2000, 5), (512, 5), (20_000, 2)])
     def test_none_is_begun_that_cannot_end_in_time(self, lives, whole_batches, lived):
         def live(shortening, is_plan):
             if shortening.batches == rehearsal.WHOLE:
@@ -284,8 +303,8 @@ class TestWholeLives:
             return replace(failed, epochs=epochs, reason="ValueError: lengths differ")
 
         rehearser, found, asked = lives(live, allowed_s=116.0)
-        assert len(asked) == lived
-        if lived == 1:
+        assert [each.fewer_samples for each in asked] == [False, True, *[False] * (lived - 2)]
+        if lived == 2:
             why = "failed: ValueError: lengths differ, and its whole one takes about 74 s"
             assert found.not_covered[Aspect.END].endswith(why)
             assert found.wants_time

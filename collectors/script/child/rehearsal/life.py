@@ -62,8 +62,7 @@ class LifeSession(Session):
         self._record = Record(self._shortening.record)
         self._losses: list[Any] = []
         self._has_losses = False
-        self._calls = 0
-        self._steps = 0
+        self._calls = self._steps = 0
         self._marker = ""
         self._spoken_s = 0.0
         self._inside = False
@@ -124,6 +123,7 @@ class LifeSession(Session):
             lambda: self._steps,
             self._between_passes,
             progress,
+            self._shortening.fewer_samples,
         )
         self._passes.install()
         patches.patch_exit(self._script_ended)

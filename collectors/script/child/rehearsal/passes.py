@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import math
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from gpuadvisor.collectors.script.child.rehearsal.dataset_state import (
     loader_roots,
     state_of,
 )
+from gpuadvisor.collectors.script.child.rehearsal.fewer_samples import keep_fewer
 from gpuadvisor.collectors.script.child.rehearsal.generators import (
     GLOBAL,
     global_digests,
@@ -45,6 +47,8 @@ WATCHED = 4
 """Batches of a pass at which one looks whether reading draws random numbers."""
 WEIGHTS = frozenset({"sampler.weights", "batch_sampler.sampler.weights"})
 """Paths of what torch's `WeightedRandomSampler` draws a whole pass by as it begins."""
+WHOLE = "_gpuadvisor_whole_batches"
+"""Attribute of a DataLoader whose data set was made smaller: batches that a pass had before."""
 SHORT = "_gpuadvisor_short"
 """Attribute of a DataLoader: what stands for its index sampler."""
 
@@ -72,11 +76,13 @@ class Passes:
         steps: Callable[[], int],
         between: Callable[[], None],
         progress: Progress,
+        fewer_samples: bool = False,
     ) -> None:
         """Prepare to shorten passes to so many batches of the script's own size.
 
         `read` returns what is kept of each part of a batch; `steps` counts optimizer steps;
-        `between` is called before and after each pass; `progress` is told of all.
+        `between` is called before and after each pass; `progress` is told of all. With
+        `fewer_samples` it is the data sets that are shortened where they can be.
         """
         self._torch = torch
         self._record = record
@@ -85,6 +91,9 @@ class Passes:
         self._steps = steps
         self._between = between
         self._progress = progress
+        self._fewer_samples = fewer_samples
+        self._whole: list[tuple[Callable[[], Any], int]] = []
+        """The data sets that were made smaller, and how many samples each had."""
         self._datasets: list[Callable[[], Any]] = []
         """The data sets of the loaders that gave batches; each gives None once it is gone."""
         self._kinds: list[tuple[type, int | None]] = []
@@ -133,9 +142,21 @@ class Passes:
                 except TypeError:
                     size = None
                 object.__setattr__(this, OWN_BATCH, size if isinstance(size, int) else None)
+                if self._fewer_samples and isinstance(size, int) and size > 0:
+                    given = signature.bind(this, *args, **kwargs).arguments
+                    self._keep_fewer(this, given["dataset"], size, bool(given.get("drop_last")))
             original(this, *args, **kwargs)
 
         loader.__init__ = init
+
+    def _keep_fewer(self, loader: Any, dataset: Any, size: int, drops_last: bool) -> None:
+        """Make the data set smaller that a loader is given, and note how long its passes were."""
+        known = next((count for find, count in self._whole if find() is dataset), None)
+        if known is None and (known := keep_fewer(dataset, self._batches, size)) is not None:
+            self._whole.append((_finder(dataset), known))
+        if known is not None:
+            batches = known // size if drops_last else math.ceil(known / size)
+            object.__setattr__(loader, WHOLE, batches)
 
     def _patch_sampler(self, loader: Any) -> None:
         original = loader._index_sampler.fget
@@ -202,9 +223,8 @@ class Passes:
         self._states.begin(loader, place)
         self._between()
         self.add_own_time(time.perf_counter() - began_s)  # of passes around this one
-        pass_ = self._open[place] = Pass(
-            loader, place, number, whole_batches(loader._index_sampler), self._steps()
-        )
+        whole = vars(loader).get(WHOLE) or whole_batches(loader._index_sampler)
+        pass_ = self._open[place] = Pass(loader, place, number, whole, self._steps())
         pass_.serial = self._progress.pass_began(
             pass_.whole_batches, short_batches(loader._index_sampler)
         )
