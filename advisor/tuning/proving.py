@@ -326,7 +326,10 @@ class Prover:
         self.rehearsed.dropped = earlier + self.rehearsed.dropped
         lacks = missing(self.rehearsed.rehearsal)
         if self.rehearsed.settings and lacks is not None:
-            self.progress.on_message(f"not rehearsed enough: {lacks}")
+            rehearsal = self.rehearsed.rehearsal
+            is_doubted = rehearsal is not None and lacks == rehearsal.doubt
+            what = "rehearsed, and doubted" if is_doubted else "not rehearsed enough"
+            self.progress.on_message(f"{what}: {lacks}")
             self._note_time_for_lives(self.rehearsed)
         self.budget.phase = "proof"
         return self.rehearsed.settings == settings

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuadvisor.domain.knobs import Origin
-from gpuadvisor.domain.study import Verdict
+from gpuadvisor.domain.rehearsal import Batch, Epoch, Loop, LoopKind
+from gpuadvisor.domain.study import Aspect, TrialState, Verdict
 from gpuadvisor.tuners.statistics import LOOKS
 from tests.benchmark_files import loaded
 from tests.study_simulation import studies
@@ -107,3 +110,40 @@ def test_which_budget_has_room_for_lives_that_had_none_is_told(simulated, tune):
     seconds = 60.0 * int(told.rpartition("m`")[0].rpartition(" ")[2])
     result, _ = tune(simulated.Inference("1"), seconds)
     assert result.verdict is Verdict.FASTER
+
+
+def test_a_script_without_an_end_is_rehearsed_to_a_step(simulated, tune):
+    """Before, two lives of 28 s each took what was left, and a third had no room: nothing was known
+    of the batches, though the script goes through its data again and again."""
+
+    class Endless(simulated.MinGPT):
+        def life(self, request, shortening):
+            known = super().life(request, replace(shortening, epochs=2, later=4))
+            count = 6 if shortening.ends_after else 40
+            wall_s = known.wall_s if shortening.ends_after else request.limits.total_s
+            self.now_s += wall_s - known.wall_s
+            batches = tuple(Batch(((n,) * 64,), ((0.0, 1.0),)) for n in range(16))
+            epochs = tuple(
+                Epoch(0, n, batches, 1024, 16, 0.0, 0.0, 0.4, 16, True) for n in range(count)
+            )
+            return replace(known, state=TrialState.HUNG, epochs=epochs, wall_s=wall_s)
+
+    result, said = tune(Endless("1"), 300.0)
+    assert result.verdict is Verdict.FASTER_UNVERIFIED
+    assert {Aspect.BATCHES, Aspect.SECOND_EPOCH} <= set(result.rehearsal.covered)
+    assert "in which it made 640 steps" in result.rehearsal.not_covered[Aspect.END]
+    assert any(each.startswith("not rehearsed enough: ") for each in said)
+    assert not any(each.startswith("a rehearsal takes about") for each in said)
+
+
+def test_a_start_that_is_not_earned_back_is_no_lack_of_a_rehearsal(simulated, tune):
+    class Short(simulated.MinGPT):
+        def life(self, request, shortening):
+            known = super().life(request, shortening)
+            loops = (Loop("train.py, line 9", LoopKind.STEPS, 100, 100, False),)
+            return replace(known, loops=loops, startup_s=20.0 if known.applied else 10.0)
+
+    result, said = tune(Short("1"), 300.0)
+    assert result.verdict is Verdict.FASTER_UNVERIFIED
+    (told,) = [each for each in said if "the whole run takes" in each]
+    assert told.startswith("rehearsed, and doubted: ")
