@@ -136,7 +136,7 @@ class Loops:
             Loop(
                 each.site.place,
                 each.kind,
-                each.planned,
+                None if each.done > (each.planned or each.done) else each.planned,  # a wrong guess
                 each.done,
                 each.shortened,
                 tuple(each.seconds),
@@ -309,7 +309,7 @@ class Entry:
             if self._iterations and self._judge() and self._later is None:
                 later = self._later_iterations(sys._getframe(2)) if self.counts else []
                 lived = self._iterations + len(later)
-                self._watched.shortened |= self._planned is None or lived < self._planned
+                self._watched.shortened |= lived != self._planned
                 if not later:
                     return False
             self._begin()

@@ -419,3 +419,16 @@ def test_what_evaluates_is_told_from_what_trains(script, monkeypatch):
         (100, True),
         (4, False),
     ]
+
+
+def test_a_loop_that_goes_beyond_what_its_text_says_was_ended_early(script):
+    _, ((_, _, planned, done, shortened),) = script("""\
+        class Trainer: most = 3
+        t, o, n = Trainer(), torch.optimizer(), 0
+        def more(): t.most = 600
+        while True:
+            o.step(); more()
+            n += 1
+            if n >= t.most: break
+    """)
+    assert (planned, done, shortened) == (None, BATCHES, True)
