@@ -171,7 +171,9 @@ def _fetched(facts: Facts) -> _Fetched:
     if len(wait) < REPEATED * max(len(facts.steps.steps), 1):
         return _Fetched()
     operator = ran.of_work[line.rows]
-    names = np.where(operator == UNKNOWN, UNKNOWN, ran.name[operator])
+    known = operator != UNKNOWN
+    names = np.full(len(operator), UNKNOWN, np.int64)
+    names[known] = ran.name[operator[known]]
     texts = facts.profile.header.texts
     small = [each for each in np.unique(names).tolist() if each >= 0 and MAKES.match(texts[each])]
     may = np.isin(names, small) & work.is_kernel[line.rows]
@@ -194,11 +196,9 @@ def _fetched(facts: Facts) -> _Fetched:
     np.add.at(made, copy, -1)
     makes = np.flatnonzero(np.cumsum(made)[:-1])
     chosen = np.flatnonzero(computed | again)
-    begin = np.where(
-        again[chosen],
-        facts.host.end_ns[call[chosen - 1]],
-        ran.begin_ns[operator[first[chosen]]],
-    )
+    begin = facts.host.end_ns[call[chosen - 1]]
+    alone = ~again[chosen]  # what it computes begins it, in an operator
+    begin[alone] = ran.begin_ns[operator[first[chosen[alone]]]]
     # What lasts between two of them may be what they are fetched for.
     times = without(union(begin, facts.host.begin_ns[call[chosen]]), line.away)
     operators = np.unique(operator[makes])

@@ -1,9 +1,13 @@
 """What is computed only to be fetched goes with the fetch."""
 
+from dataclasses import replace
+
 from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range
 from gpuadvisor.rules.catalogue import sync_in_loop
+from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 from tests.rules.building import timeline
+from tests.rules.lacking import Lacking
 from tests.rules.programs import Program
 
 NORM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, NormTwoOps> >(int)"
@@ -107,3 +111,9 @@ def test_long_work_between_fetches_may_be_what_they_are_for():
 
 def test_one_fetch_a_step_is_not_a_loop():
     assert "at once" not in saved(program(fetches=1))[2]
+
+
+def test_without_operators_waits_are_told_and_nothing_that_is_computed_for_them():
+    evidence = program()
+    less = replace(evidence, facts=Facts(Lacking(evidence.known_facts.profile, "operators")))
+    assert kernels(less)[0] == [] and saved(less)[1] < saved(evidence)[1]
