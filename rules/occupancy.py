@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuadvisor.domain.finding import Figure
+from gpuadvisor.rules.facts.gpu_specs import MOST_SM_COUNT
 from gpuadvisor.rules.facts.kernel_loads import Loads, room
 from gpuadvisor.rules.facts.kernel_metrics import KernelMetrics
 from gpuadvisor.rules.kernels import (
@@ -88,4 +89,12 @@ def _without(kernel: KernelMetrics, occupancy: float) -> float:
     resident = kernel.resident or 1
     next_limit = min((each for each in kernel.limits.values() if each > resident), default=None)
     most = 1.0 if next_limit is None else min(occupancy * next_limit / resident, 1.0)
-    return most if kernel.waves is None else min(most, occupancy * max(kernel.waves, 1.0))
+    return min(most, occupancy * max(_waves(kernel), 1.0))
+
+
+def _waves(kernel: KernelMetrics) -> float:
+    """Return how often the grid fills the GPU, at least: where the SMs were not counted, as if no
+    GPU had more, as a grid may have no more blocks than fit."""
+    if kernel.waves is not None:
+        return kernel.waves
+    return (kernel.blocks or 0) / (MOST_SM_COUNT * (kernel.resident or 1))

@@ -248,6 +248,10 @@ LEAST_SM_COUNTS = {(7, 0): 80, (8, 0): 56, (9, 0): 78}
 V100, A30 and H20 (NVIDIA's data sheets)."""
 
 
+MOST_SM_COUNT = 256
+"""More SMs than any GPU has that Nsight Compute can count: up to 188 (RTX PRO 6000). [own]"""
+
+
 def gpu_spec(name: str) -> GpuSpec | None:
     """Return what is known of a GPU of this name; None for a part of one (MIG), or an unknown."""
     if "MIG" in name:

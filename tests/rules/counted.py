@@ -131,6 +131,7 @@ def limited_warps(limiter: str, other: str, named: str) -> tuple[Cases, Cases]:
         "half busy": lambda: busy(55.0),
         "a program's own, named as a library's method": lambda: limited(25.0, name="flash_decoder"),
         "few of the blocks for which there would be room": lambda: limited(25.0, grid=132 * 3),
+        "enough blocks for any GPU": lambda: limited(25.0, device=None),
     }
     silent: Cases = {
         "just enough warps": lambda: limited(71.0),
@@ -138,6 +139,7 @@ def limited_warps(limiter: str, other: str, named: str) -> tuple[Cases, Cases]:
         "a library's kernel": lambda: limited(25.0, name="cutlass_80_simt_sgemm_128x64"),
         f"{named} are the limit": lambda: few_warps(other, 2, 25.0),
         "as many blocks as fit, and no more": lambda: limited(25.0, grid=132 * 2),
+        "how many blocks fit is not known": lambda: limited(25.0, grid=132 * 3, device=None),
         "not counted what limits": lambda: limited(25.0, without="occupancy_limit"),
     }
     return fires, silent
