@@ -17,6 +17,10 @@ if TYPE_CHECKING:  # it loads numpy, which the daemon does without
     from gpuadvisor.domain.profile import DeviceLimits
     from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
 
+LAUNCH_TIMES = tuple(f"gpu__time_duration.{each}" for each in ("sum", "max", "avg"))
+"""The time of a launch, in seconds: of one that runs alone all are the same."""
+SM_PARTS = 4
+"""Parts (sub-partitions) of an SM from Volta on; a block deals out its warps to them in turn."""
 SECTOR_BYTES = 32
 """What the caches move at least."""
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
@@ -95,7 +99,7 @@ class KernelMetrics:
     @cached_property
     def seconds(self) -> float | None:
         """Time of one launch."""
-        found = self.first("gpu__time_duration.sum", "gpu__time_duration.max")
+        found = self.first(*LAUNCH_TIMES)
         return found or None
 
     # What is launched.
@@ -185,7 +189,9 @@ class KernelMetrics:
     @cached_property
     def idle_multiprocessors(self) -> float | None:
         """Share of the SMs' time in which they had no warp at all."""
-        active = self.first("sm__cycles_active.avg", "smsp__cycles_active.avg")
+        active = self.first("sm__cycles_active.avg")
+        if active is None and (self.threads or 0) > (SM_PARTS - 1) * WARP_THREADS:
+            active = self.first("smsp__cycles_active.avg")  # a block has warps on each part
         elapsed = self.first("gpc__cycles_elapsed.max", "sm__cycles_elapsed.max")
         if active is None or not elapsed:
             return None
@@ -225,12 +231,15 @@ class KernelMetrics:
     def l1(self) -> float | None:
         """The L1 caches, in the kernel's time like the other units: sections of Nsight Compute have
         their share of the cycles in which a multiprocessor had warps, which is more where some have
-        none for a part of the time."""
+        none for a part of the time. How long that is may not be known: they are a part of `memory`,
+        and were never busier by more than a point in 51 kernels of an A10G, an H100 and an H200."""
         told = self.share(f"l1tex__throughput{_ELAPSED}")
         while_active = self.share(f"l1tex__throughput{_ACTIVE}")
         if told is not None or while_active is None:
             return told
-        return while_active * (1 - (self.idle_multiprocessors or 0.0))
+        if self.idle_multiprocessors is not None:
+            return while_active * (1 - self.idle_multiprocessors)
+        return while_active if self.memory is None else min(while_active, self.memory)
 
     @cached_property
     def l1_with_warps(self) -> float | None:

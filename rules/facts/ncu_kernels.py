@@ -14,9 +14,9 @@ import numpy as np
 from gpuadvisor.domain.profile import Profile
 from gpuadvisor.rules.facts.device_work import SHAPE
 from gpuadvisor.rules.facts.intervals import by_key
+from gpuadvisor.rules.facts.kernel_metrics import LAUNCH_TIMES
 from gpuadvisor.rules.facts.roofline import Bound, bound
 
-TIME = "gpu__time_duration.sum"
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 MOVED = "dram__bytes.sum"
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -67,9 +67,14 @@ def kernel_counters(profile: Profile) -> tuple[KernelCounters, ...]:
         names, values = metrics["metric"][mine].tolist(), metrics["value"][mine].tolist()
         told = {texts[name]: value for name, value in zip(names, values, strict=True)}
         key = tuple(int(kernels[column][kernel]) for column in ("name", *SHAPE))
-        launches.setdefault(key, []).append((told.get(TIME, 0.0), kernel, told))
+        launches.setdefault(key, []).append((_launch_s(told) or 0.0, kernel, told))
     found = [_together(texts[key[0]], key[1:], alike) for key, alike in launches.items()]
     return tuple(sorted(found, key=lambda each: (-each.time_ns, each.row)))
+
+
+def _launch_s(told: Mapping[str, float]) -> float | None:
+    """Return the time of one launch in seconds, None where it was not counted."""
+    return next((told[each] for each in LAUNCH_TIMES if each in told), None)
 
 
 def _together(
@@ -126,14 +131,14 @@ def ncu_kernels(profile: Profile) -> tuple[NcuKernel, ...]:
     )
 
 
-_USED = {TIME, READ, WRITTEN, MOVED, COMPUTE, MEMORY, CYCLES_PER_S} | {
+_USED = {*LAUNCH_TIMES, READ, WRITTEN, MOVED, COMPUTE, MEMORY, CYCLES_PER_S} | {
     PER_CYCLE.format(each) for each in OPERATIONS
 }
 
 
 def _counted(row: int, name: str, values: Mapping[str, float]) -> NcuKernel:
     values = {metric: value for metric, value in values.items() if np.isfinite(value)}
-    seconds = values.get(TIME)
+    seconds = _launch_s(values)
     moved = values.get(MOVED)
     if moved is None and READ in values and WRITTEN in values:
         moved = values[READ] + values[WRITTEN]

@@ -1,5 +1,7 @@
 """What rules about counted kernels promise, beside whether they speak."""
 
+import math
+
 import pytest
 
 from gpuadvisor.domain.severity import Severity
@@ -8,7 +10,7 @@ from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.registry import load_rules
 from tests.rules.cases.cache_bound import product
 from tests.rules.cases.divergence import active
-from tests.rules.counted import ELAPSED, QUIET, kernel
+from tests.rules.counted import ACTIVE, ELAPSED, QUIET, kernel
 
 UNCOUNTED_BYTES = {"dram__bytes_read.sum": None, "dram__bytes_write.sum": None}
 """However short a launch is: the memory's level tells what it does."""
@@ -53,3 +55,27 @@ def test_whole_warps_save_at_most_the_lanes_that_broken_ones_leave_empty(block, 
     busy = {f"sm__throughput{ELAPSED}": 54.0, f"l1tex__throughput{ELAPSED}": 58.0}
     (found,) = diagnose(kernel(QUIET, busy, block=block), rules).findings
     assert found.improvement_pct.high == pytest.approx(high, abs=1)
+
+
+@pytest.mark.parametrize("counted", ["sum", "max", "avg"])
+def test_the_time_of_a_launch_has_three_names(counted):
+    """A kernel whose time is not known by one of them would be said to take none."""
+    times = {"gpu__time_duration.sum": math.nan, f"gpu__time_duration.{counted}": 4e-3}
+    ((told, loads),) = kernel(times).kernel_loads
+    assert told.counters.time_ns == pytest.approx(4e6)
+    assert told.seconds == 4e-3 and loads is not None
+
+
+@pytest.mark.parametrize(("idle", "level"), [({}, 0.495), ({"gpc__cycles_elapsed.max": None}, 0.4)])
+def test_the_l1_cache_is_no_busier_than_all_of_memory_where_idle_time_is_not_known(idle, level):
+    busy = {f"l1tex__throughput{ELAPSED}": None, f"l1tex__throughput{ACTIVE}": 50.0}
+    memory = {f"gpu__compute_memory_throughput{ELAPSED}": 40.0}
+    ((told, _),) = kernel(busy, memory, idle).kernel_loads
+    assert told.l1 == pytest.approx(level, abs=0.001)
+
+
+@pytest.mark.parametrize(("block", "idle"), [(128, 0.5), (64, None)])
+def test_parts_of_a_multiprocessor_tell_of_it_where_a_block_has_warps_on_all(block, idle):
+    parts = {"sm__cycles_active.avg": None, "smsp__cycles_active.avg": 990_000.0}
+    ((told, _),) = kernel(parts, block=block).kernel_loads
+    assert told.idle_multiprocessors == idle
