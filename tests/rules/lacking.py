@@ -5,15 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gpuadvisor.collectors.kineto import reader as kineto
 from gpuadvisor.columns import MemoryProfile, empty
 from gpuadvisor.domain.profile import NO_TEXT, TABLES, UNKNOWN, Columns, Header, Profile
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.kernel_metrics import LAUNCH_TIMES
+from gpuadvisor.rules.facts.ncu_kernels import KernelCounters
 
 WHY = "it was taken out for this test"
 OPTIONAL = (
@@ -78,10 +83,39 @@ def lacking_each(profile: Profile) -> Iterator[tuple[str, Lacking]]:
     yield "facts", Lacking(profile, facts={})
 
 
-def lacking_each_metric(profile: Profile) -> Iterator[tuple[str, Profile]]:
-    """Yield the profile without each metric of Nsight Compute."""
+class Noting(dict[str, float]):
+    """Metrics that note which of them are read."""
+
+    def __init__(self, told: Mapping[str, float]) -> None:
+        super().__init__(told)
+        self.read: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+
+class NotingEvidence(Evidence):
+    """Evidence whose kernels note which of their metrics rules read."""
+
+    @cached_property
+    def kernel_counters(self) -> tuple[KernelCounters, ...]:
+        found = super().kernel_counters
+        return tuple(replace(each, metrics=Noting(each.metrics)) for each in found)
+
+    @property
+    def read(self) -> set[str]:
+        """Metrics that were read of any kernel, a launch's time among them."""
+        noted = (each.metrics for each in self.kernel_counters)
+        return {*LAUNCH_TIMES}.union(*(each.read for each in noted if isinstance(each, Noting)))
+
+
+def lacking_each_metric(profile: Profile, names: Set[str]) -> Iterator[tuple[str, Profile]]:
+    """Yield the profile without each of some metrics of Nsight Compute that it has."""
     texts, rows = profile.header.texts, profile.columns("metrics")
     for metric in np.unique(rows["metric"]).tolist():
+        if texts[metric] not in names:
+            continue
         kept = rows["metric"] != metric
         made = MemoryProfile()
         for table in TABLES:
