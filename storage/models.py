@@ -39,7 +39,7 @@ from gpuadvisor.domain.study import (
 )
 from gpuadvisor.storage.column_types import AnyText, Json, Member, Number, Numbers
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 """Version of the schema, in `PRAGMA user_version` of a file with these tables."""
 
 Texts = Mapping[str, str]
@@ -192,6 +192,7 @@ class StudyRow(Base):
     needed_s: Mapped[float | None]
     left: Mapped[tuple[str, ...] | None] = mapped_column(Json(tuple[str, ...]))
     screened: Mapped[tuple[Screened, ...] | None] = mapped_column(Json(tuple[Screened, ...]))
+    computing_ms: Mapped[float | None]
     supply: Mapped[LoaderSupply | None] = mapped_column(Json(LoaderSupply))
     forking: Mapped[Forking | None] = mapped_column(Json(Forking))
 
