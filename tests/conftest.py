@@ -61,6 +61,14 @@ def ctrl_c_reaches_programs():
 
 
 @pytest.fixture(scope="session", autouse=True)
+def home_of_its_own(tmp_path_factory):
+    """Nothing that a test keeps is the user's, and nothing that the user keeps is a test's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUADVISOR_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def statements_are_compiled_once():
     """Stores share what SQLAlchemy compiles for each: a fifth of the time of simulated studies."""
     stores = sys.modules.get("gpuadvisor.storage.open_database")
