@@ -29,6 +29,8 @@ _PASSED_ON = (
     "Transpose", "UnsafeView", "Unsqueeze", "View",
 )  # fmt: skip
 """What gives the numbers that it gets, or those within limits."""
+_KEPT = ("_saved_result", "_saved_self", "_saved_input", "_saved_mat1")
+"""Names of tensors that nodes keep for the backward pass."""
 
 
 class Steepness:
@@ -108,5 +110,14 @@ def _sources(node: Any, others: tuple[str, ...]) -> Iterator[Any]:
 def _is_short(node: Any, short: tuple[Any, ...], others: tuple[str, ...]) -> bool:
     """Say whether what a node gives is of numbers with 16 bits."""
     nodes = (node, *(_sources(node, others) if _name(node) in (*_PASSED_ON, *others) else ()))
-    known = (getattr(each, "_input_metadata", ()) for each in nodes)
-    return any(made.dtype in short for each in known for made in each)
+    return any(dtype in short for each in nodes for dtype in _types(each))
+
+
+def _types(node: Any) -> list[Any]:
+    """Return the types of what a node gives; before torch 2.5, which tells them, of what it keeps,
+    and what it gives is alike."""
+    made = getattr(node, "_input_metadata", None)
+    if made is None:
+        kept = (getattr(node, name, None) for name in _KEPT)
+        made = [each for each in kept if hasattr(each, "dtype")]
+    return [each.dtype for each in made]

@@ -162,10 +162,16 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Starts:
     return starts_of(folder, "fork", *cases.split())
 
 
+def of_dataset(start: WorkerStart) -> tuple[str, ...]:
+    """The generators of the data set that were drawn from: in workers torch 2.4 imports sympy, of
+    which some modules have generators."""
+    return tuple(path for path in start.advanced if path.startswith("dataset."))
+
+
 def test_each_worker_and_each_epoch_repeats_the_noise(forked: Starts) -> None:
     starts = forked["noise"]
     assert {(s.epoch, s.worker) for s in starts} == {(0, 0), (0, 1), (1, 0), (1, 1)}
-    assert {s.advanced for s in starts} == {("dataset.rng",)}
+    assert {of_dataset(s) for s in starts} == {("dataset.rng",)}
     assert {"dataset.idle", "random", "numpy.random", "torch"} < set(starts[0].generators)
     assert {(r.path, r.is_between_workers) for r in repeated(starts)} == {
         ("dataset.rng", True),
@@ -195,7 +201,7 @@ def test_a_library_s_own_generator_repeats_its_numbers(forked: Starts) -> None:
 
 
 def test_what_is_drawn_when_a_stream_begins_counts(forked: Starts) -> None:
-    assert {start.advanced for start in forked["stream"]} == {("dataset.rng",)}
+    assert {of_dataset(start) for start in forked["stream"]} == {("dataset.rng",)}
     assert repeated(forked["stream"])
 
 
