@@ -47,9 +47,9 @@ _OUTSIDE = (
 _MOVE_OPERATOR = "Move this work out of the loop, to another process, or to the GPU."
 _READS_FIRST = (
     "Move this work out of the loop, to another process, or to the GPU. The host reads a value from"
-    " the GPU in the forward pass, before most of it, where PyTorch's compiler breaks off: take"
-    " that out first (`.item()`, a condition on a tensor), then compile what is left of Python in"
-    " the model."
+    " the GPU in the forward pass, before most of it: if the model does so, PyTorch's compiler"
+    " breaks off there. Take that out first (`.item()`, a condition on a tensor), then compile what"
+    " is left of Python in the model."
 )
 _AND_LAUNCHING = " and that in which the host launches"
 OPERATOR = "aten::"

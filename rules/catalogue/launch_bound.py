@@ -58,8 +58,8 @@ _BESIDE_GRAPHS = ("fused_optimizer", "batch_size")
 _OTHER_KNOBS = ("compile_cudagraphs", *_BESIDE_GRAPHS)
 _READS_FIRST = (
     "Give each launch more to do with a larger batch. The host reads a value from the GPU in the"
-    " forward pass, before most of what that launches: PyTorch's compiler and CUDA"
-    " graphs break off there, and may leave all of it as it is. Take that out first (`.item()`, a"
+    " forward pass, before most of what that launches: if the model does so, PyTorch's compiler and"
+    " CUDA graphs break off there, and may leave all of it. Take that out first (`.item()`, a"
     " condition on a tensor, as of the mask in `nn.TransformerEncoder` where `is_causal` is not"
     " told), then compile the model."
 )
