@@ -187,8 +187,9 @@ class Runs:
             except NoTemplateError as error:
                 why = str(error)
             else:
+                forked: list[RunOutcome] = []
                 for _ in range(0 if self.machine in known else 2):  # one may have been disturbed
-                    _, forked = self._runner.run(side, BASELINE)
+                    forked.append(self._runner.run(side, BASELINE)[1])
                     if not (why := difference(fresh[:2], baselines, forked, Objective.THROUGHPUT)):
                         break
         if why:
