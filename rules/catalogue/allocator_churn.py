@@ -8,20 +8,14 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import CallKind
-from gpuadvisor.rules.estimates import (
-    LEAST_SAVED,
-    MARGIN,
-    loader_sets_pace,
-    paces,
-    saved_shares,
-    span_ns,
-)
+from gpuadvisor.rules.estimates import LEAST_SAVED, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import IntArray
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
+from gpuadvisor.rules.paces import MARGIN, loader_sets_pace, paces, span_ns
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.loader_supply import SLOWER_BESIDE_WORKERS
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.rules.estimates import LEAST_IDLE, bounded, late_ns, paces, parts, saved_shares
+from gpuadvisor.rules.estimates import parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_idle import MOSTLY, OF_MESSAGES
 from gpuadvisor.rules.facts.host_waits import Host
@@ -15,6 +15,7 @@ from gpuadvisor.rules.facts.loading import Loading
 from gpuadvisor.rules.facts.starting import FEWEST_STEPS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
+from gpuadvisor.rules.paces import LEAST_IDLE, bounded, late_ns, paces
 from gpuadvisor.rules.requirements import (
     CPU_STEPS,
     IDLE,

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.estimates import PLAYED, RowGain, idle_ns, launching, row_saving
+from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.communication import type_bytes
 from gpuadvisor.rules.facts.idle import AGAIN
@@ -20,6 +20,7 @@ from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, by_key, groupe
 from gpuadvisor.rules.facts.reduced import result_of
 from gpuadvisor.rules.facts.roofline import PRECISIONS, element_type, is_shape, listed
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import idle_ns
 from gpuadvisor.rules.requirements import LAUNCHES, SHAPES
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
