@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_value
-from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
+from gpuadvisor.domain.study import Dropped, Rehearsal, Speedup, StudyResult, Trial
 from gpuadvisor.tuners.proof import Proof, Prospect, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.budgeting.reserve import Reserve
-from gpuadvisor.tuning.harmless import Rehearsed, harmless_part
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.outcome.results import on_top, proven, typical
 from gpuadvisor.tuning.rehearsal import Rehearser
@@ -28,6 +27,17 @@ five studies."""
 CLEARLY = 1.1
 """Ratio that cheap knobs have to bring together in a screening to be looked at in fresh processes
 before anything is compiled. [own]"""
+
+
+@dataclass
+class Rehearsed:
+    """What is left of settings after their rehearsal."""
+
+    settings: Settings
+    rehearsal: Rehearsal | None
+    """The last one, of `settings` where they are not empty."""
+    dropped: tuple[Dropped, ...] = ()
+    """What was taken out, and the problem that each was suspected of."""
 
 
 @dataclass
@@ -320,7 +330,7 @@ class Prover:
             self.budget.durations.record_rehearsal(some, found.wall_s)
             return found
 
-        self.rehearsed = harmless_part(rehearse, settings, self.without, self._may_rehearse)
+        self.rehearsed = _harmless_part(rehearse, settings, self.without, self._may_rehearse)
         for each in self.rehearsed.dropped:
             self.note(f"{each.knob} is left out: {each.problem.sentence}")
         self.rehearsed.dropped = earlier + self.rehearsed.dropped
@@ -363,6 +373,49 @@ class Prover:
     def _allowed_s(self, settings: Settings) -> float:
         """Return how long a rehearsal of settings may take now, before their proof or after."""
         return self.budget.rehearsal_s(settings, is_proven=settings == self._shown)
+
+
+def _harmless_part(
+    rehearse: Callable[[Settings], Rehearsal],
+    settings: Settings,
+    without: Callable[[Settings, str], Settings],
+    affordable: Callable[[Settings, bool], bool],
+) -> Rehearsed:
+    """Rehearse settings and take out what does harm, until a rehearsal finds nothing any more.
+
+    Where several knobs can have caused a problem, each is taken out alone, the likeliest
+    first; where none of them alone did, all are. `without` takes a knob out of settings, with
+    those that need it. A rest that could not be rehearsed for want of budget has no rehearsal:
+    `affordable` says whether settings can be, and is told whether that has to show what did harm.
+    """
+    result, other = Rehearsed(settings, None), None
+    while result.settings:
+        if other is None or other.settings != result.settings:
+            if not affordable(result.settings, False):
+                return replace(result, rehearsal=None)
+            other = rehearse(result.settings)
+        found = other
+        result.rehearsal = found
+        if found.agrees:
+            return result
+        problem = found.problems[0]
+        suspects = [n for n in problem.suspects if n in result.settings] or list(result.settings)
+        kept = dict(result.settings)
+        for name in suspects if len(suspects) > 1 else ():
+            rest = without(result.settings, name)
+            if not rest or not affordable(rest, True):
+                continue
+            other = rehearse(rest)
+            if problem.aspect not in {each.aspect for each in other.problems}:
+                kept = dict(rest)
+                break
+        else:
+            for name in suspects:
+                kept = dict(without(kept, name)) if name in kept else kept
+        gone = [name for name in result.settings if name not in kept]
+        result.dropped += tuple(Dropped(name, result.settings[name], problem) for name in gone)
+        result.settings = kept
+    return result
 
 
 def _in_two_proofs(known: StudyResult, settings: Settings, over: Speedup) -> str:
