@@ -17,6 +17,8 @@ import numpy as np
 
 from gpuadvisor.columns import Array, empty, wanted
 from gpuadvisor.domain.profile import (
+    ON_DEVICE,
+    ON_HOST,
     TABLES,
     TIMES,
     UNKNOWN,
@@ -51,8 +53,6 @@ OTHERS = (
 )
 """What is to be known of a part of a recording."""
 
-ON_DEVICE = ("kernels", "copies")
-ON_HOST = ("operators", "synchronizations", "ranges")
 POINTS = ("memory", "counters", "samples")
 JOINED = ("collectives", "links")
 """Tables whose rows belong to kernels, by correlation."""
@@ -301,7 +301,7 @@ def _around(recording: Recording, begin_ns: int, end_ns: int) -> Mapping[str, Bo
         inside: BoolArray = (time >= begin_ns) & (time < end_ns)
         return inside
 
-    kept = {table: _marked(recording, table, SPAN, within) for table in ("calls", *ON_HOST)}
+    kept = {table: _marked(recording, table, SPAN, within) for table in ON_HOST}
     kept |= {table: _marked(recording, table, ("time_ns",), at) for table in POINTS}
     called = _Keys(recording, {"calls": kept["calls"]})
     for table in ON_DEVICE:

@@ -7,11 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import Columns, Header, Profile, Range
+from gpuadvisor.domain.profile import ON_DEVICE, ON_HOST, Columns, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import device_work
 from gpuadvisor.rules.facts.intervals import BoolArray, ends
 from gpuadvisor.rules.facts.launches import calls, launches
-from gpuadvisor.rules.facts.two_clocks import ON_DEVICE, ON_HOST
 
 
 class Part:

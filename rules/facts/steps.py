@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import Columns, Header, Profile, Range
+from gpuadvisor.domain.profile import ON_DEVICE, Columns, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
 from gpuadvisor.rules.facts.intervals import (
     BoolArray,
@@ -181,9 +181,6 @@ def _steps(
     columns = (marked.begin_ns, duration, busy, data)
     rows = zip(marked.names, *(each.tolist() for each in columns), strict=True)
     return tuple(Step(*row) for row in rows)
-
-
-ON_DEVICE = ("kernels", "copies")
 
 
 class InSteps:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, failed_calls
+from gpuadvisor.domain.profile import ON_DEVICE, UNKNOWN, CallKind, Profile, failed_calls
 from gpuadvisor.domain.unprofiled import UnprofiledSteps, unprofiled_steps
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.backward import Backward, backward
@@ -110,7 +110,6 @@ FACTS: Mapping[str, tuple[str, ...]] = {
 """Facts to the tables and columns that they cannot do without, besides what ran on the devices."""
 ATTRIBUTES = {"counted_kernels": "ncu_kernels"}
 """Facts whose attribute is called otherwise than users see them in JSON."""
-ON_DEVICE = ("kernels", "copies")
 WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
 """Facts that say something even where nothing ran on a device."""
 
