@@ -76,7 +76,7 @@ def _kernels(facts: Facts, steps: _Steps) -> Counts:
     for name, of in zip(work.name[rows].tolist(), operator.tolist(), strict=True):
         by = f" ({texts[int(called[of])]})" if of != UNKNOWN else ""
         names.append(f"{short_name(texts[name])}{by}")
-    return steps.count(_launched_ns(facts)[rows], names)
+    return steps.count(facts.launched.begin_or(facts.work.begin_ns)[rows], names)
 
 
 def _copies(facts: Facts, steps: _Steps) -> Counts:
@@ -84,7 +84,7 @@ def _copies(facts: Facts, steps: _Steps) -> Counts:
     rows = np.flatnonzero(~facts.work.is_kernel)
     direction = facts.work.copies["direction"].tolist()
     names = [Direction(each).name.lower().replace("_", " ") for each in direction]
-    return steps.count(_launched_ns(facts)[rows], names)
+    return steps.count(facts.launched.begin_or(facts.work.begin_ns)[rows], names)
 
 
 def _operators(facts: Facts, steps: _Steps) -> Counts:
@@ -103,12 +103,6 @@ def _allocated(facts: Facts, steps: _Steps) -> Counts:
     device = columns["device"][rows].tolist()
     names = ["host" if each == UNKNOWN else f"GPU {each}" for each in device]
     return steps.count(columns["time_ns"][rows], names, columns["bytes"][rows])
-
-
-def _launched_ns(facts: Facts) -> IntArray:
-    """Return when each row of the device's work was launched; when it began where that is lost."""
-    at: IntArray = np.where(facts.launched.known, facts.launched.begin_ns, facts.work.begin_ns)
-    return at
 
 
 def _dispatched(facts: Facts) -> tuple[BoolArray, IntArray]:

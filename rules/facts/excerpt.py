@@ -31,7 +31,7 @@ from gpuadvisor.domain.profile import (
 from gpuadvisor.rules.facts.device_work import device_work
 from gpuadvisor.rules.facts.fitness import judged
 from gpuadvisor.rules.facts.intervals import BoolArray, FloatArray, IntArray, distinct, ends
-from gpuadvisor.rules.facts.part import Part
+from gpuadvisor.rules.facts.parts import Part
 from gpuadvisor.rules.facts.steps import MARKED, OPTIMIZER, Step, find_steps
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import Fitness, Stretch

@@ -32,7 +32,7 @@ from gpuadvisor.rules.facts.intervals import (
 )
 from gpuadvisor.rules.facts.intervals import gaps as gaps_of
 from gpuadvisor.rules.facts.kernel_families import short_name
-from gpuadvisor.rules.facts.part import Part
+from gpuadvisor.rules.facts.parts import Part
 from gpuadvisor.rules.facts.starting import LOADING_NS, SLOW_CALL_NS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import IDLE
@@ -391,7 +391,7 @@ def _steady(facts: Facts, cold: Intervals) -> tuple[int, int, int] | None:
         return None
     following = int(begin[last + 1]) if last + 1 < len(steps) else int(facts.window.end_ns) + 1
     since = int(begin[last - count + 1])
-    launched = np.where(facts.launched.known, facts.launched.begin_ns, facts.work.begin_ns)
+    launched = facts.launched.begin_or(facts.work.begin_ns)
     if not ((since <= launched) & (launched < following)).any():
         return None
     return since, following, count

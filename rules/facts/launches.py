@@ -91,6 +91,11 @@ class LaunchingCalls:
         known: BoolArray = self.call != UNKNOWN
         return known
 
+    def begin_or(self, others_ns: IntArray) -> IntArray:
+        """Return when each row was launched; another time where no call was recorded."""
+        begin_ns: IntArray = np.where(self.known, self.begin_ns, others_ns)
+        return begin_ns
+
 
 def calls(profile: Profile) -> Calls:
     """Return the calls of a profile."""

@@ -8,17 +8,15 @@ of these is no step: nothing is guessed from patterns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import ON_DEVICE, Columns, Header, Profile, Range
-from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
+from gpuadvisor.domain.profile import Columns, Profile, Range
+from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
-    BoolArray,
     IntArray,
     Intervals,
     by_key,
@@ -29,7 +27,7 @@ from gpuadvisor.rules.facts.intervals import (
     union,
 )
 from gpuadvisor.rules.facts.joins import thread_keys
-from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, calls, launches, of_graphs
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, of_graphs
 from gpuadvisor.rules.facts.what_if import Timeline
 
 MARKED = re.compile(
@@ -181,44 +179,6 @@ def _steps(
     columns = (marked.begin_ns, duration, busy, data)
     rows = zip(marked.names, *(each.tolist() for each in columns), strict=True)
     return tuple(Step(*row) for row in rows)
-
-
-class InSteps:
-    """A `Profile` with those kernels and copies that were launched in a step.
-
-    What the device does late still belongs to the step that launched it. Where a launch was not
-    recorded, the time on the device tells. Tables of the host are those of the whole profile.
-    """
-
-    def __init__(self, profile: Profile, steps: Steps) -> None:
-        self._profile = profile
-        self._steps = steps
-
-    @property
-    def header(self) -> Header:
-        return self._profile.header
-
-    def rows(self, table: str) -> int:
-        """Return how many rows a table has."""
-        return int(self._kept[table].sum()) if table in ON_DEVICE else self._profile.rows(table)
-
-    def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
-        """Return columns, of kernels and copies without what no step launched."""
-        columns = self._profile.columns(table, names)
-        if table not in ON_DEVICE:
-            return columns
-        kept = self._kept[table]
-        return {name: column[kept] for name, column in columns.items()}
-
-    @cached_property
-    def _kept(self) -> dict[str, BoolArray]:
-        work = device_work(self._profile)
-        launched = launches(work, calls(self._profile))
-        at: IntArray = np.where(launched.known, launched.begin_ns, work.begin_ns)
-        begin = np.array([step.begin_ns for step in self._steps.steps], np.int64)
-        duration = np.array([step.duration_ns for step in self._steps.steps], np.int64)
-        inside: BoolArray = covered_ns(union(begin, begin + duration), at, at + 1) > 0
-        return {"kernels": inside[: work.kernels], "copies": inside[work.kernels :]}
 
 
 @dataclass(frozen=True)

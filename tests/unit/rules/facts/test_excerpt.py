@@ -16,7 +16,7 @@ from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts import excerpt as choosing
 from gpuadvisor.rules.facts.excerpt import Choice, choose, events, excerpt, judged_recordings
 from gpuadvisor.rules.facts.fitness import judged
-from gpuadvisor.rules.facts.part import Part
+from gpuadvisor.rules.facts.parts import Part
 from gpuadvisor.rules.registry import load_rules
 from tests.profile_reports import H100, steps
 from tests.profiles import Made

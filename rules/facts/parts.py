@@ -1,4 +1,8 @@
-"""A part of a profile: what the host did between two times, and what it launched then."""
+"""Parts of a profile: what the host did between two times, and what it launched then or in steps.
+
+What a device does late still belongs to the part that launched it. Where a launch was not recorded,
+the time on the device tells.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +13,20 @@ import numpy as np
 
 from gpuadvisor.domain.profile import ON_DEVICE, ON_HOST, Columns, Header, Profile, Range
 from gpuadvisor.rules.facts.device_work import device_work
-from gpuadvisor.rules.facts.intervals import BoolArray, ends
+from gpuadvisor.rules.facts.intervals import BoolArray, covered_ns, ends, union
 from gpuadvisor.rules.facts.launches import calls, launches
+from gpuadvisor.rules.facts.steps import Steps
 
 
-class Part:
-    """A `Profile` between two times of the host: what was launched then, and what the host did.
+class _SomeRows:
+    """A `Profile` with some rows of some of its tables, and all of the others."""
 
-    Where a launch was not recorded, the time on the device tells. Ranges that mark something belong
-    to it if they begin in it, others if a part of them lies in it. Memory is that of all.
-    """
-
-    def __init__(self, profile: Profile, begin_ns: int, end_ns: int) -> None:
+    def __init__(self, profile: Profile) -> None:
         self._profile = profile
-        self._span = begin_ns, end_ns
 
     @property
     def header(self) -> Header:
         return self._profile.header
-
-    @property
-    def not_before_ns(self) -> int:
-        """When the part begins: with its first step, or when all launched before is done."""
-        begin, done = self._span[0], self._work[2]
-        return max(begin, done)
 
     def rows(self, table: str) -> int:
         """Return how many rows a table has."""
@@ -49,6 +43,50 @@ class Part:
 
     def kept(self, table: str) -> BoolArray | None:
         """Return which rows of a table belong to the part; None where all do."""
+        raise NotImplementedError
+
+
+class InSteps(_SomeRows):
+    """A `Profile` with those kernels and copies that were launched in a step.
+
+    Tables of the host are those of the whole profile.
+    """
+
+    def __init__(self, profile: Profile, steps: Steps) -> None:
+        super().__init__(profile)
+        self._steps = steps
+
+    def kept(self, table: str) -> BoolArray | None:
+        return self._kept[table] if table in ON_DEVICE else None
+
+    @cached_property
+    def _kept(self) -> dict[str, BoolArray]:
+        work = device_work(self._profile)
+        at = launches(work, calls(self._profile)).begin_or(work.begin_ns)
+        begin = np.array([step.begin_ns for step in self._steps.steps], np.int64)
+        duration = np.array([step.duration_ns for step in self._steps.steps], np.int64)
+        inside: BoolArray = covered_ns(union(begin, begin + duration), at, at + 1) > 0
+        return {"kernels": inside[: work.kernels], "copies": inside[work.kernels :]}
+
+
+class Part(_SomeRows):
+    """A `Profile` between two times of the host: what was launched then, and what the host did.
+
+    Ranges that mark something belong to it if they begin in it, others if a part of them lies in
+    it. Memory is that of all.
+    """
+
+    def __init__(self, profile: Profile, begin_ns: int, end_ns: int) -> None:
+        super().__init__(profile)
+        self._span = begin_ns, end_ns
+
+    @property
+    def not_before_ns(self) -> int:
+        """When the part begins: with its first step, or when all launched before is done."""
+        begin, done = self._span[0], self._work[2]
+        return max(begin, done)
+
+    def kept(self, table: str) -> BoolArray | None:
         if table in ON_DEVICE:
             kernels, copies, _ = self._work
             return kernels if table == "kernels" else copies
@@ -58,8 +96,7 @@ class Part:
     def _work(self) -> tuple[BoolArray, BoolArray, int]:
         """Which kernels and copies belong to it, and when what was launched before was done."""
         work = device_work(self._profile)
-        launched = launches(work, calls(self._profile))
-        at = np.where(launched.known, launched.begin_ns, work.begin_ns)
+        at = launches(work, calls(self._profile)).begin_or(work.begin_ns)
         inside = (at >= self._span[0]) & (at < self._span[1])
         before = at < self._span[0]
         done = int(work.end_ns[before].max(initial=self._span[0]))
