@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -108,8 +107,6 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "counted_kernels": ("metrics",),
 }
 """Facts to the tables and columns that they cannot do without, besides what ran on the devices."""
-ATTRIBUTES = {"counted_kernels": "ncu_kernels"}
-"""Facts whose attribute is called otherwise than users see them in JSON."""
 WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
 """Facts that say something even where nothing ran on a device."""
 
@@ -505,22 +502,3 @@ class Facts:
         return not self.profile.rows(table) or (
             bool(column) and name in self.profile.header.not_measured
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all facts that are known as plain values, by their names."""
-        unknown = self.not_measured
-        known = {
-            fact: _plain(getattr(self, ATTRIBUTES.get(fact, fact)))
-            for fact in FACTS
-            if fact not in unknown
-        }
-        return {**known, "not_measured": dict(unknown)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    if value is None:
-        return None
-    derived = [name for name, of in vars(type(value)).items() if isinstance(of, property)]
-    return {**asdict(value), **{name: getattr(value, name) for name in derived}}
