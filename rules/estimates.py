@@ -76,7 +76,7 @@ def how_often(facts: Facts, copies: Transfers, share: float) -> tuple[str, Sever
     program that only copies is judged by what it does, but not by one copy or two.
     """
     times = f"{copies.count:,} times" if copies.count > 1 else "once"
-    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    steps = facts.step_count
     most = share >= ALL_OF_RUN
     comes_again = copies.rounds >= (min(steps, AGAIN) if steps > 1 else AGAIN)
     if comes_again or (not facts.work.kernels and most and copies.count >= AGAIN):

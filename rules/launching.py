@@ -41,7 +41,7 @@ def saved_by_launching(facts: Facts) -> tuple[float, float]:
 def _preparing_share(facts: Facts) -> float:
     """Return which share of the host's time away from launching goes into batches (0 to 1)."""
     found, line = facts.host_idle, facts.timeline
-    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    steps = facts.step_count
     if line is None or facts.loader_waits or not found.comes_again(steps):
         return 0.0
     return min(found.preparing_ns / max(line.away.total_ns, 1), 1.0)

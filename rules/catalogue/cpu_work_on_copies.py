@@ -31,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find rounds of copies to the host that come again, with operators of the CPU between."""
     facts, player = evidence.known_facts, evidence.known_facts.faster_kernels
     found, run = facts.copied_out, evidence.run_ns
-    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    steps = facts.step_count
     if player is None or facts.timeline is None or not run or not len(found.rows):
         return
     spent = _within(facts, found)

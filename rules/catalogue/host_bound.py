@@ -230,7 +230,7 @@ def _between_steps(facts: Facts) -> tuple[Intervals, float]:
     have been busy before its first work is not in the trace, which may begin with an empty
     queue."""
     line, times = facts.timeline, facts.host_idle.other_times
-    count = 0 if facts.steps is None else len(facts.steps.steps)
+    count = facts.step_count
     if line is None or count < 2 or not len(line.rows):
         return times, 1.0
     first = int(facts.work.begin_ns[line.rows[0]])

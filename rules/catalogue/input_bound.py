@@ -129,7 +129,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
     found = facts.host_idle
     share = evidence.share(found.preparing_ns)
-    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    steps = facts.step_count
     if facts.loader_waits or share < LEAST_IDLE or not found.comes_again(steps):
         return
     if facts.no_loop is not None:

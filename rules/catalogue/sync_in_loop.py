@@ -160,7 +160,7 @@ def _fetched(facts: Facts) -> _Fetched:
     # Of a copy of pageable memory both the copy and the stream are waited for: the last one counts.
     wait = wait[np.append(np.diff(line.waited_for[wait]) != 0, True)[: len(wait)]]
     copy, call = line.waited_for[wait], line.wait_call[wait]
-    if len(wait) < REPEATED * max(len(facts.steps.steps), 1):
+    if len(wait) < REPEATED * max(facts.step_count, 1):
         return _Fetched()
     operator = ran.of_work[line.rows]
     known = operator != UNKNOWN

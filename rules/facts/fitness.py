@@ -34,6 +34,7 @@ from gpuadvisor.rules.facts.intervals import gaps as gaps_of
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.parts import Part
 from gpuadvisor.rules.facts.starting import LOADING_NS, SLOW_CALL_NS
+from gpuadvisor.rules.facts.steps import NO_STEPS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import IDLE
 from gpuadvisor.rules.facts.two_clocks import two_clocks
@@ -94,10 +95,9 @@ def _judged(whole: Facts) -> Facts:
     found = _steady(whole, cold)
     if found is not None:
         begin_ns, end_ns, kept = found
-        steps = whole.steps.steps if whole.steps is not None else ()
-        others = "before them" if kept == len(steps) else "in the others"
+        others = "before them" if kept == whole.step_count else "in the others"
         why = (
-            f"{kept} of {these}{len(steps)} steps are looked at: {others} {words}, for"
+            f"{kept} of {these}{whole.step_count} steps are looked at: {others} {words}, for"
             f" {_percent(cold.total_ns / whole.window.run_ns)} of the {run}"
         )
         part = Part(profile, begin_ns, end_ns)
@@ -174,19 +174,17 @@ def _while_recorded(whole: Facts) -> Facts | None:
     """Return what is to be judged of a recording that went on to mark steps when it no longer
     recorded CUDA: its last steps neither call into CUDA nor have work, for more than `1 - FILLED`
     of its run, and all before them call. None where it is no such recording."""
-    steps = () if whole.steps is None else whole.steps.steps
-    called = np.sort(whole.host.begin_ns)
-    begins = np.array([each.begin_ns for each in steps], np.int64)
-    if len(steps) < AGAIN or not len(called):
+    called, begins = np.sort(whole.host.begin_ns), (whole.steps or NO_STEPS).begin_ns
+    if len(begins) < AGAIN or not len(called):
         return None
     last = max(int(called[-1]), int(whole.work.end_ns.max()))
     kept = int(np.searchsorted(begins, last, side="right"))
     silent_ns = whole.window.end_ns - last
     with_calls = np.diff(np.searchsorted(called, [*begins[:kept], last + 1])) > 0
-    if kept == len(steps) or whole.window.share(silent_ns) <= 1 - FILLED or not with_calls.all():
+    if kept == len(begins) or whole.window.share(silent_ns) <= 1 - FILLED or not with_calls.all():
         return None
     note = (
-        f"CUDA was recorded in the first {kept:,} of {len(steps):,} steps only: the last"
+        f"CUDA was recorded in the first {kept:,} of {len(begins):,} steps only: the last"
         f" {_ms(silent_ns)}, in which nothing of it was recorded, are left out"
     )
     part = Part(whole.profile, whole.window.begin_ns, int(begins[kept]))
@@ -239,8 +237,7 @@ def _at_pace(profile: Profile, whole: Facts) -> Facts | None:
     again, whose idle time is neither start-up nor single gaps, and that is no shorter than a first
     pass that loads something may be (`LOADING_NS`).
     """
-    steps = whole.steps.steps if whole.steps is not None else ()
-    if len(steps) > 1 or len(whole.busy) != 1 or whole.too_short:
+    if whole.step_count > 1 or len(whole.busy) != 1 or whole.too_short:
         return None
     idle, once = whole.idle[0].idle_ns, whole.idle[0].causes_ns[Cause.STARTING]
     single = max(once, whole.idle[0].seldom_ns)
@@ -378,18 +375,17 @@ def _cold(facts: Facts) -> Intervals:
 def _steady(facts: Facts, cold: Intervals) -> tuple[int, int, int] | None:
     """Return when the longest row of steps without start-up begins and ends, and how many they are;
     None where no step is without, or where no work of a device was launched in these."""
-    steps = facts.steps.steps if facts.steps is not None else ()
-    begin = np.array([each.begin_ns for each in steps], np.int64)
-    end = begin + np.array([each.duration_ns for each in steps], np.int64)
+    steps = facts.steps or NO_STEPS
+    begin, end = steps.begin_ns, steps.end_ns
     clean = covered_ns(cold, begin, end) <= (1 - FILLED) * (end - begin)
     best, run = (0, 0), 0
     for place, is_clean in enumerate(clean.tolist()):
         run = run + 1 if is_clean else 0
         best = max(best, (run, place))
     count, last = best
-    if not count or count == len(steps) == 1:
+    if not count or count == len(begin) == 1:
         return None
-    following = int(begin[last + 1]) if last + 1 < len(steps) else int(facts.window.end_ns) + 1
+    following = int(begin[last + 1]) if last + 1 < len(begin) else int(facts.window.end_ns) + 1
     since = int(begin[last - count + 1])
     launched = facts.launched.begin_or(facts.work.begin_ns)
     if not ((since <= launched) & (launched < following)).any():

@@ -63,9 +63,8 @@ class InSteps(_SomeRows):
     def _kept(self) -> dict[str, BoolArray]:
         work = device_work(self._profile)
         at = launches(work, calls(self._profile)).begin_or(work.begin_ns)
-        begin = np.array([step.begin_ns for step in self._steps.steps], np.int64)
-        duration = np.array([step.duration_ns for step in self._steps.steps], np.int64)
-        inside: BoolArray = covered_ns(union(begin, begin + duration), at, at + 1) > 0
+        times = union(self._steps.begin_ns, self._steps.end_ns)
+        inside: BoolArray = covered_ns(times, at, at + 1) > 0
         return {"kernels": inside[: work.kernels], "copies": inside[work.kernels :]}
 
 

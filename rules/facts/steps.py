@@ -11,10 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import Columns, Profile, Range
+from gpuadvisor.domain.profile import UNKNOWN, Columns, Profile, Range
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
     IntArray,
@@ -87,6 +88,25 @@ class Steps:
         """Share of the time of all steps that their thread waited for data."""
         total = sum(step.duration_ns for step in self.steps)
         return sum(step.data_wait_ns for step in self.steps) / total if total else 0.0
+
+    @cached_property
+    def begin_ns(self) -> IntArray:
+        return np.array([step.begin_ns for step in self.steps], np.int64)
+
+    @cached_property
+    def end_ns(self) -> IntArray:
+        return self.begin_ns + np.array([step.duration_ns for step in self.steps], np.int64)
+
+    def place_of(self, times_ns: IntArray) -> IntArray:
+        """Return the place of the step in which each time lies; UNKNOWN where it lies in none."""
+        place = np.searchsorted(self.begin_ns, times_ns, "right") - 1
+        ends_ns = np.append(self.end_ns, 0)[place]  # -1 is the last: before all steps
+        found: IntArray = np.where(times_ns < ends_ns, place, UNKNOWN)
+        return found
+
+
+NO_STEPS = Steps(StepSource.RANGES, ())
+"""What to ask where a profile has none that are certain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,15 +212,11 @@ class LaunchedInSteps:
 
 def launched_in_steps(work: DeviceWork, launched: LaunchingCalls, steps: Steps) -> LaunchedInSteps:
     """Return what each step launched of all devices' work, as far as launches were recorded."""
-    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
-    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
     rows = np.flatnonzero(launched.known)
-    called = launched.begin_ns[rows]
-    step = np.searchsorted(begin, called, "right") - 1
-    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
-    step, lasted = step[inside], work.duration_ns[rows[inside]]
-    count = np.bincount(step, minlength=len(begin))
-    time = np.zeros(len(begin), np.int64)
+    step = steps.place_of(launched.begin_ns[rows])
+    step, lasted = step[step >= 0], work.duration_ns[rows[step >= 0]]
+    count = np.bincount(step, minlength=len(steps.steps))
+    time = np.zeros(len(steps.steps), np.int64)
     np.add.at(time, step, lasted)
     return LaunchedInSteps(tuple(time.tolist()), tuple(count.tolist()))
 
@@ -267,26 +283,19 @@ def _waits_within(called: IntArray, waits: IntArray, steps: Steps) -> float:
     """Return in which share of the steps (0 to 1) the host waits for the device between two of the
     step's launches. `called` is when each kernel is launched, in order, and `waits` how often the
     host had waited until then."""
-    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
-    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
-    step = np.searchsorted(begin, called, "right") - 1
-    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
-    step, waits = step[inside], waits[inside]
+    step = steps.place_of(called)
+    step, waits = step[step >= 0], waits[step >= 0]
     within = (np.diff(step) == 0) & (np.diff(waits) > 0)
-    return len(np.unique(step[1:][within])) / len(begin)
+    return len(np.unique(step[1:][within])) / len(steps.steps)
 
 
 def _in_steps(number: IntArray, launched: LaunchingCalls, steps: Steps) -> tuple[float, bool]:
     """Return how many kernels the median step launches, and whether the others launch the same."""
-    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
-    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
     rows = np.flatnonzero(launched.known[: len(number)])
-    called = launched.begin_ns[rows]
-    step = np.searchsorted(begin, called, "right") - 1
-    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
+    step = steps.place_of(launched.begin_ns[rows])
     # Only as many columns as there are kernels, and few steps: 5 by 2,000 in real profiles.
-    counts = np.zeros((len(begin), int(number.max()) + 1), np.int64)
-    np.add.at(counts, (step[inside], number[rows[inside]]), 1)
+    counts = np.zeros((len(steps.steps), int(number.max()) + 1), np.int64)
+    np.add.at(counts, (step[step >= 0], number[rows[step >= 0]]), 1)
     usual = np.median(counts, axis=0)
     total = float(usual.sum())
     # The first and the last step may be cut off, or warm up.

@@ -74,6 +74,7 @@ from gpuadvisor.rules.facts.sources import Sources, sources
 from gpuadvisor.rules.facts.stalls import KernelStalls, kernel_stalls
 from gpuadvisor.rules.facts.starting import Starting, starting
 from gpuadvisor.rules.facts.steps import (
+    NO_STEPS,
     LaunchedInSteps,
     Repetition,
     Steps,
@@ -173,8 +174,7 @@ class Facts:
     @cached_property
     def starting(self) -> Starting:
         """When the host did what a run does once."""
-        steps = () if self.steps is None else self.steps.steps
-        begins = np.array([each.begin_ns for each in steps], np.int64)
+        begins = (self.steps or NO_STEPS).begin_ns
         return starting(self.profile, self.host, self.launched, self.launching, begins)
 
     @cached_property
@@ -372,8 +372,7 @@ class Facts:
     def chains(self) -> tuple[Chain, ...]:
         times = self.optimizer_steps.times
         known, begun = self.launched.known, self.launched.begin_ns
-        steps = self.steps.steps if self.steps is not None else ()
-        begins = np.array([each.begin_ns for each in steps], np.int64)
+        begins = (self.steps or NO_STEPS).begin_ns
         step = np.where(known, np.searchsorted(begins, begun, "right"), UNKNOWN)
         device, rows = self.kernel_uses.device, self.reduced.reduction
         apart = one_by_one(self.profile, self.work, self.launching, device)
@@ -408,6 +407,11 @@ class Facts:
     @cached_property
     def steps(self) -> Steps | None:
         return find_steps(self.profile, self.work, self.loader_waits)
+
+    @property
+    def step_count(self) -> int:
+        """How many steps are known; 0 where none are certain."""
+        return len((self.steps or NO_STEPS).steps)
 
     @cached_property
     def operators(self) -> OperatorTimes:

@@ -1,6 +1,5 @@
 """Steps, memory, and what a profile does not tell."""
 
-
 import numpy as np
 import pytest
 
