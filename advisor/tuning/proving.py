@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_value
+from gpuadvisor.domain.knobs import Contribution, Settings, shown_settings
 from gpuadvisor.domain.study import Dropped, Rehearsal, Speedup, StudyResult, Trial
 from gpuadvisor.tuners.proof import Proof, Prospect, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
@@ -98,7 +98,7 @@ class Prover:
             known = contributions or self._looked.contributions
             return self._rehearsed_look(replace(self._looked, contributions=known))
         if not self.budget.has_room_for_proof(settings):
-            self.note(f"the budget left no room to prove {format_settings(settings)}")
+            self.note(f"the budget left no room to prove {shown_settings(settings)}")
             return replace(self.undecided(), settings=settings)
         if self._rehearses_first(settings) and not self._rehearse(settings):
             return self._prove_rest(contributions)
@@ -142,11 +142,11 @@ class Prover:
         if proof.ratios:
             self.note(TOOK_TURNS)
         if proof.failed is not None:
-            plain = f"script with {format_settings(base)}" if base else "unchanged script"
+            plain = f"script with {shown_settings(base)}" if base else "unchanged script"
             which = "best" if proof.failed in proof.head else plain
             self.note(
                 f"the {which} failed in the proof, so nothing is claimed for "
-                f"{format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
+                f"{shown_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         return proof
 
@@ -224,7 +224,7 @@ class Prover:
             return found
         self._surer = surer
         self.note(
-            f"{format_settings(settings)} looked better than {format_settings(known.settings)}, "
+            f"{shown_settings(settings)} looked better than {shown_settings(known.settings)}, "
             "which was not shown"
         )
         return known
@@ -275,10 +275,10 @@ class Prover:
                 proof = Proof(found, base=self._runs_of({}), head=self._runs_of(settings))
                 self._so_far = proven(self.undecided(), settings, (), proof)
             else:
-                beside = f", beside {format_settings(self._base.settings)}"
+                beside = f", beside {shown_settings(self._base.settings)}"
             gain = _told(found, "x faster")
             self.progress.on_message(
-                f"proven so far: {gain} with {format_settings(settings)}{beside}"
+                f"proven so far: {gain} with {shown_settings(settings)}{beside}"
             )
         self._shown = settings
 
@@ -422,16 +422,11 @@ def _in_two_proofs(known: StudyResult, settings: Settings, over: Speedup) -> str
     """Return how a gain was shown whose second part was proven on top of the first."""
     first = _told(known.speedup) if known.speedup else ""
     return (
-        f"proven in two steps: {format_settings(known.settings)} {first}, and "
-        f"{format_settings(settings)} beside that {_told(over)}"
+        f"proven in two steps: {shown_settings(known.settings)} {first}, and "
+        f"{shown_settings(settings)} beside that {_told(over)}"
     )
 
 
 def _told(found: Speedup, unit: str = "x") -> str:
     ends = f"99 % interval {found.ci99_low:.2f}-{found.ci99_high:.2f}"
     return f"{found.ratio:.2f}{unit} ({ends}, {found.pairs} pairs)"
-
-
-def format_settings(settings: Mapping[str, Value]) -> str:
-    """Return settings in words."""
-    return ", ".join(f"{name}={shown_value(value)}" for name, value in settings.items())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from gpuadvisor.collectors.script.live import run_live
 from gpuadvisor.collectors.script.request import Limits, RunRequest
 from gpuadvisor.collectors.script.specification import Specification
-from gpuadvisor.domain.knobs import Contribution, Settings, Value
+from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_settings
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.measurement import Measurement
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
@@ -33,7 +33,6 @@ from gpuadvisor.tuners.loader.limit import LoaderLimit, limit_of_computing
 from gpuadvisor.tuners.loader.supply_timing import batches_a_step, rechosen
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS
 from gpuadvisor.tuners.screening.course import least_s, screen
-from gpuadvisor.tuners.screening.knowledge import text_of
 from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning.arguments import applied
 from gpuadvisor.tuning.budgeting.budget import Budget
@@ -169,7 +168,7 @@ class Screener(InOneScript):
         if limit is None or not waiting:
             return ""
         be = "is" if len(waiting) == 1 else "are"
-        beside = f" with {text_of(found.settings)}" if found.settings else ""
+        beside = f" with {shown_settings(found.settings)}" if found.settings else ""
         return (
             f"the loader's best, {limit.supply}, is the limit now: the computing takes "
             f"{computing_ms:.3g} ms a step{beside}, so {', '.join(waiting)} {be} left for last"
