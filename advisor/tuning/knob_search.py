@@ -24,7 +24,7 @@ from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.budgeting.reserve import Reserve
-from gpuadvisor.tuning.live.screening import Screening
+from gpuadvisor.tuning.live.search_start import Screening
 from gpuadvisor.tuning.live.supply_timer import LEAST_WAITING, not_promising, shown_by
 from gpuadvisor.tuning.outcome.recorder import StudyRecorder
 from gpuadvisor.tuning.outcome.verdicts import not_tried

@@ -29,7 +29,8 @@ from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.budgeting.reserve import Reserve
 from gpuadvisor.tuning.expectations import Expectations, ProfileBaseline, with_measured
 from gpuadvisor.tuning.knob_search import KnobSearch
-from gpuadvisor.tuning.live.screening import Screener, Screening
+from gpuadvisor.tuning.live.screening import Screener
+from gpuadvisor.tuning.live.search_start import Screening
 from gpuadvisor.tuning.live.supply_timer import SupplyTimer
 from gpuadvisor.tuning.live.value_finding import InOneScript, ValueFinder
 from gpuadvisor.tuning.measuring import Measuring
