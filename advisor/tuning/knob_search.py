@@ -118,7 +118,7 @@ class KnobSearch:
             return {}
         if not self.budget.may_show(start, screening.gain):
             return {}
-        self.evaluator.promised = Best(start, screening.gain)
+        self.evaluator.proof.promised = Best(start, screening.gain)
         return start
 
     def find(self, proven: Best | None = None) -> Settings:

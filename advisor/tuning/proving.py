@@ -120,7 +120,7 @@ class Prover:
     def _proof(self, settings: Settings, settled: Callable[[Speedup], bool] | None = None) -> Proof:
         base = self._base.settings if self._base is not None else {}
         beside = "what is proven" if base else "baseline"
-        forked = ", after the first pair forked" * self.evaluator.forks([base, settings])
+        forked = ", after the first pair forked" * self.evaluator.proof.forks([base, settings])
         self.enter("proof", f"fresh processes{forked}, best and {beside} in turn")
         proof = prove_point(
             self.evaluator,
@@ -265,7 +265,7 @@ class Prover:
 
     def _is_sure(self, gain: float) -> bool:
         """Say whether the first look of a proof will probably show a gain."""
-        return pairs_needed(math.log(gain) / SURE, self.evaluator.spread) == LOOKS[0]
+        return pairs_needed(math.log(gain) / SURE, self.evaluator.proof.spread) == LOOKS[0]
 
     def _note_shown(self, settings: Settings, found: Speedup) -> None:
         """Remember that a proof has shown a gain, and tell of it before its rehearsal."""

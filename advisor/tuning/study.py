@@ -194,7 +194,7 @@ class _Study(Measuring):
         )
         self._is_limited = any(run.limit for run in (baselines.first, baselines.again))
         self._note(self._forker.begin(side, baselines, self._budget.expected_runs(device.is_gpu)))
-        self._budget.durations.proofs_fork = self._evaluator.forks([{}])
+        self._budget.durations.proofs_fork = self._evaluator.proof.forks([{}])
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)
         for sentence in baseline_warnings(baselines, self.devices):
