@@ -30,6 +30,8 @@ ENQUEUING = (CallKind.LAUNCH, CallKind.COPY, CallKind.MEMSET, CallKind.GRAPH_LAU
 BLOCKING = (CallKind.SYNCHRONIZE, CallKind.COPY, CallKind.MEMSET, CallKind.FREE)
 """Calls in which the host may wait for a device: of copies those of pageable memory and without
 `Async`, of frees those without."""
+ALLOCATING = (CallKind.ALLOCATE, CallKind.FREE)
+"""Calls that handle a device's memory."""
 
 
 @dataclass(frozen=True, eq=False)
