@@ -11,11 +11,9 @@ the machines' own clocks, and a study takes about half a second.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
-import tempfile
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -25,8 +23,7 @@ from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import pytest
-from loader_limits import quick
+from simulated_studies import arguments, studied
 
 from gpuadvisor.collectors.script.child.live_blocks import LEAST_STEPS, SETTLING_STEPS
 from gpuadvisor.domain.finding import Diagnosis
@@ -34,7 +31,7 @@ from gpuadvisor.domain.knobs import LoaderFacts
 from gpuadvisor.domain.screening import BlockTime
 from gpuadvisor.domain.study import Verdict
 from gpuadvisor.tuners.proof import is_faster
-from tests.study_simulation import CACHED, FACTS, SLOW, STEPS_S, Machine, studies
+from tests.study_simulation import CACHED, FACTS, SLOW, STEPS_S, Machine
 from tests.unit.tuning.test_study import finding
 
 LIVES = (1.05, 1.1, 1.1, 1.15, 1.2, 1.3)
@@ -226,14 +223,8 @@ def best_gain(machine: Machine) -> float:
 
 def study(kind: type[Public], seconds: float, seed: int) -> dict[str, Any]:
     """Run a study, and return how it ended."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        studies(Path(folder)) as tuned,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        quick(patch)
-        machine = kind(f"{kind.__name__} {seed}")
-        result, _ = tuned(machine, seconds)
+    machine = kind(f"{kind.__name__} {seed}")
+    result = studied(machine, seconds)
     is_proven = is_faster(result.speedup)
     true = machine.gain(result.settings) if is_proven else 1.0
     speedup = result.speedup
@@ -266,13 +257,7 @@ def row(kind: type[Public], seconds: float, seeds: int, first: int) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--first", type=int, default=0, help="number of the first seed")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", default="", help="name of one script")
-    chosen = parser.parse_args()
+    chosen = arguments(__doc__, seconds=300.0)
     print("| script | studies | faster | unverified | of the best | first proven | end | false |")
     print("| --- | --: | --: | --: | --: | --- | --- | --: |", flush=True)
     kinds = [each for each in MACHINES if chosen.only in ("", each.__name__)]

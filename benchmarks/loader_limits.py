@@ -13,13 +13,11 @@ Nothing is measured here: time passes on the machines' own clocks.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import re
 import statistics
 import sys
-import tempfile
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -29,12 +27,10 @@ from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import pytest
+from simulated_studies import arguments, studied
 
 from gpuadvisor.domain.knobs import LoaderFacts
-from gpuadvisor.storage.database import Store
-from gpuadvisor.tuning.trials import trial_runner
-from tests.study_simulation import CACHED, FACTS, Machine, studies
+from tests.study_simulation import CACHED, FACTS, Machine
 
 
 class ImageNet(Machine):
@@ -191,26 +187,13 @@ def best_gain(machine: Machine) -> float:
     )
 
 
-def quick(patch: pytest.MonkeyPatch) -> None:
-    """Leave out what takes most of a study's half second, and decides nothing here."""
-    patch.setattr(Store, "add_trial", lambda *_: None)
-    patch.setattr(Store, "finish_study", lambda *_: None)
-    patch.setattr(trial_runner, "LoadMeter", lambda device: None)
-
-
 def row(kind: type[Machine], seconds: float, seeds: int, first: int) -> str:
     """Return a row of the table: how studies of one machine end within one budget."""
     verdicts: Counter[str] = Counter()
     shares, ends, compiled, proven = [], [], 0, []
     for seed in range(first, first + seeds):
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            studies(Path(folder)) as tuned,
-            pytest.MonkeyPatch.context() as patch,
-        ):
-            quick(patch)
-            machine = kind(f"{kind.__name__} {seed}")
-            result, _ = tuned(machine, seconds)
+        machine = kind(f"{kind.__name__} {seed}")
+        result = studied(machine, seconds)
         verdicts[str(result.verdict)] += 1
         shares.append(machine.gain(result.settings) / best_gain(machine))
         ends.append(machine.now_s)
@@ -250,13 +233,7 @@ def claims(part: tuple[int, int]) -> Counter[tuple[str, str]]:
         kind = "as fast alone" if machine.timed_slower == 1 else (
             "slower alone" if machine.timed_slower > 1 else "faster alone"
         )  # fmt: skip
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            studies(Path(folder)) as tuned,
-            pytest.MonkeyPatch.context() as patch,
-        ):
-            quick(patch)
-            result, _ = tuned(machine, generator.choice(BUDGETS_S))
+        result = studied(machine, generator.choice(BUDGETS_S))
         count[kind, "studies"] += 1
         count[kind, f"verdict {result.verdict}"] += 1
         share = machine.gain(result.settings) / best_gain(machine)
@@ -275,13 +252,7 @@ def claims(part: tuple[int, int]) -> Counter[tuple[str, str]]:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--claims", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="number of the first seed")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", default="", help="name of one script")
-    chosen = parser.parse_args()
+    chosen = arguments(__doc__, claims=0)
     with ProcessPoolExecutor(chosen.jobs) as pool:
         if chosen.claims:
             size = -(-chosen.claims // chosen.jobs)

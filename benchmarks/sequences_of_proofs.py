@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -27,15 +26,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import pytest
 from false_claims import NOISES, Make
 from rates import at_most
+from simulated_studies import quick_studies
 
 from gpuadvisor.domain.study import StudyResult
 from gpuadvisor.errors import ScriptError
-from gpuadvisor.storage.database import Store
 from gpuadvisor.tuners.proof import is_faster
 from gpuadvisor.tuning.proving import Prover
-from gpuadvisor.tuning.trials import trial_runner
 from tests import simulation
-from tests.study_simulation import Machine, studies
+from tests.study_simulation import Machine
 
 BUDGETS_S = (1110.0, 1300.0)
 """Least and most: with less there is no room for what starts slowly, with more there is from the
@@ -135,15 +133,8 @@ def run(until: float, worker: int) -> Found:
         return after
 
     while time.time() < until:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            studies(Path(folder)) as tuned,
-            pytest.MonkeyPatch.context() as patch,
-        ):
+        with quick_studies() as tuned, pytest.MonkeyPatch.context() as patch:
             patch.setattr(Prover, "improve", noted)
-            # What takes most of a study's half second, and decides nothing here.
-            patch.setattr(Store, "finish_study", lambda *_: None)
-            patch.setattr(trial_runner, "LoadMeter", lambda device: None)
             for _ in range(STUDIES_A_STORE):
                 number += 1
                 steps.clear()

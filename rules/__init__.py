@@ -2,5 +2,6 @@
 
 `catalogue` and `health` have a file for each rule, `facts` what they derive from a profile, `jobs`
 what a job wastes by telemetry alone. `engine` asks all rules and ranks what they find, `estimates`
-is how they say what a cure saves; the other files are what several rules share.
+is how they say what a cure saves, `paces` how fast the host is meanwhile; the other files are what
+several rules share.
 """

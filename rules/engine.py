@@ -103,7 +103,7 @@ def _busy_ms(evidence: Evidence) -> float | None:
 
 def _found(rule: Loaded, said: RuleResult, evidence: Evidence, fitted: Calibration) -> _Found:
     said = _remarked(said) if evidence.too_short else _held(said, evidence)
-    from gpuadvisor.rules.estimates import is_timed
+    from gpuadvisor.rules.paces import is_timed
 
     timed = evidence.facts is not None and is_timed(evidence.facts)
     moved = fitted.applied(rule.name, said, evidence.run_ns, timed=timed)
@@ -142,7 +142,7 @@ def _held(result: RuleResult, evidence: Evidence) -> RuleResult:
     held = facts.account.held_ns(saving.parts)
     if held is None:
         return result
-    from gpuadvisor.rules.estimates import longer_with_profiler
+    from gpuadvisor.rules.paces import longer_with_profiler
 
     held *= longer_with_profiler(facts, saving.parts)
     if saving.high_ns <= held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 
 from gpuadvisor.domain.finding import Figure, Scope, ScopeKind
@@ -99,32 +99,30 @@ def is_library(kernel: KernelMetrics) -> bool:
 
 def knows(*figures: str) -> Requirement:
     """Require at least one kernel with time, loads and these of `KernelMetrics`."""
-
-    def missing(evidence: Evidence) -> str | None:
-        if not evidence.kernel_counters:
-            return "no hardware counters of kernels"
-        known = [kernel for kernel, loads in evidence.kernel_loads if loads is not None]
-        if not known:
-            return "no kernel has its time and how busy its units are (section SpeedOfLight)"
-        if any(all(_has(kernel, each) for each in figures) for kernel in known):
-            return None
-        absent = [each for each in figures if not any(_has(kernel, each) for kernel in known)]
-        return f"no kernel has counters for its {_spoken((absent or figures)[0])}"
-
-    return Requirement(missing, WITH_COUNTERS)
+    without = "no kernel has its time and how busy its units are (section SpeedOfLight)"
+    return _of_some(figures, lambda kernel, loads: loads is not None, without)
 
 
 def counts(*figures: str) -> Requirement:
     """Require at least one kernel with its time and these of `KernelMetrics`, however busy its
     units are."""
+    return _of_some(figures, lambda kernel, loads: kernel.seconds is not None)
+
+
+def _of_some(
+    figures: Sequence[str], is_fit: Callable[[KernelMetrics, Loads | None], bool], without: str = ""
+) -> Requirement:
+    """Require figures of at least one kernel that is fit; `without` says that none is."""
 
     def missing(evidence: Evidence) -> str | None:
         if not evidence.kernel_counters:
             return "no hardware counters of kernels"
-        timed = [kernel for kernel, _ in evidence.kernel_loads if kernel.seconds is not None]
-        if any(all(_has(kernel, each) for each in figures) for kernel in timed):
+        fit = [kernel for kernel, loads in evidence.kernel_loads if is_fit(kernel, loads)]
+        if not fit and without:
+            return without
+        if any(all(_has(kernel, each) for each in figures) for kernel in fit):
             return None
-        absent = [each for each in figures if not any(_has(kernel, each) for kernel in timed)]
+        absent = [each for each in figures if not any(_has(kernel, each) for kernel in fit)]
         return f"no kernel has counters for its {_spoken((absent or figures)[0])}"
 
     return Requirement(missing, WITH_COUNTERS)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # it loads numpy, which the daemon does without
 NOTICEABLE = 0.02
 """Share of the run, or of the kernels' time, from which on something is a notice, and rules speak
 of it: of less nobody can tell whether a cure helped, as runs of the same program differ by as much
-(`estimates.MARGIN`). [own]"""
+(`paces.MARGIN`). [own]"""
 
 
 SERIOUS = 0.08

@@ -185,14 +185,11 @@ def _hosts_at(chosen: Sequence[Host], args: argparse.Namespace) -> int:
     import json
     import time
 
-    from gpuadvisor.daemon import history
-    from gpuadvisor.errors import SilentError, UsageError
+    from gpuadvisor.errors import SilentError
     from gpuadvisor.tui.watch import plain_hosts
 
     now_s = time.time()
-    at_s = history.moment("--at", args.at, now_s)
-    if at_s > now_s:
-        raise UsageError(f"--at {args.at} is after the end: choose a time before")
+    at_s = _moment(args, now_s)
     told = plain_hosts.moments(chosen, at_s)
     if args.json:
         print(json.dumps(plain_hosts.moments_document(told, at_s)))
@@ -235,22 +232,29 @@ def _at(args: argparse.Namespace) -> int:
     from gpuadvisor.daemon import history
     from gpuadvisor.daemon.past import of_recording
     from gpuadvisor.daemon.store import running, store_folder
-    from gpuadvisor.errors import UsageError
     from gpuadvisor.tui.watch import then
 
     past = of_recording(args.replay) if args.replay else history.open_reader(None)
     span = past.span()
     now_s = time.time() if args.replay is None or span is None else span[1]
-    at_s = history.moment("--at", args.at, now_s)
-    if at_s > now_s:
-        raise UsageError(f"--at {args.at} is after the end: choose a time before")
-    moment = past.moment(at_s)
+    moment = past.moment(_moment(args, now_s))
     if args.json:
         print(json.dumps(then.document(moment)))
     else:
         is_current = args.replay is not None or running(store_folder()) is not None
         _print(then.printed(moment, _width(), now_s, is_current=is_current))
     return 0 if moment.is_measured else 1
+
+
+def _moment(args: argparse.Namespace, end_s: float) -> float:
+    """Return the Unix time that is asked for; UsageError where it is none, or after the end."""
+    from gpuadvisor.daemon import history
+    from gpuadvisor.errors import UsageError
+
+    at_s = history.moment("--at", args.at, end_s)
+    if at_s > end_s:
+        raise UsageError(f"--at {args.at} is after the end: choose a time before")
+    return at_s
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -26,6 +26,11 @@ def shown_value(value: Value) -> str:
     return str(value)
 
 
+def shown_settings(settings: Settings) -> str:
+    """Return settings in words: `compile=True, dataloader_workers=4`."""
+    return ", ".join(f"{name}={shown_value(value)}" for name, value in settings.items())
+
+
 class Level(IntEnum):
     """How far results may move. Each level includes those below it."""
 

@@ -200,6 +200,10 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """Tables, their columns and numpy types. Rows come in any order; readers need not sort."""
+ON_DEVICE = ("kernels", "copies")
+"""Tables of what ran on the devices, memsets among the copies."""
+ON_HOST = ("calls", "operators", "synchronizations", "ranges")
+"""Tables of what the host did, from when to when."""
 
 TOLD_BY = {"stalls": "metrics", "samples": "metrics"}
 """Tables of which people need not hear that they are empty where another one is."""

@@ -146,6 +146,19 @@ class ScreeningResult:
     is_limited: bool = False
     """Whether the rest was left for last, as the loader is the limit of a step that computes so."""
 
+    @property
+    def kept(self) -> dict[str, Ratio]:
+        """What each knob of the best settings brought when it was added."""
+        kept = [each for each in self.values if each.state is ScreenedAs.KEPT]
+        return {each.knob: each.ratio for each in kept if each.ratio}
+
+    @property
+    def brought(self) -> dict[str, float]:
+        """What each knob of the best settings brings beside the others, or brought when it was
+        added."""
+        added = {name: ratio.ratio for name, ratio in self.kept.items()}
+        return added | {each.knob: each.ratio for each in self.contributions}
+
     def of(self, state: ScreenedAs) -> dict[str, list[Value]]:
         """Return the values of each knob that were found to be so."""
         found: dict[str, list[Value]] = {}

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Finding, ScopeKind
-from gpuadvisor.domain.profile import UNKNOWN, DeviceLimits, Header, Profile, Range
+from gpuadvisor.domain.profile import ON_DEVICE, UNKNOWN, DeviceLimits, Header, Profile, Range
 from gpuadvisor.errors import UsageError
 from gpuadvisor.profiling.chrome_rows import WRITERS, Places, event, members, microseconds, quoted
 from gpuadvisor.rules.facts.device_work import Work
@@ -138,7 +138,7 @@ def _events(facts: Facts, findings: Sequence[Finding]) -> Iterator[str]:
 
 def _places(profile: Profile) -> Places:
     texts = list(profile.header.texts)
-    devices = {int(device) for table in ("kernels", "copies")
+    devices = {int(device) for table in ON_DEVICE
                for device in np.unique(profile.columns(table, ("device",))["device"])}  # fmt: skip
     links = profile.columns("links")
     places = Places(

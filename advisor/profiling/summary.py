@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.domain.profile import TOLD_BY, Header, Range
+from gpuadvisor.domain.profile import ON_DEVICE, TOLD_BY, Header, Range
 from gpuadvisor.printable import printable
 
 if TYPE_CHECKING:  # a list of profiles needs neither numpy nor facts
@@ -67,7 +67,7 @@ def lines(profile: StoredProfile, *, is_new: bool) -> list[str]:
     header, record = profile.header, profile.record
     state = "" if is_new else "  (the same file is stored already: nothing was added)"
     devices = [device.name for device in header.devices]
-    if not devices and not any(map(profile.rows, ("kernels", "copies"))):
+    if not devices and not any(map(profile.rows, ON_DEVICE)):
         devices = ["no GPU"]
     counts = [f"{profile.rows(table):,} {table}" for table in COUNTED]
     if marked := steps(profile):  # a diagnosis may know others, by an optimizer or ranges

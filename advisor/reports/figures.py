@@ -88,13 +88,7 @@ def _end(value: float, decimals: int) -> str:
 
 def milliseconds(value: float | None) -> str:
     """Return a time in ms as `78.7 ms`, in microseconds below 1 ms and in seconds from 10 s."""
-    if value is None or not isfinite(value):
-        return NOT_MEASURED
-    if abs(value) >= 10_000:
-        return f"{number(value / 1e3)} s"
-    if 0 < abs(value) < 1:
-        return f"{number(value * 1e3)} µs"
-    return f"{number(value)} ms"
+    return _in_thousands(value, ("µs", "ms", "s"), 10_000)
 
 
 def nanoseconds(value: float | None) -> str:
@@ -130,13 +124,18 @@ def memory(value: float | None) -> str:
 
 def energy(value: float | None) -> str:
     """Return joules as `14.2 J`, `830 mJ` or `1.2 kJ`."""
+    return _in_thousands(value, ("mJ", "J", "kJ"), 1000)
+
+
+def _in_thousands(value: float | None, units: tuple[str, str, str], most: float) -> str:
+    """Return a number of the middle unit: from `most` on in the larger one, below 1 in the smaller
+    one."""
     if value is None or not isfinite(value):
         return NOT_MEASURED
-    if abs(value) >= 1000:
-        return f"{number(value / 1e3)} kJ"
-    if 0 < abs(value) < 1:
-        return f"{number(value * 1e3)} mJ"
-    return f"{number(value)} J"
+    small, unit, large = units
+    if abs(value) >= most:
+        return f"{number(value / 1e3)} {large}"
+    return f"{number(value * 1e3)} {small}" if 0 < abs(value) < 1 else f"{number(value)} {unit}"
 
 
 def percent(share: float | None) -> str:

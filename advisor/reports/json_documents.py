@@ -11,7 +11,7 @@ from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.domain.unprofiled import unprofiled_steps
 from gpuadvisor.reports.json_fields import Json, device_fields, document, fields, rows
 from gpuadvisor.reports.profile.ranks import ranks_json
-from gpuadvisor.rules.estimates import why_not_timed
+from gpuadvisor.rules.paces import why_not_timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

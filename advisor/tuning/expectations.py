@@ -19,8 +19,8 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.domain.study import Expectation, Objective, StudyResult
 from gpuadvisor.errors import ScriptError
 from gpuadvisor.rules.engine import diagnose
-from gpuadvisor.rules.estimates import MARGIN
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.paces import MARGIN
 from gpuadvisor.tuners.knob_space import LOADER_DECIDES
 from gpuadvisor.tuners.knobs._script import WORKERS
 from gpuadvisor.tuners.loader.supply_timing import batches_a_step

@@ -24,7 +24,7 @@ from gpuadvisor.tuners.search import Best, OrderedSearch, pays
 from gpuadvisor.tuners.space import Space
 from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.budgeting.reserve import Reserve
-from gpuadvisor.tuning.live.screening import Screening
+from gpuadvisor.tuning.live.search_start import Screening
 from gpuadvisor.tuning.live.supply_timer import LEAST_WAITING, not_promising, shown_by
 from gpuadvisor.tuning.outcome.recorder import StudyRecorder
 from gpuadvisor.tuning.outcome.verdicts import not_tried
@@ -118,7 +118,7 @@ class KnobSearch:
             return {}
         if not self.budget.may_show(start, screening.gain):
             return {}
-        self.evaluator.promised = Best(start, screening.gain)
+        self.evaluator.proof.promised = Best(start, screening.gain)
         return start
 
     def find(self, proven: Best | None = None) -> Settings:

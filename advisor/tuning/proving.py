@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuadvisor.domain.knobs import Contribution, Settings, Value, shown_value
-from gpuadvisor.domain.study import Rehearsal, Speedup, StudyResult, Trial
+from gpuadvisor.domain.knobs import Contribution, Settings, shown_settings
+from gpuadvisor.domain.study import Dropped, Rehearsal, Speedup, StudyResult, Trial
 from gpuadvisor.tuners.proof import Proof, Prospect, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.budgeting.reserve import Reserve
-from gpuadvisor.tuning.harmless import Rehearsed, harmless_part
 from gpuadvisor.tuning.options import TuneOptions
 from gpuadvisor.tuning.outcome.results import on_top, proven, typical
 from gpuadvisor.tuning.rehearsal import Rehearser
@@ -28,6 +27,17 @@ five studies."""
 CLEARLY = 1.1
 """Ratio that cheap knobs have to bring together in a screening to be looked at in fresh processes
 before anything is compiled. [own]"""
+
+
+@dataclass
+class Rehearsed:
+    """What is left of settings after their rehearsal."""
+
+    settings: Settings
+    rehearsal: Rehearsal | None
+    """The last one, of `settings` where they are not empty."""
+    dropped: tuple[Dropped, ...] = ()
+    """What was taken out, and the problem that each was suspected of."""
 
 
 @dataclass
@@ -88,7 +98,7 @@ class Prover:
             known = contributions or self._looked.contributions
             return self._rehearsed_look(replace(self._looked, contributions=known))
         if not self.budget.has_room_for_proof(settings):
-            self.note(f"the budget left no room to prove {format_settings(settings)}")
+            self.note(f"the budget left no room to prove {shown_settings(settings)}")
             return replace(self.undecided(), settings=settings)
         if self._rehearses_first(settings) and not self._rehearse(settings):
             return self._prove_rest(contributions)
@@ -110,7 +120,7 @@ class Prover:
     def _proof(self, settings: Settings, settled: Callable[[Speedup], bool] | None = None) -> Proof:
         base = self._base.settings if self._base is not None else {}
         beside = "what is proven" if base else "baseline"
-        forked = ", after the first pair forked" * self.evaluator.forks([base, settings])
+        forked = ", after the first pair forked" * self.evaluator.proof.forks([base, settings])
         self.enter("proof", f"fresh processes{forked}, best and {beside} in turn")
         proof = prove_point(
             self.evaluator,
@@ -132,11 +142,11 @@ class Prover:
         if proof.ratios:
             self.note(TOOK_TURNS)
         if proof.failed is not None:
-            plain = f"script with {format_settings(base)}" if base else "unchanged script"
+            plain = f"script with {shown_settings(base)}" if base else "unchanged script"
             which = "best" if proof.failed in proof.head else plain
             self.note(
                 f"the {which} failed in the proof, so nothing is claimed for "
-                f"{format_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
+                f"{shown_settings(settings)}: {proof.failed.state}: {proof.failed.reason}"
             )
         return proof
 
@@ -214,7 +224,7 @@ class Prover:
             return found
         self._surer = surer
         self.note(
-            f"{format_settings(settings)} looked better than {format_settings(known.settings)}, "
+            f"{shown_settings(settings)} looked better than {shown_settings(known.settings)}, "
             "which was not shown"
         )
         return known
@@ -255,7 +265,7 @@ class Prover:
 
     def _is_sure(self, gain: float) -> bool:
         """Say whether the first look of a proof will probably show a gain."""
-        return pairs_needed(math.log(gain) / SURE, self.evaluator.spread) == LOOKS[0]
+        return pairs_needed(math.log(gain) / SURE, self.evaluator.proof.spread) == LOOKS[0]
 
     def _note_shown(self, settings: Settings, found: Speedup) -> None:
         """Remember that a proof has shown a gain, and tell of it before its rehearsal."""
@@ -265,10 +275,10 @@ class Prover:
                 proof = Proof(found, base=self._runs_of({}), head=self._runs_of(settings))
                 self._so_far = proven(self.undecided(), settings, (), proof)
             else:
-                beside = f", beside {format_settings(self._base.settings)}"
+                beside = f", beside {shown_settings(self._base.settings)}"
             gain = _told(found, "x faster")
             self.progress.on_message(
-                f"proven so far: {gain} with {format_settings(settings)}{beside}"
+                f"proven so far: {gain} with {shown_settings(settings)}{beside}"
             )
         self._shown = settings
 
@@ -320,7 +330,7 @@ class Prover:
             self.budget.durations.record_rehearsal(some, found.wall_s)
             return found
 
-        self.rehearsed = harmless_part(rehearse, settings, self.without, self._may_rehearse)
+        self.rehearsed = _harmless_part(rehearse, settings, self.without, self._may_rehearse)
         for each in self.rehearsed.dropped:
             self.note(f"{each.knob} is left out: {each.problem.sentence}")
         self.rehearsed.dropped = earlier + self.rehearsed.dropped
@@ -365,20 +375,58 @@ class Prover:
         return self.budget.rehearsal_s(settings, is_proven=settings == self._shown)
 
 
+def _harmless_part(
+    rehearse: Callable[[Settings], Rehearsal],
+    settings: Settings,
+    without: Callable[[Settings, str], Settings],
+    affordable: Callable[[Settings, bool], bool],
+) -> Rehearsed:
+    """Rehearse settings and take out what does harm, until a rehearsal finds nothing any more.
+
+    Where several knobs can have caused a problem, each is taken out alone, the likeliest
+    first; where none of them alone did, all are. `without` takes a knob out of settings, with
+    those that need it. A rest that could not be rehearsed for want of budget has no rehearsal:
+    `affordable` says whether settings can be, and is told whether that has to show what did harm.
+    """
+    result, other = Rehearsed(settings, None), None
+    while result.settings:
+        if other is None or other.settings != result.settings:
+            if not affordable(result.settings, False):
+                return replace(result, rehearsal=None)
+            other = rehearse(result.settings)
+        found = other
+        result.rehearsal = found
+        if found.agrees:
+            return result
+        problem = found.problems[0]
+        suspects = [n for n in problem.suspects if n in result.settings] or list(result.settings)
+        kept = dict(result.settings)
+        for name in suspects if len(suspects) > 1 else ():
+            rest = without(result.settings, name)
+            if not rest or not affordable(rest, True):
+                continue
+            other = rehearse(rest)
+            if problem.aspect not in {each.aspect for each in other.problems}:
+                kept = dict(rest)
+                break
+        else:
+            for name in suspects:
+                kept = dict(without(kept, name)) if name in kept else kept
+        gone = [name for name in result.settings if name not in kept]
+        result.dropped += tuple(Dropped(name, result.settings[name], problem) for name in gone)
+        result.settings = kept
+    return result
+
+
 def _in_two_proofs(known: StudyResult, settings: Settings, over: Speedup) -> str:
     """Return how a gain was shown whose second part was proven on top of the first."""
     first = _told(known.speedup) if known.speedup else ""
     return (
-        f"proven in two steps: {format_settings(known.settings)} {first}, and "
-        f"{format_settings(settings)} beside that {_told(over)}"
+        f"proven in two steps: {shown_settings(known.settings)} {first}, and "
+        f"{shown_settings(settings)} beside that {_told(over)}"
     )
 
 
 def _told(found: Speedup, unit: str = "x") -> str:
     ends = f"99 % interval {found.ci99_low:.2f}-{found.ci99_high:.2f}"
     return f"{found.ratio:.2f}{unit} ({ends}, {found.pairs} pairs)"
-
-
-def format_settings(settings: Mapping[str, Value]) -> str:
-    """Return settings in words."""
-    return ", ".join(f"{name}={shown_value(value)}" for name, value in settings.items())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpuadvisor.collectors.script.run_folder import run_folder
-from gpuadvisor.domain.knobs import Contribution, Origin, Settings
+from gpuadvisor.domain.knobs import Contribution, Origin, Settings, shown_settings
 from gpuadvisor.domain.loader_supply import LoaderSupply
 from gpuadvisor.domain.study import StudyResult
 from gpuadvisor.errors import Interrupted
@@ -29,7 +29,8 @@ from gpuadvisor.tuning.arguments import ArgumentKnob
 from gpuadvisor.tuning.budgeting.reserve import Reserve
 from gpuadvisor.tuning.expectations import Expectations, ProfileBaseline, with_measured
 from gpuadvisor.tuning.knob_search import KnobSearch
-from gpuadvisor.tuning.live.screening import Screener, Screening
+from gpuadvisor.tuning.live.screening import Screener
+from gpuadvisor.tuning.live.search_start import Screening
 from gpuadvisor.tuning.live.supply_timer import SupplyTimer
 from gpuadvisor.tuning.live.value_finding import InOneScript, ValueFinder
 from gpuadvisor.tuning.measuring import Measuring
@@ -53,7 +54,7 @@ from gpuadvisor.tuning.preparation import (
     plan_path,
     reserved,
 )
-from gpuadvisor.tuning.proving import Prover, format_settings
+from gpuadvisor.tuning.proving import Prover
 from gpuadvisor.tuning.trials.baselines import baseline_warnings, measure_baselines
 from gpuadvisor.tuning.trials.cold_start import cold_start, compiles
 from gpuadvisor.tuning.trials.first_run import Begun, ready
@@ -193,7 +194,7 @@ class _Study(Measuring):
         )
         self._is_limited = any(run.limit for run in (baselines.first, baselines.again))
         self._note(self._forker.begin(side, baselines, self._budget.expected_runs(device.is_gpu)))
-        self._budget.durations.proofs_fork = self._evaluator.forks([{}])
+        self._budget.durations.proofs_fork = self._evaluator.proof.forks([{}])
         if advice := self._budget.advice():  # the report says what was left out in the end
             self.progress.on_message(advice)
         for sentence in baseline_warnings(baselines, self.devices):
@@ -404,7 +405,7 @@ class _Study(Measuring):
             why = f"`--budget {self._budget.enough_for([found])}` would have room for a proof of it"
             self._unproven |= dict.fromkeys(new, f"it looked better in single runs, no more: {why}")
             self.progress.on_message(
-                f"beside what is proven, {format_settings(new)} looked better in single runs, "
+                f"beside what is proven, {shown_settings(new)} looked better in single runs, "
                 f"which is no proof: {why.replace('`', '')}"
             )
 
@@ -423,7 +424,7 @@ class _Study(Measuring):
             enough_s, words = budgets_for(wanting, self._budget, self.knobs)
             self._enough_s = max(filter(None, [enough_s, self._enough_s]), default=None)
             self._no_room += f": {words} would have"
-            names = ", ".join(format_settings(dict([list(each.items())[-1]])) for each in wanting)
+            names = ", ".join(shown_settings(dict([list(each.items())[-1]])) for each in wanting)
             self.progress.on_message(
                 f"not tried for want of budget: {names}; {words.replace('`', '')} would have room"
             )
@@ -467,7 +468,7 @@ class _Study(Measuring):
         if (shown := self._prover.so_far()) is not None:
             return replace(shown, interrupted=why)
         if best := self._search.best.settings if self._search else {}:
-            self._note(f"best so far, not proven: {format_settings(best)}")
+            self._note(f"best so far, not proven: {shown_settings(best)}")
         return replace(self._result(), settings=best, interrupted=why)
 
     def _result(self) -> StudyResult:

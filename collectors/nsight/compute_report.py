@@ -13,6 +13,7 @@ from typing import IO, Any
 from gpuadvisor.collectors import programs
 from gpuadvisor.collectors.nsight import compute_report_child
 from gpuadvisor.collectors.nsight.bounded import Warnings
+from gpuadvisor.collectors.nsight.compute_csv import EXPORT
 from gpuadvisor.collectors.nsight.compute_launches import (
     MOST_METRICS,
     ProfiledKernel,
@@ -29,7 +30,6 @@ _LONGEST_LINE = 64 * 2**20
 """Bytes of a kernel; one with 2,200 metrics has some 150,000."""
 _LARGEST = 2.0**900
 """Largest value, as it is multiplied by a unit; NaN is not below it either."""
-_WAY_OUT = "`ncu --import FILE --page raw --csv`"
 
 
 def recognises(head: bytes) -> bool:
@@ -51,7 +51,7 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
         if ended.status == compute_report_child.NO_PACKAGE:
             raise UsageError(
                 f"{path} needs NVIDIA's package to be read: `pip install ncu-report` into "
-                f"gpuadvisor's environment, or import what {_WAY_OUT} prints"
+                f"gpuadvisor's environment, or import what {EXPORT} prints"
             )
         lines.seek(0)
         for launch in _launches(lines):
@@ -59,7 +59,7 @@ def read(path: Path, sink: Sink, python: str = sys.executable) -> Header:
     if not launches.count:
         reason = "it finds no kernel in it" if ended.status == 0 else programs.why(ended, TIMEOUT_S)
         raise UsageError(
-            f"ncu-report cannot read {path} ({reason}): import what {_WAY_OUT} prints instead"
+            f"ncu-report cannot read {path} ({reason}): import what {EXPORT} prints instead"
         )
     if ended.status != 0:
         reason = programs.why(ended, TIMEOUT_S)

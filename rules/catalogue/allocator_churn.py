@@ -7,21 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.domain.profile import CallKind
-from gpuadvisor.rules.estimates import (
-    LEAST_SAVED,
-    MARGIN,
-    loader_sets_pace,
-    paces,
-    saved_shares,
-    span_ns,
-)
+from gpuadvisor.rules.estimates import LEAST_SAVED, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import IntArray
+from gpuadvisor.rules.facts.launches import ALLOCATING
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
+from gpuadvisor.rules.paces import MARGIN, loader_sets_pace, paces, span_ns
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult
 
@@ -124,9 +118,7 @@ def _whose(facts: Facts, calls: IntArray) -> str:
 def _calls(facts: Facts) -> tuple[IntArray, int]:
     """Return the calls in the run, and how many of them are in its second half."""
     host = facts.host
-    chosen = host.of_kinds((CallKind.ALLOCATE, CallKind.FREE)) & (
-        host.begin_ns >= facts.window.begin_ns
-    )
+    chosen = host.of_kinds(ALLOCATING) & (host.begin_ns >= facts.window.begin_ns)
     rows = np.flatnonzero(chosen & (host.begin_ns < facts.window.end_ns))
     middle = (facts.window.begin_ns + facts.window.end_ns) // 2
     return rows, int((host.begin_ns[rows] >= middle).sum())

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import LEAST_IDLE, LEAST_SAVED, MARGIN, idle_parts, paces, span_ns
+from gpuadvisor.rules.estimates import LEAST_SAVED, idle_parts
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copied_out import CopiedOut
 from gpuadvisor.rules.facts.copies import exposed_ns
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import IntArray, both, covered_ns, without
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import LEAST_IDLE, MARGIN, paces, span_ns
 from gpuadvisor.rules.requirements import COPY_SIZES, LOOP, OPERATORS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 
@@ -30,7 +31,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     """Find rounds of copies to the host that come again, with operators of the CPU between."""
     facts, player = evidence.known_facts, evidence.known_facts.faster_kernels
     found, run = facts.copied_out, evidence.run_ns
-    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    steps = facts.step_count
     if player is None or facts.timeline is None or not run or not len(found.rows):
         return
     spent = _within(facts, found)

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import LEAST_IDLE, LEAST_SAVED, paces
+from gpuadvisor.rules.estimates import LEAST_SAVED
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import IntArray, both, covered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import LEAST_IDLE, paces
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 

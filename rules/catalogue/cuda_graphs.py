@@ -6,17 +6,9 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
-from gpuadvisor.rules.estimates import (
-    COVERED,
-    GRAPH_GAP_NS,
-    LEAST_IDLE,
-    paces,
-    queue,
-    saved_by_compiling,
-    saved_by_launching,
-    span_ns,
-)
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.launching import COVERED, GRAPH_GAP_NS, saved_by_compiling, saved_by_launching
+from gpuadvisor.rules.paces import LEAST_IDLE, paces, queue, span_ns
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import MOST, Estimate, Rule, RuleResult, percent
 

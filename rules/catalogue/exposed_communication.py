@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import LEAST_IDLE
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.backward import is_backward
 from gpuadvisor.rules.facts.communication import collective_calls
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import LEAST_IDLE
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS
 from gpuadvisor.rules.rule import Estimate, Rule, RuleResult, percent
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import how_often, span_ns
+from gpuadvisor.rules.estimates import how_often
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import pinned
+from gpuadvisor.rules.paces import span_ns
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, KERNELS, LAUNCHES, RECURRING
 from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Estimate, Rule, RuleResult, percent
 

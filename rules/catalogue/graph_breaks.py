@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import idle_ns, span_ns
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import covered_ns, union
 from gpuadvisor.rules.facts.steps import Steps
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import idle_ns, span_ns
 from gpuadvisor.rules.requirements import IDLE, KERNELS, OPERATORS, STEPS
 from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 

@@ -6,17 +6,7 @@ from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.domain.profile import SYSTEM_CALLS
-from gpuadvisor.rules.estimates import (
-    LEAST_IDLE,
-    LEAST_SAVED,
-    MARGIN,
-    breaks_off,
-    idle_ns,
-    kernels_come_again,
-    paces,
-    saved_by_launching,
-    span_ns,
-)
+from gpuadvisor.rules.estimates import LEAST_SAVED, kernels_come_again
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.compiled import COMPILED
 from gpuadvisor.rules.facts.copies import exposed_ns
@@ -25,6 +15,8 @@ from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import Intervals, either, one, without
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.launching import breaks_off, saved_by_launching
+from gpuadvisor.rules.paces import LEAST_IDLE, MARGIN, idle_ns, paces, span_ns
 from gpuadvisor.rules.requirements import (
     COPY_SIZES,
     HOST_RANGES,
@@ -238,7 +230,7 @@ def _between_steps(facts: Facts) -> tuple[Intervals, float]:
     have been busy before its first work is not in the trace, which may begin with an empty
     queue."""
     line, times = facts.timeline, facts.host_idle.other_times
-    count = 0 if facts.steps is None else len(facts.steps.steps)
+    count = facts.step_count
     if line is None or count < 2 or not len(line.rows):
         return times, 1.0
     first = int(facts.work.begin_ns[line.rows[0]])

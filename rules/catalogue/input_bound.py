@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.loader_supply import SLOWER_BESIDE_WORKERS
 from gpuadvisor.domain.measurement import Measurement
-from gpuadvisor.rules.estimates import LEAST_IDLE, bounded, late_ns, paces, parts, saved_shares
+from gpuadvisor.rules.estimates import parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_idle import MOSTLY, OF_MESSAGES
 from gpuadvisor.rules.facts.host_waits import Host
@@ -15,6 +15,7 @@ from gpuadvisor.rules.facts.loading import Loading
 from gpuadvisor.rules.facts.starting import FEWEST_STEPS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
+from gpuadvisor.rules.paces import LEAST_IDLE, bounded, late_ns, paces
 from gpuadvisor.rules.requirements import (
     CPU_STEPS,
     IDLE,
@@ -128,7 +129,7 @@ def _preparing(evidence: Evidence) -> Iterator[RuleResult]:
     facts = evidence.known_facts
     found = facts.host_idle
     share = evidence.share(found.preparing_ns)
-    steps = len(facts.steps.steps) if facts.steps is not None else 0
+    steps = facts.step_count
     if facts.loader_waits or share < LEAST_IDLE or not found.comes_again(steps):
         return
     if facts.no_loop is not None:

@@ -9,13 +9,23 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import sm_count
-from gpuadvisor.rules.estimates import (
+from gpuadvisor.rules.estimates import GRID
+from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.compiled import launched_by_compiled
+from gpuadvisor.rules.facts.idle_causes import Cause
+from gpuadvisor.rules.facts.intervals import either
+from gpuadvisor.rules.facts.launches import Queue, of_graphs
+from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.launching import (
     COVERED,
     GRAPH_GAP_NS,
-    GRID,
+    breaks_off,
+    saved_by_compiling,
+    saved_by_launching,
+)
+from gpuadvisor.rules.paces import (
     LEAST_IDLE,
     MARGIN,
-    breaks_off,
     idle_ns,
     is_timed,
     late_ns,
@@ -23,16 +33,8 @@ from gpuadvisor.rules.estimates import (
     longer_with_profiler,
     paces,
     queue,
-    saved_by_compiling,
-    saved_by_launching,
     span_ns,
 )
-from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.compiled import launched_by_compiled
-from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import either
-from gpuadvisor.rules.facts.launches import Queue, of_graphs
-from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import LEAST_REACHED, MOST, Estimate, Rule, RuleResult, percent
 

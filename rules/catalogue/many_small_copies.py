@@ -8,12 +8,13 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.estimates import idle_parts, paces, span_ns
+from gpuadvisor.rules.estimates import idle_parts
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.copies import Transfers, small_to_device
 from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, uncovered_ns, union
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import paces, span_ns
 from gpuadvisor.rules.requirements import COPIES, COPY_SIZES, IDLE, KERNELS
 from gpuadvisor.rules.rule import LEAST_REACHED, NOTICEABLE, Estimate, Rule, RuleResult, percent
 

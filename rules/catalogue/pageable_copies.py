@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
-from gpuadvisor.rules.estimates import how_often, idle_parts, saved_shares, span_ns
+from gpuadvisor.rules.estimates import how_often, idle_parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ceilings import LEAST_OF_LINK, pinned_bandwidth
 from gpuadvisor.rules.facts.copies import Transfers, exposed_ns, large_pageable
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
+from gpuadvisor.rules.paces import span_ns
 from gpuadvisor.rules.requirements import (
     COPIES,
     COPIES_ALONE,

@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN
-from gpuadvisor.rules.estimates import PLAYED, RowGain, idle_ns, launching, row_saving
+from gpuadvisor.rules.estimates import PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.communication import type_bytes
 from gpuadvisor.rules.facts.idle import AGAIN
@@ -19,7 +19,9 @@ from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import BoolArray, IntArray, by_key, grouped
 from gpuadvisor.rules.facts.reduced import result_of
 from gpuadvisor.rules.facts.roofline import PRECISIONS, element_type, is_shape, listed
+from gpuadvisor.rules.facts.steps import NO_STEPS
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import idle_ns
 from gpuadvisor.rules.requirements import LAUNCHES, SHAPES
 from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
@@ -163,8 +165,7 @@ def _breaks(
     begin, end = place[first], place[second] + 1
     own = before[end] - before[begin]
     between = before[begin[1:]] - before[end[:-1]]
-    steps = () if facts.steps is None else facts.steps.steps
-    step = np.searchsorted([each.begin_ns for each in steps], work.begin_ns[first], "right")
+    step = np.searchsorted((facts.steps or NO_STEPS).begin_ns, work.begin_ns[first], "right")
     apart = (between > np.minimum(own[1:], own[:-1])) | (step[1:] != step[:-1])
     apart |= work.stream[first[1:]] != work.stream[first[:-1]]
     breaks: IntArray = np.flatnonzero(apart) + 1

@@ -11,22 +11,14 @@ import numpy as np
 
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.domain.profile import UNKNOWN, Direction
-from gpuadvisor.rules.estimates import (
-    LEAST_SAVED,
-    MARGIN,
-    idle_ns,
-    idle_parts,
-    loader_sets_pace,
-    paces,
-    saved_shares,
-    span_ns,
-)
+from gpuadvisor.rules.estimates import LEAST_SAVED, idle_parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, none, union, without
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
+from gpuadvisor.rules.paces import MARGIN, idle_ns, loader_sets_pace, paces, span_ns
 from gpuadvisor.rules.requirements import KERNELS, LOOP
 from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
 
@@ -168,7 +160,7 @@ def _fetched(facts: Facts) -> _Fetched:
     # Of a copy of pageable memory both the copy and the stream are waited for: the last one counts.
     wait = wait[np.append(np.diff(line.waited_for[wait]) != 0, True)[: len(wait)]]
     copy, call = line.waited_for[wait], line.wait_call[wait]
-    if len(wait) < REPEATED * max(len(facts.steps.steps), 1):
+    if len(wait) < REPEATED * max(facts.step_count, 1):
         return _Fetched()
     operator = ran.of_work[line.rows]
     known = operator != UNKNOWN

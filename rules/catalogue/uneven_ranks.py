@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuadvisor.domain.finding import Category
-from gpuadvisor.rules.estimates import LEAST_IDLE
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.ranks import MATCHED
+from gpuadvisor.rules.paces import LEAST_IDLE
 from gpuadvisor.rules.requirements import COMMUNICATION, KERNELS, RANKS, Requirement
 from gpuadvisor.rules.rule import MOST, Estimate, Rule, RuleResult, percent
 

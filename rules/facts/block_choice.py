@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from gpuadvisor.domain.kernels import GRID_SIDES
 from gpuadvisor.errors import AdvisorError, UsageError
 from gpuadvisor.rules.facts.gpu_specs import (
     MAX_REGISTERS_PER_THREAD,
@@ -41,8 +42,6 @@ ALIKE = 0.98
 """Share of the best score from which blocks count as alike: the shares are no exacter. [own]"""
 LONG = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Blocks of one side; others have sides that are powers of two."""
-MOST_BLOCKS = (2**31 - 1, 65535, 65535)
-"""Most blocks of a grid in x, y and z."""
 MOST_THREADS = (1024, 1024, 64)
 """Most threads of a block in x, y and z."""
 
@@ -215,7 +214,7 @@ def _judged(problem: Problem, block: Sides) -> _Candidate | None:
     """Return how a block does; None where it cannot be launched."""
     threads, resources = math.prod(block), problem.resources
     grid = tuple(-(-n // side) for n, side in zip(problem.shape, block, strict=True))
-    if any(count > most for count, most in zip(grid, MOST_BLOCKS, strict=False)):
+    if any(count > most for count, most in zip(grid, GRID_SIDES, strict=False)):
         return None
     shared = resources.shared_bytes(threads)
     fitted = fit(problem.sm, LaunchConfig(threads, resources.registers_per_thread, shared))

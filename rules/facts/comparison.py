@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpuadvisor.domain.profile import Direction, Memory
-from gpuadvisor.rules.facts.steps import InSteps, Steps
+from gpuadvisor.rules.facts.parts import InSteps
+from gpuadvisor.rules.facts.steps import Steps
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeBreakdown, added
 

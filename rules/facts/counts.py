@@ -16,6 +16,7 @@ from gpuadvisor.domain.measurement import Counts
 from gpuadvisor.domain.profile import UNKNOWN, Direction
 from gpuadvisor.rules.facts.intervals import BoolArray, IntArray
 from gpuadvisor.rules.facts.kernel_families import short_name
+from gpuadvisor.rules.facts.steps import Steps
 from gpuadvisor.rules.facts.summary import Facts
 
 _DISPATCHED = re.compile(r"(?!autograd::engine)\w+::\w")
@@ -29,9 +30,9 @@ def counts(facts: Facts) -> dict[str, Counts]:
 
     What a profile has nothing of in any step is left out, and all where it has no steps.
     """
-    if facts.steps is None:
+    steps = facts.steps
+    if steps is None:
         return {}
-    steps = _Steps(facts)
     found = {
         "kernels": _kernels(facts, steps),
         "copies": _copies(facts, steps),
@@ -41,28 +42,23 @@ def counts(facts: Facts) -> dict[str, Counts]:
     return {kind: each for kind, each in found.items() if each}
 
 
-class _Steps:
-    """The steps of a profile, to tell in which of them something was."""
-
-    def __init__(self, facts: Facts) -> None:
-        steps = facts.steps.steps if facts.steps else ()
-        self._begin = np.array([step.begin_ns for step in steps], np.int64)
-        self._end = self._begin + np.array([step.duration_ns for step in steps], np.int64)
-
-    def count(
-        self, at_ns: IntArray, names: Sequence[str], sizes: npt.NDArray[np.int64] | None = None
-    ) -> Counts:
-        """Return how many of each name began in each step, or the sum of their sizes."""
-        place = np.searchsorted(self._begin, at_ns, "right") - 1
-        inside = (place >= 0) & (at_ns < self._end[np.maximum(place, 0)])
-        found: dict[str, list[int]] = {}
-        for row in np.flatnonzero(inside)[np.argsort(at_ns[inside], kind="stable")].tolist():
-            of_steps = found.setdefault(names[row], [0] * len(self._begin))
-            of_steps[int(place[row])] += 1 if sizes is None else int(sizes[row])
-        return {name: tuple(each) for name, each in found.items()}
+def _counted(
+    steps: Steps,
+    at_ns: IntArray,
+    names: Sequence[str],
+    sizes: npt.NDArray[np.int64] | None = None,
+) -> Counts:
+    """Return how many of each name began in each step, or the sum of their sizes."""
+    place = steps.place_of(at_ns)
+    inside = place >= 0
+    found: dict[str, list[int]] = {}
+    for row in np.flatnonzero(inside)[np.argsort(at_ns[inside], kind="stable")].tolist():
+        of_steps = found.setdefault(names[row], [0] * len(steps.steps))
+        of_steps[int(place[row])] += 1 if sizes is None else int(sizes[row])
+    return {name: tuple(each) for name, each in found.items()}
 
 
-def _kernels(facts: Facts, steps: _Steps) -> Counts:
+def _kernels(facts: Facts, steps: Steps) -> Counts:
     """Count kernels by what they are called, and by the outermost operator that launched them."""
     work, texts = facts.work, facts.profile.header.texts
     rows = np.flatnonzero(work.is_kernel)
@@ -76,39 +72,33 @@ def _kernels(facts: Facts, steps: _Steps) -> Counts:
     for name, of in zip(work.name[rows].tolist(), operator.tolist(), strict=True):
         by = f" ({texts[int(called[of])]})" if of != UNKNOWN else ""
         names.append(f"{short_name(texts[name])}{by}")
-    return steps.count(_launched_ns(facts)[rows], names)
+    return _counted(steps, facts.launched.begin_or(facts.work.begin_ns)[rows], names)
 
 
-def _copies(facts: Facts, steps: _Steps) -> Counts:
+def _copies(facts: Facts, steps: Steps) -> Counts:
     """Count copies and memsets by their direction."""
     rows = np.flatnonzero(~facts.work.is_kernel)
     direction = facts.work.copies["direction"].tolist()
     names = [Direction(each).name.lower().replace("_", " ") for each in direction]
-    return steps.count(_launched_ns(facts)[rows], names)
+    return _counted(steps, facts.launched.begin_or(facts.work.begin_ns)[rows], names)
 
 
-def _operators(facts: Facts, steps: _Steps) -> Counts:
+def _operators(facts: Facts, steps: Steps) -> Counts:
     """Count operators that no other operator calls."""
     texts, called = facts.profile.header.texts, facts.launching.name
     outermost, _ = _dispatched(facts)
     rows = np.flatnonzero(outermost)
     names = [texts[name] for name in called[rows].tolist()]
-    return steps.count(facts.launching.begin_ns[rows], names)
+    return _counted(steps, facts.launching.begin_ns[rows], names)
 
 
-def _allocated(facts: Facts, steps: _Steps) -> Counts:
+def _allocated(facts: Facts, steps: Steps) -> Counts:
     """Sum up the bytes that were allocated, by device."""
     columns = facts.profile.columns("memory", ("time_ns", "device", "bytes"))
     rows = np.flatnonzero(columns["bytes"] > 0)
     device = columns["device"][rows].tolist()
     names = ["host" if each == UNKNOWN else f"GPU {each}" for each in device]
-    return steps.count(columns["time_ns"][rows], names, columns["bytes"][rows])
-
-
-def _launched_ns(facts: Facts) -> IntArray:
-    """Return when each row of the device's work was launched; when it began where that is lost."""
-    at: IntArray = np.where(facts.launched.known, facts.launched.begin_ns, facts.work.begin_ns)
-    return at
+    return _counted(steps, columns["time_ns"][rows], names, columns["bytes"][rows])
 
 
 def _dispatched(facts: Facts) -> tuple[BoolArray, IntArray]:

@@ -17,6 +17,8 @@ import numpy as np
 
 from gpuadvisor.columns import Array, empty, wanted
 from gpuadvisor.domain.profile import (
+    ON_DEVICE,
+    ON_HOST,
     TABLES,
     TIMES,
     UNKNOWN,
@@ -27,8 +29,9 @@ from gpuadvisor.domain.profile import (
     Recording,
 )
 from gpuadvisor.rules.facts.device_work import device_work
-from gpuadvisor.rules.facts.fitness import Part, judged
+from gpuadvisor.rules.facts.fitness import judged
 from gpuadvisor.rules.facts.intervals import BoolArray, FloatArray, IntArray, distinct, ends
+from gpuadvisor.rules.facts.parts import Part
 from gpuadvisor.rules.facts.steps import MARKED, OPTIMIZER, Step, find_steps
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import Fitness, Stretch
@@ -50,8 +53,6 @@ OTHERS = (
 )
 """What is to be known of a part of a recording."""
 
-ON_DEVICE = ("kernels", "copies")
-ON_HOST = ("operators", "synchronizations", "ranges")
 POINTS = ("memory", "counters", "samples")
 JOINED = ("collectives", "links")
 """Tables whose rows belong to kernels, by correlation."""
@@ -300,7 +301,7 @@ def _around(recording: Recording, begin_ns: int, end_ns: int) -> Mapping[str, Bo
         inside: BoolArray = (time >= begin_ns) & (time < end_ns)
         return inside
 
-    kept = {table: _marked(recording, table, SPAN, within) for table in ("calls", *ON_HOST)}
+    kept = {table: _marked(recording, table, SPAN, within) for table in ON_HOST}
     kept |= {table: _marked(recording, table, ("time_ns",), at) for table in POINTS}
     called = _Keys(recording, {"calls": kept["calls"]})
     for table in ON_DEVICE:

@@ -1,4 +1,5 @@
-"""Calls into CUDA that returned an error: what they were to do did not happen."""
+"""Calls into CUDA that returned an error, and launches of which the recording has no kernel: what
+they were to do did not happen, or was not recorded."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gpuadvisor.domain.profile import CallKind, FailedCalls, failed_calls
+from gpuadvisor.rules.facts.intervals import by_key
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.facts.window import FILLED
 
 ERRORS: Mapping[int, tuple[str, str]] = {
     1: ("cudaErrorInvalidValue", ""),
@@ -106,3 +109,40 @@ def _listed(found: Sequence[FailedCalls]) -> str:
     if len(ordered) > MOST_TOLD:
         words.append(f"{len(ordered) - MOST_TOLD} more")
     return "; ".join(words)
+
+
+def lost_launches(facts: Facts) -> str | None:
+    """Return that many launches have no kernel in the recording, in a sentence."""
+    launching = int(facts.host.of_kinds((CallKind.LAUNCH,)).sum())
+    if not launching or not facts.work.kernels or "capturing" in facts.starting.kinds:
+        return None
+    ran = np.unique(facts.launched.call[: facts.work.kernels])
+    lost = 1 - min(len(ran[ran >= 0]) / launching, 1.0)
+    failed = sum(each.times for each in failed_launches(facts))
+    lost -= min(failed / launching, lost)  # which is told as such
+    if lost <= 1 - FILLED:  # what is launched just before a recording ends is always among them
+        return None
+    told = f"{100 * lost:.0f} % of the launches"
+    without = f"{told} have no kernel in the recording"
+    error = sticky_error(facts)
+    if error is not None:
+        return f"{without}: the error {error} ends what was launched before it as well"
+    if only_last_lost(facts):
+        return (
+            f"{told}, the last ones, have no kernel: the recording of the GPU ended before their"
+            " kernels"
+        )
+    return f"{without}, which lost some"
+
+
+def only_last_lost(facts: Facts) -> bool:
+    """Tell whether all launches whose kernels are missing came after all others of their process:
+    the recording was cut off, as Kineto leaves out kernels that end after it was stopped."""
+    host = facts.host
+    launching = np.flatnonzero(host.of_kinds((CallKind.LAUNCH,)))
+    ran = np.isin(launching, facts.launched.call[: facts.work.kernels])
+    for _, at in by_key(host.process[launching]):
+        of_one = at[np.argsort(host.begin_ns[launching[at]], kind="stable")]
+        if not ran[of_one].any() or (np.diff(ran[of_one].astype(np.int8)) > 0).any():
+            return False
+    return True

@@ -1,4 +1,4 @@
-"""What a recording can show: which part of it is steady, and what it lacks.
+"""Which part of a recording can be judged, and what that can show.
 
 Loading (what is copied to the devices before their first kernel, and not again) is left out, where
 a loop follows. Of a program without steps that works at a pace for most of its kernels' time, and
@@ -11,44 +11,33 @@ is warm is not in this recording.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import (
-    UNKNOWN,
-    CallKind,
-    Columns,
-    Direction,
-    Header,
-    Profile,
-    Range,
-)
-from gpuadvisor.rules.facts.device_work import DeviceWork, Work, device_work
-from gpuadvisor.rules.facts.failures import failed_launches, sticky_error
+from gpuadvisor.domain.profile import UNKNOWN, CallKind, Direction, Profile
+from gpuadvisor.rules.facts.device_work import DeviceWork, Work
+from gpuadvisor.rules.facts.failures import lost_launches, only_last_lost
 from gpuadvisor.rules.facts.idle import AGAIN, alike_counts, split_gaps
 from gpuadvisor.rules.facts.idle_causes import Cause, Gaps
 from gpuadvisor.rules.facts.intervals import (
-    BoolArray,
     IntArray,
     Intervals,
     both,
-    by_key,
     covered_ns,
     either,
-    ends,
     none,
     numbered,
 )
 from gpuadvisor.rules.facts.intervals import gaps as gaps_of
 from gpuadvisor.rules.facts.kernel_families import short_name
-from gpuadvisor.rules.facts.launches import calls, launches
+from gpuadvisor.rules.facts.parts import Part
 from gpuadvisor.rules.facts.starting import LOADING_NS, SLOW_CALL_NS
+from gpuadvisor.rules.facts.steps import NO_STEPS
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import IDLE
-from gpuadvisor.rules.facts.two_clocks import ON_DEVICE, ON_HOST, two_clocks
+from gpuadvisor.rules.facts.two_clocks import two_clocks
 from gpuadvisor.rules.facts.window import FILLED, Fitness
 
 MOST = 0.5
@@ -75,7 +64,7 @@ def judged(
     if not whole.has_timeline or not whole.busy:
         return whole
     if (apart := two_clocks(whole)) is not None:
-        told = f"{fitness.note}. {apart.told}" if fitness.note else apart.told
+        told = fitness.noted(apart.told)
         if apart.on_one_clock:
             moved = Facts(apart.profile, ceilings or {}, replace(fitness, note=told))
             return _judged(_both_recorded(moved))
@@ -92,12 +81,10 @@ def _judged(whole: Facts) -> Facts:
         return _judged(recorded)
     if not fitness.excerpt:
         whole = _without_loading(whole) or whole
-        loading = f"{whole.fitness.note}. " if whole.fitness.note else ""
-        if (paced := _at_pace(profile, whole, loading)) is not None:
+        if (paced := _at_pace(profile, whole)) is not None:
             return paced
     if not whole.starting.once:
         return whole
-    before = f"{whole.fitness.note}. " if whole.fitness.note else ""
     cold = _cold(whole)
     if cold.total_ns <= (1 - FILLED) * whole.window.run_ns:
         return whole
@@ -108,17 +95,15 @@ def _judged(whole: Facts) -> Facts:
     found = _steady(whole, cold)
     if found is not None:
         begin_ns, end_ns, kept = found
-        steps = whole.steps.steps if whole.steps is not None else ()
-        others = "before them" if kept == len(steps) else "in the others"
+        others = "before them" if kept == whole.step_count else "in the others"
         why = (
-            f"{kept} of {these}{len(steps)} steps are looked at: {others} {words}, for"
+            f"{kept} of {these}{whole.step_count} steps are looked at: {others} {words}, for"
             f" {_percent(cold.total_ns / whole.window.run_ns)} of the {run}"
         )
         part = Part(profile, begin_ns, end_ns)
         since = max(part.not_before_ns, fitness.not_before_ns or begin_ns)
-        return Facts(
-            part, ceilings or {}, replace(fitness, note=f"{before}{why}", not_before_ns=since)
-        )
+        note = whole.fitness.noted(why)
+        return Facts(part, ceilings, replace(fitness, note=note, not_before_ns=since))
     idle = sum(each.idle_ns for each in whole.idle)
     once = sum(each.causes_ns[Cause.STARTING] for each in whole.idle)
     if once < MOST * idle:
@@ -128,8 +113,8 @@ def _judged(whole: Facts) -> Facts:
         " which the GPU was idle, and no steady steps follow that are marked; what the program does"
         " once it is warm is not in it"
     )
-    note = replace(whole.fitness, note=f"{before}{why}", no_idle=why)
-    return Facts(whole.profile, ceilings or {}, note)
+    note = whole.fitness.noted(why)
+    return Facts(whole.profile, ceilings, replace(whole.fitness, note=note, no_idle=why))
 
 
 def _both_recorded(whole: Facts) -> Facts:
@@ -149,9 +134,8 @@ def _both_recorded(whole: Facts) -> Facts:
         return whole
     sides = (("first", before), ("last", behind))
     parts = " and ".join(f"the {which} {_ms(took)}" for which, took in sides if took)
-    note = (
-        f"{whole.fitness.note}. Left out are {parts} of the launches: what they launched was not"
-        " recorded"
+    note = whole.fitness.noted(
+        f"Left out are {parts} of the launches: what they launched was not recorded"
     )
     part = Part(whole.profile, first, last + 1)
     since = int(whole.work.begin_ns.min())
@@ -174,7 +158,7 @@ def _after_queue(whole: Facts) -> Facts | None:
     until, lost = whole.window.end_ns + 1, None
     if first == order[0]:
         lost = lost_launches(whole)
-        if lost is None or not _only_last_lost(whole):
+        if lost is None or not only_last_lost(whole):
             return None
         until = int(launched.begin_ns[launched.known].max()) + 1
     note = (
@@ -182,34 +166,29 @@ def _after_queue(whole: Facts) -> Facts | None:
         " was launched before recording began, of which nothing was recorded"
         + (f". {lost}" if lost else "")
     )
-    before = f"{whole.fitness.note}. " if whole.fitness.note else ""
-    part = Part(whole.profile, begin_ns, until)
-    told = replace(whole.fitness, note=f"{before}{note}", not_before_ns=since)
-    return Facts(part, whole.ceilings, told)
+    part, note = Part(whole.profile, begin_ns, until), whole.fitness.noted(note)
+    return Facts(part, whole.ceilings, replace(whole.fitness, note=note, not_before_ns=since))
 
 
 def _while_recorded(whole: Facts) -> Facts | None:
     """Return what is to be judged of a recording that went on to mark steps when it no longer
     recorded CUDA: its last steps neither call into CUDA nor have work, for more than `1 - FILLED`
     of its run, and all before them call. None where it is no such recording."""
-    steps = () if whole.steps is None else whole.steps.steps
-    called = np.sort(whole.host.begin_ns)
-    begins = np.array([each.begin_ns for each in steps], np.int64)
-    if len(steps) < AGAIN or not len(called):
+    called, begins = np.sort(whole.host.begin_ns), (whole.steps or NO_STEPS).begin_ns
+    if len(begins) < AGAIN or not len(called):
         return None
     last = max(int(called[-1]), int(whole.work.end_ns.max()))
     kept = int(np.searchsorted(begins, last, side="right"))
     silent_ns = whole.window.end_ns - last
     with_calls = np.diff(np.searchsorted(called, [*begins[:kept], last + 1])) > 0
-    if kept == len(steps) or whole.window.share(silent_ns) <= 1 - FILLED or not with_calls.all():
+    if kept == len(begins) or whole.window.share(silent_ns) <= 1 - FILLED or not with_calls.all():
         return None
     note = (
-        f"CUDA was recorded in the first {kept:,} of {len(steps):,} steps only: the last"
+        f"CUDA was recorded in the first {kept:,} of {len(begins):,} steps only: the last"
         f" {_ms(silent_ns)}, in which nothing of it was recorded, are left out"
     )
-    before = f"{whole.fitness.note}. " if whole.fitness.note else ""
     part = Part(whole.profile, whole.window.begin_ns, int(begins[kept]))
-    return Facts(part, whole.ceilings, replace(whole.fitness, note=f"{before}{note}"))
+    return Facts(part, whole.ceilings, replace(whole.fitness, note=whole.fitness.noted(note)))
 
 
 def _without_loading(whole: Facts) -> Facts | None:
@@ -240,9 +219,8 @@ def _without_loading(whole: Facts) -> Facts | None:
     if work.intervals(before).total_ns <= MOST * (until - window.begin_ns):
         return None
     size = int(np.maximum(work.copies["bytes"][before - work.kernels], 0).sum())
-    noted = f"{whole.fitness.note}. " if whole.fitness.note else ""
-    why = (
-        f"{noted}The first {_percent(share)} of the recorded run"
+    why = whole.fitness.noted(
+        f"The first {_percent(share)} of the recorded run"
         f" ({(until - window.begin_ns) / 1e6:,.0f} ms) load: {size / 2**20:,.0f} MiB are copied to"
         " the GPU before its first kernel that computes, which a program does once; what follows is"
         " looked at"
@@ -251,7 +229,7 @@ def _without_loading(whole: Facts) -> Facts | None:
     return found if _recurs(found.work) else None
 
 
-def _at_pace(profile: Profile, whole: Facts, loading: str) -> Facts | None:
+def _at_pace(profile: Profile, whole: Facts) -> Facts | None:
     """Return the facts of the stretch in which the GPU works at a pace, of a program without steps
     that otherwise stands still in single gaps; None where there is no such stretch for certain.
 
@@ -259,8 +237,7 @@ def _at_pace(profile: Profile, whole: Facts, loading: str) -> Facts | None:
     again, whose idle time is neither start-up nor single gaps, and that is no shorter than a first
     pass that loads something may be (`LOADING_NS`).
     """
-    steps = whole.steps.steps if whole.steps is not None else ()
-    if len(steps) > 1 or len(whole.busy) != 1 or whole.too_short:
+    if whole.step_count > 1 or len(whole.busy) != 1 or whole.too_short:
         return None
     idle, once = whole.idle[0].idle_ns, whole.idle[0].causes_ns[Cause.STARTING]
     single = max(once, whole.idle[0].seldom_ns)
@@ -271,8 +248,8 @@ def _at_pace(profile: Profile, whole: Facts, loading: str) -> Facts | None:
         return None  # so little may be a first pass, which tells nothing of later ones
     part = Part(profile, stretch.called_ns, stretch.until_ns)
     share = whole.window.share(stretch.end_ns - stretch.begin_ns)
-    note = Fitness(f"{loading}{_told(whole, stretch)}", None, stretch.begin_ns, share)
-    found = Facts(part, whole.ceilings, note)
+    note = whole.fitness.noted(_told(whole, stretch))
+    found = Facts(part, whole.ceilings, Fitness(note, None, stretch.begin_ns, share))
     if not found.busy or found.too_short or found.no_loop or not _recurs(found.work):
         return None
     starts = found.idle[0].causes_ns[Cause.STARTING]
@@ -383,43 +360,6 @@ def _recurs(work: DeviceWork) -> bool:
     return bool(took[again].sum() > MOST * took.sum())
 
 
-def lost_launches(facts: Facts) -> str | None:
-    """Return that many launches have no kernel in the recording, in a sentence."""
-    launching = int(facts.host.of_kinds((CallKind.LAUNCH,)).sum())
-    if not launching or not facts.work.kernels or "capturing" in facts.starting.kinds:
-        return None
-    ran = np.unique(facts.launched.call[: facts.work.kernels])
-    lost = 1 - min(len(ran[ran >= 0]) / launching, 1.0)
-    failed = sum(each.times for each in failed_launches(facts))
-    lost -= min(failed / launching, lost)  # which is told as such
-    if lost <= 1 - FILLED:  # what is launched just before a recording ends is always among them
-        return None
-    told = f"{_percent(lost)} of the launches"
-    without = f"{told} have no kernel in the recording"
-    error = sticky_error(facts)
-    if error is not None:
-        return f"{without}: the error {error} ends what was launched before it as well"
-    if _only_last_lost(facts):
-        return (
-            f"{told}, the last ones, have no kernel: the recording of the GPU ended before their"
-            " kernels"
-        )
-    return f"{without}, which lost some"
-
-
-def _only_last_lost(facts: Facts) -> bool:
-    """Tell whether all launches whose kernels are missing came after all others of their process:
-    the recording was cut off, as Kineto leaves out kernels that end after it was stopped."""
-    host = facts.host
-    launching = np.flatnonzero(host.of_kinds((CallKind.LAUNCH,)))
-    ran = np.isin(launching, facts.launched.call[: facts.work.kernels])
-    for _, at in by_key(host.process[launching]):
-        of_one = at[np.argsort(host.begin_ns[launching[at]], kind="stable")]
-        if not ran[of_one].any() or (np.diff(ran[of_one].astype(np.int8)) > 0).any():
-            return False
-    return True
-
-
 def _cold(facts: Facts) -> Intervals:
     """Return when a device was idle while its process started something."""
     once = none()
@@ -435,20 +375,19 @@ def _cold(facts: Facts) -> Intervals:
 def _steady(facts: Facts, cold: Intervals) -> tuple[int, int, int] | None:
     """Return when the longest row of steps without start-up begins and ends, and how many they are;
     None where no step is without, or where no work of a device was launched in these."""
-    steps = facts.steps.steps if facts.steps is not None else ()
-    begin = np.array([each.begin_ns for each in steps], np.int64)
-    end = begin + np.array([each.duration_ns for each in steps], np.int64)
+    steps = facts.steps or NO_STEPS
+    begin, end = steps.begin_ns, steps.end_ns
     clean = covered_ns(cold, begin, end) <= (1 - FILLED) * (end - begin)
     best, run = (0, 0), 0
     for place, is_clean in enumerate(clean.tolist()):
         run = run + 1 if is_clean else 0
         best = max(best, (run, place))
     count, last = best
-    if not count or count == len(steps) == 1:
+    if not count or count == len(begin) == 1:
         return None
-    following = int(begin[last + 1]) if last + 1 < len(steps) else int(facts.window.end_ns) + 1
+    following = int(begin[last + 1]) if last + 1 < len(begin) else int(facts.window.end_ns) + 1
     since = int(begin[last - count + 1])
-    launched = np.where(facts.launched.known, facts.launched.begin_ns, facts.work.begin_ns)
+    launched = facts.launched.begin_or(facts.work.begin_ns)
     if not ((since <= launched) & (launched < following)).any():
         return None
     return since, following, count
@@ -456,72 +395,3 @@ def _steady(facts: Facts, cold: Intervals) -> tuple[int, int, int] | None:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-class Part:
-    """A `Profile` between two times of the host: what was launched then, and what the host did.
-
-    Where a launch was not recorded, the time on the device tells. Ranges that mark something belong
-    to it if they begin in it, others if a part of them lies in it. Memory is that of all.
-    """
-
-    def __init__(self, profile: Profile, begin_ns: int, end_ns: int) -> None:
-        self._profile = profile
-        self._span = begin_ns, end_ns
-
-    @property
-    def header(self) -> Header:
-        return self._profile.header
-
-    @property
-    def not_before_ns(self) -> int:
-        """When the part begins: with its first step, or when all launched before is done."""
-        begin, done = self._span[0], self._work[2]
-        return max(begin, done)
-
-    def rows(self, table: str) -> int:
-        """Return how many rows a table has."""
-        kept = self.kept(table)
-        return self._profile.rows(table) if kept is None else int(kept.sum())
-
-    def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
-        """Return columns of the rows that belong to the part."""
-        columns = self._profile.columns(table, names)
-        kept = self.kept(table)
-        if kept is None:
-            return columns
-        return {name: column[kept] for name, column in columns.items()}
-
-    def kept(self, table: str) -> BoolArray | None:
-        """Return which rows of a table belong to the part; None where all do."""
-        if table in ON_DEVICE:
-            kernels, copies, _ = self._work
-            return kernels if table == "kernels" else copies
-        return self._host.get(table)
-
-    @cached_property
-    def _work(self) -> tuple[BoolArray, BoolArray, int]:
-        """Which kernels and copies belong to it, and when what was launched before was done."""
-        work = device_work(self._profile)
-        launched = launches(work, calls(self._profile))
-        at = np.where(launched.known, launched.begin_ns, work.begin_ns)
-        inside = (at >= self._span[0]) & (at < self._span[1])
-        before = at < self._span[0]
-        done = int(work.end_ns[before].max(initial=self._span[0]))
-        first = int(work.begin_ns[inside].min(initial=self._span[1]))
-        return inside[: work.kernels], inside[work.kernels :], min(done, first)
-
-    @cached_property
-    def _host(self) -> Mapping[str, BoolArray]:
-        first, last = self._span
-        found: dict[str, BoolArray] = {}
-        for table in ON_HOST:
-            columns = self._profile.columns(table, ("begin_ns", "duration_ns"))
-            begin, end = ends(columns["begin_ns"], columns["duration_ns"])
-            found[table] = (begin >= first) & (begin < last)
-            if table == "ranges":
-                kind = self._profile.columns(table, ("kind",))["kind"]
-                across = ~np.isin(kind, (Range.USER, Range.STEP))
-                found[table] |= across & (begin < last) & (end > first)
-                found[table] |= (kind == Range.USER) & (end == first)  # an optimizer's, before
-        return found

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from gpuadvisor.domain.profile import UNKNOWN, Profile, Range
-from gpuadvisor.rules.facts.intervals import IntArray, ends
+from gpuadvisor.rules.facts.intervals import FloatArray, IntArray, ends
 from gpuadvisor.rules.facts.joins import call_tree
 
 _FRAME = re.compile(r"(?P<file>.+\.py)\((?P<line>\d+)\): (?P<name>.+)")
@@ -25,7 +24,6 @@ _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<name>\w+)(?: of (?P<o
 _MODULE = re.compile(r"nn\.Module: (?P<name>.+)_\d+")
 _SITE = re.compile(r".*/(?:site-packages|dist-packages|lib/python\d[\d.]*)/")
 _OURS = "gpuadvisor/collectors/script/child/"
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, order=True)

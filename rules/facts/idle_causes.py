@@ -51,7 +51,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind
+from gpuadvisor.domain.profile import UNKNOWN
 from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
     IntArray,
@@ -63,7 +63,7 @@ from gpuadvisor.rules.facts.intervals import (
     union,
     without,
 )
-from gpuadvisor.rules.facts.launches import BLOCKING, Calls, LaunchingCalls
+from gpuadvisor.rules.facts.launches import ALLOCATING, BLOCKING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.starting import Starting
 from gpuadvisor.rules.facts.time_breakdown import IDLE, TimeCategory
@@ -88,7 +88,6 @@ NOT_BEGUN = (Cause.DEVICE, Cause.UNKNOWN)
 """Causes that are none for all that the trace shows of calls and devices."""
 UNEXPLAINED = NOT_BEGUN
 """Causes that are none: what the trace shows does not tell why the device was idle."""
-_ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +154,12 @@ class Threads:
 
     @cached_property
     def allocate_any(self) -> Intervals:
-        rows = np.isin(self.host.kind, _ALLOCATING)
+        rows = self.host.of_kinds(ALLOCATING)
         return union(self.host.begin_ns[rows], self.host.end_ns[rows])
 
     def allocates(self, key: int) -> Intervals:
         rows = self.rows[key]
-        rows = rows[np.isin(self.host.kind[rows], _ALLOCATING)]
+        rows = rows[np.isin(self.host.kind[rows], ALLOCATING)]
         return union(self.host.begin_ns[rows], self.host.end_ns[rows])
 
     def allocating_within(self, keys: IntArray, begin_ns: int, end_ns: int) -> int:

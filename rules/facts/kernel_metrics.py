@@ -23,7 +23,8 @@ SM_PARTS = 4
 """Parts (sub-partitions) of an SM from Volta on; a block deals out its warps to them in turn."""
 SECTOR_BYTES = 32
 """What the caches move at least."""
-_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+_OF_PEAK = ".pct_of_peak_sustained_elapsed"
+_ELAPSED = f".avg{_OF_PEAK}"
 _ACTIVE = ".avg.pct_of_peak_sustained_active"
 _STALLED = (
     "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio",
@@ -62,9 +63,24 @@ def _first_of(*metrics: str) -> cached_property[float | None]:
     return cached_property(lambda kernel: kernel.first(*metrics))
 
 
+def _positive_of(*metrics: str) -> cached_property[float | None]:
+    """Make a figure: the first of these metrics that was collected, unless it is 0."""
+    return cached_property(lambda kernel: kernel.first(*metrics) or None)
+
+
 def _share_of(*metrics: str) -> cached_property[float | None]:
     """Make a figure: a share (0 to 1) of which the first of these metrics tells the percentage."""
     return cached_property(lambda kernel: kernel.share(*metrics))
+
+
+def _mean_and_most_of(metric: str) -> cached_property[tuple[float, float] | None]:
+    """Make a figure: shares (0 to 1) of a unit on average, and of the busiest one of its kind."""
+
+    def found(kernel: KernelMetrics) -> tuple[float, float] | None:
+        mean, most = (kernel.share(f"{metric}.{of}{_OF_PEAK}") for of in ("avg", "max"))
+        return None if mean is None or most is None else (mean, most)
+
+    return cached_property(found)
 
 
 @dataclass(frozen=True)
@@ -96,11 +112,8 @@ class KernelMetrics:
     def name(self) -> str:
         return self.counters.name
 
-    @cached_property
-    def seconds(self) -> float | None:
-        """Time of one launch."""
-        found = self.first(*LAUNCH_TIMES)
-        return found or None
+    seconds = _positive_of(*LAUNCH_TIMES)
+    """Time of one launch."""
 
     # What is launched.
 
@@ -192,15 +205,15 @@ class KernelMetrics:
         active = self.first("sm__cycles_active.avg")
         if active is None and (self.threads or 0) > (SM_PARTS - 1) * WARP_THREADS:
             active = self.first("smsp__cycles_active.avg")  # a block has warps on each part
-        elapsed = self.first("gpc__cycles_elapsed.max", "sm__cycles_elapsed.max")
-        if active is None or not elapsed:
-            return None
-        return max(1 - active / elapsed, 0.0)
+        return self._idle(active)
 
     @cached_property
     def idle_on_each(self) -> float | None:
         """Share of the time in which even the SM with most of the work had no warp at all."""
-        active = self.first("sm__cycles_active.max")
+        return self._idle(self.first("sm__cycles_active.max"))
+
+    def _idle(self, active: float | None) -> float | None:
+        """Return the share of the kernel's cycles that are not among these."""
         elapsed = self.first("gpc__cycles_elapsed.max", "sm__cycles_elapsed.max")
         return None if active is None or not elapsed else max(1 - active / elapsed, 0.0)
 
@@ -221,8 +234,7 @@ class KernelMetrics:
         told = self.share(f"gpu__dram_throughput{_ELAPSED}", f"dram__throughput{_ELAPSED}")
         if told is not None:
             return told
-        peak = "dram__bytes_{}.sum.pct_of_peak_sustained_elapsed"
-        both = self._total(peak.format("read"), peak.format("write"))
+        both = self._total(*(f"dram__bytes_{way}.sum{_OF_PEAK}" for way in ("read", "write")))
         return None if both is None else min(both / 100, 1.0)
 
     l2 = _share_of(f"lts__throughput{_ELAPSED}")
@@ -467,20 +479,12 @@ class KernelMetrics:
             return told
         return self._total(*(f"lts__t_requests_srcunit_tex_op_{op}.sum" for op in _ATOMS))
 
-    @cached_property
-    def atomic_units(self) -> tuple[float, float] | None:
-        """How busy the L2 cache's units for them are on average, and the busiest one."""
-        name = "lts__d_atomic_input_cycles_active.{}.pct_of_peak_sustained_elapsed"
-        mean, most = self.share(name.format("avg")), self.share(name.format("max"))
-        return None if mean is None or most is None else (mean, most)
+    atomic_units = _mean_and_most_of("lts__d_atomic_input_cycles_active")
+    """How busy the L2 cache's units for them are on average, and the busiest one."""
 
-    @cached_property
-    def l2_slices(self) -> tuple[float, float] | None:
-        """How busy the L2 cache's slices are on average, and the busiest one: addresses are spread
-        over them, so that only a few addresses keep one alone busy."""
-        name = "lts__throughput.{}.pct_of_peak_sustained_elapsed"
-        mean, most = self.share(name.format("avg")), self.share(name.format("max"))
-        return None if mean is None or most is None else (mean, most)
+    l2_slices = _mean_and_most_of("lts__throughput")
+    """How busy the L2 cache's slices are on average, and the busiest one: addresses are spread over
+    them, so that only a few addresses keep one alone busy."""
 
     @cached_property
     def shared_atomics(self) -> tuple[float, float] | None:
@@ -491,26 +495,20 @@ class KernelMetrics:
 
     # How its warps work.
 
-    @cached_property
-    def active_threads(self) -> float | None:
-        """Threads of a warp that an instruction is for, on average."""
-        return self.first("smsp__thread_inst_executed_per_inst_executed.ratio") or None
+    active_threads = _positive_of("smsp__thread_inst_executed_per_inst_executed.ratio")
+    """Threads of a warp that an instruction is for, on average."""
 
-    @cached_property
-    def working_threads(self) -> float | None:
-        """Threads of a warp that execute an instruction on average, without those that a condition
-        keeps from it."""
-        return self.first("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio") or None
+    working_threads = _positive_of("smsp__thread_inst_executed_pred_on_per_inst_executed.ratio")
+    """Threads of a warp that execute an instruction on average, without those that a condition
+    keeps from it."""
 
     @cached_property
     def load_waits(self) -> float | None:
         """Share of their time that warps wait for a load from memory or the caches."""
         return self.stalled("long_scoreboard")
 
-    @property
-    def fixed_wait_cycles(self) -> float | None:
-        """Cycles that an instruction waits for the one before it, whose time is fixed."""
-        return self.first(*(name.format("wait") for name in _STALLED))
+    fixed_wait_cycles = _first_of(*(name.format("wait") for name in _STALLED))
+    """Cycles that an instruction waits for the one before it, whose time is fixed."""
 
     def stalled(self, *reasons: str) -> float | None:
         """Return the share of the warps' time that they wait for these reasons."""

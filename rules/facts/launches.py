@@ -30,6 +30,8 @@ ENQUEUING = (CallKind.LAUNCH, CallKind.COPY, CallKind.MEMSET, CallKind.GRAPH_LAU
 BLOCKING = (CallKind.SYNCHRONIZE, CallKind.COPY, CallKind.MEMSET, CallKind.FREE)
 """Calls in which the host may wait for a device: of copies those of pageable memory and without
 `Async`, of frees those without."""
+ALLOCATING = (CallKind.ALLOCATE, CallKind.FREE)
+"""Calls that handle a device's memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,11 @@ class LaunchingCalls:
     def known(self) -> BoolArray:
         known: BoolArray = self.call != UNKNOWN
         return known
+
+    def begin_or(self, others_ns: IntArray) -> IntArray:
+        """Return when each row was launched; another time where no call was recorded."""
+        begin_ns: IntArray = np.where(self.known, self.begin_ns, others_ns)
+        return begin_ns
 
 
 def calls(profile: Profile) -> Calls:

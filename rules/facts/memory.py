@@ -150,6 +150,5 @@ def allocated_at_steps(
     if steps is None or not len(rows):
         return ()
     rows = rows[np.argsort(columns["time_ns"][rows], kind="stable")]
-    begins = np.array([step.begin_ns for step in steps.steps], np.int64)
-    last = np.searchsorted(columns["time_ns"][rows], begins, "right") - 1
+    last = np.searchsorted(columns["time_ns"][rows], steps.begin_ns, "right") - 1
     return tuple(columns["allocated_bytes"][rows[last[last >= 0]]].tolist())

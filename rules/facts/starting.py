@@ -39,7 +39,7 @@ from gpuadvisor.rules.facts.intervals import (
     numbered,
     union,
 )
-from gpuadvisor.rules.facts.launches import ENQUEUING, Calls, LaunchingCalls
+from gpuadvisor.rules.facts.launches import ALLOCATING, ENQUEUING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.operators import Operators
 
 SLOW_CALL_NS = 1_000_000
@@ -58,7 +58,6 @@ TRIAL_NS = 1_000_000_000
 what is compiled between two, take up to 0.1 s on a GTX 1650. [own]"""
 _TRIES = re.compile(r"\bredzone_checker\b")
 _SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)
-_ALLOCATING = np.array((CallKind.ALLOCATE, CallKind.FREE), np.int8)
 _MAKES_GRAPHS = re.compile(r"(cuda|hip|cu)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)")
 _LOADS = re.compile(r"Module|Library|Function Loading|Lazy", re.I)
 """Overhead of the profiler that is none: `Lazy Function Loading`, `Runtime Triggered Module
@@ -116,7 +115,7 @@ def starting(
             & (took >= SLOW_CALL_NS)
             & ~_named(host.name, texts, _MAKES_GRAPHS)
         )
-        | (np.isin(host.kind, _ALLOCATING) & (took >= LOADING_NS) & _before_work(host, launched))
+        | (host.of_kinds(ALLOCATING) & (took >= LOADING_NS) & _before_work(host, launched))
     )
     captured = _captured(host, launched, texts)
     tried = _tried(profile, host, launched)

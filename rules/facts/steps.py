@@ -8,17 +8,16 @@ of these is no step: nothing is guessed from patterns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 
-from gpuadvisor.domain.profile import Columns, Header, Profile, Range
-from gpuadvisor.rules.facts.device_work import DeviceWork, device_work
+from gpuadvisor.domain.profile import UNKNOWN, Columns, Profile, Range
+from gpuadvisor.rules.facts.device_work import DeviceWork
 from gpuadvisor.rules.facts.intervals import (
-    BoolArray,
     IntArray,
     Intervals,
     by_key,
@@ -29,7 +28,7 @@ from gpuadvisor.rules.facts.intervals import (
     union,
 )
 from gpuadvisor.rules.facts.joins import thread_keys
-from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, calls, launches, of_graphs
+from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls, of_graphs
 from gpuadvisor.rules.facts.what_if import Timeline
 
 MARKED = re.compile(
@@ -89,6 +88,25 @@ class Steps:
         """Share of the time of all steps that their thread waited for data."""
         total = sum(step.duration_ns for step in self.steps)
         return sum(step.data_wait_ns for step in self.steps) / total if total else 0.0
+
+    @cached_property
+    def begin_ns(self) -> IntArray:
+        return np.array([step.begin_ns for step in self.steps], np.int64)
+
+    @cached_property
+    def end_ns(self) -> IntArray:
+        return self.begin_ns + np.array([step.duration_ns for step in self.steps], np.int64)
+
+    def place_of(self, times_ns: IntArray) -> IntArray:
+        """Return the place of the step in which each time lies; UNKNOWN where it lies in none."""
+        place = np.searchsorted(self.begin_ns, times_ns, "right") - 1
+        ends_ns = np.append(self.end_ns, 0)[place]  # -1 is the last: before all steps
+        found: IntArray = np.where(times_ns < ends_ns, place, UNKNOWN)
+        return found
+
+
+NO_STEPS = Steps(StepSource.RANGES, ())
+"""What to ask where a profile has none that are certain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,47 +201,6 @@ def _steps(
     return tuple(Step(*row) for row in rows)
 
 
-ON_DEVICE = ("kernels", "copies")
-
-
-class InSteps:
-    """A `Profile` with those kernels and copies that were launched in a step.
-
-    What the device does late still belongs to the step that launched it. Where a launch was not
-    recorded, the time on the device tells. Tables of the host are those of the whole profile.
-    """
-
-    def __init__(self, profile: Profile, steps: Steps) -> None:
-        self._profile = profile
-        self._steps = steps
-
-    @property
-    def header(self) -> Header:
-        return self._profile.header
-
-    def rows(self, table: str) -> int:
-        """Return how many rows a table has."""
-        return int(self._kept[table].sum()) if table in ON_DEVICE else self._profile.rows(table)
-
-    def columns(self, table: str, names: Iterable[str] | None = None) -> Columns:
-        """Return columns, of kernels and copies without what no step launched."""
-        columns = self._profile.columns(table, names)
-        if table not in ON_DEVICE:
-            return columns
-        kept = self._kept[table]
-        return {name: column[kept] for name, column in columns.items()}
-
-    @cached_property
-    def _kept(self) -> dict[str, BoolArray]:
-        work = device_work(self._profile)
-        launched = launches(work, calls(self._profile))
-        at: IntArray = np.where(launched.known, launched.begin_ns, work.begin_ns)
-        begin = np.array([step.begin_ns for step in self._steps.steps], np.int64)
-        duration = np.array([step.duration_ns for step in self._steps.steps], np.int64)
-        inside: BoolArray = covered_ns(union(begin, begin + duration), at, at + 1) > 0
-        return {"kernels": inside[: work.kernels], "copies": inside[work.kernels :]}
-
-
 @dataclass(frozen=True)
 class LaunchedInSteps:
     """The work of the devices that each step launched."""
@@ -235,15 +212,11 @@ class LaunchedInSteps:
 
 def launched_in_steps(work: DeviceWork, launched: LaunchingCalls, steps: Steps) -> LaunchedInSteps:
     """Return what each step launched of all devices' work, as far as launches were recorded."""
-    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
-    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
     rows = np.flatnonzero(launched.known)
-    called = launched.begin_ns[rows]
-    step = np.searchsorted(begin, called, "right") - 1
-    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
-    step, lasted = step[inside], work.duration_ns[rows[inside]]
-    count = np.bincount(step, minlength=len(begin))
-    time = np.zeros(len(begin), np.int64)
+    step = steps.place_of(launched.begin_ns[rows])
+    step, lasted = step[step >= 0], work.duration_ns[rows[step >= 0]]
+    count = np.bincount(step, minlength=len(steps.steps))
+    time = np.zeros(len(steps.steps), np.int64)
     np.add.at(time, step, lasted)
     return LaunchedInSteps(tuple(time.tolist()), tuple(count.tolist()))
 
@@ -310,26 +283,19 @@ def _waits_within(called: IntArray, waits: IntArray, steps: Steps) -> float:
     """Return in which share of the steps (0 to 1) the host waits for the device between two of the
     step's launches. `called` is when each kernel is launched, in order, and `waits` how often the
     host had waited until then."""
-    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
-    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
-    step = np.searchsorted(begin, called, "right") - 1
-    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
-    step, waits = step[inside], waits[inside]
+    step = steps.place_of(called)
+    step, waits = step[step >= 0], waits[step >= 0]
     within = (np.diff(step) == 0) & (np.diff(waits) > 0)
-    return len(np.unique(step[1:][within])) / len(begin)
+    return len(np.unique(step[1:][within])) / len(steps.steps)
 
 
 def _in_steps(number: IntArray, launched: LaunchingCalls, steps: Steps) -> tuple[float, bool]:
     """Return how many kernels the median step launches, and whether the others launch the same."""
-    begin = np.array([step.begin_ns for step in steps.steps], np.int64)
-    stop = begin + np.array([step.duration_ns for step in steps.steps], np.int64)
     rows = np.flatnonzero(launched.known[: len(number)])
-    called = launched.begin_ns[rows]
-    step = np.searchsorted(begin, called, "right") - 1
-    inside = (step >= 0) & (called < stop[np.maximum(step, 0)])
+    step = steps.place_of(launched.begin_ns[rows])
     # Only as many columns as there are kernels, and few steps: 5 by 2,000 in real profiles.
-    counts = np.zeros((len(begin), int(number.max()) + 1), np.int64)
-    np.add.at(counts, (step[inside], number[rows[inside]]), 1)
+    counts = np.zeros((len(steps.steps), int(number.max()) + 1), np.int64)
+    np.add.at(counts, (step[step >= 0], number[rows[step >= 0]]), 1)
     usual = np.median(counts, axis=0)
     total = float(usual.sum())
     # The first and the last step may be cut off, or warm up.

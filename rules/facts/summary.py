@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from gpuadvisor.domain.profile import UNKNOWN, CallKind, Profile, failed_calls
+from gpuadvisor.domain.profile import ON_DEVICE, UNKNOWN, CallKind, Profile, failed_calls
 from gpuadvisor.domain.unprofiled import UnprofiledSteps, unprofiled_steps
 from gpuadvisor.rules.facts.account import Account, account
 from gpuadvisor.rules.facts.backward import Backward, backward
@@ -75,6 +74,7 @@ from gpuadvisor.rules.facts.sources import Sources, sources
 from gpuadvisor.rules.facts.stalls import KernelStalls, kernel_stalls
 from gpuadvisor.rules.facts.starting import Starting, starting
 from gpuadvisor.rules.facts.steps import (
+    NO_STEPS,
     LaunchedInSteps,
     Repetition,
     Steps,
@@ -108,9 +108,6 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "counted_kernels": ("metrics",),
 }
 """Facts to the tables and columns that they cannot do without, besides what ran on the devices."""
-ATTRIBUTES = {"counted_kernels": "ncu_kernels"}
-"""Facts whose attribute is called otherwise than users see them in JSON."""
-ON_DEVICE = ("kernels", "copies")
 WITHOUT_DEVICE = ("steps", "operators", "memory", "counted_kernels")
 """Facts that say something even where nothing ran on a device."""
 
@@ -177,8 +174,7 @@ class Facts:
     @cached_property
     def starting(self) -> Starting:
         """When the host did what a run does once."""
-        steps = () if self.steps is None else self.steps.steps
-        begins = np.array([each.begin_ns for each in steps], np.int64)
+        begins = (self.steps or NO_STEPS).begin_ns
         return starting(self.profile, self.host, self.launched, self.launching, begins)
 
     @cached_property
@@ -376,8 +372,7 @@ class Facts:
     def chains(self) -> tuple[Chain, ...]:
         times = self.optimizer_steps.times
         known, begun = self.launched.known, self.launched.begin_ns
-        steps = self.steps.steps if self.steps is not None else ()
-        begins = np.array([each.begin_ns for each in steps], np.int64)
+        begins = (self.steps or NO_STEPS).begin_ns
         step = np.where(known, np.searchsorted(begins, begun, "right"), UNKNOWN)
         device, rows = self.kernel_uses.device, self.reduced.reduction
         apart = one_by_one(self.profile, self.work, self.launching, device)
@@ -412,6 +407,11 @@ class Facts:
     @cached_property
     def steps(self) -> Steps | None:
         return find_steps(self.profile, self.work, self.loader_waits)
+
+    @property
+    def step_count(self) -> int:
+        """How many steps are known; 0 where none are certain."""
+        return len((self.steps or NO_STEPS).steps)
 
     @cached_property
     def operators(self) -> OperatorTimes:
@@ -506,22 +506,3 @@ class Facts:
         return not self.profile.rows(table) or (
             bool(column) and name in self.profile.header.not_measured
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all facts that are known as plain values, by their names."""
-        unknown = self.not_measured
-        known = {
-            fact: _plain(getattr(self, ATTRIBUTES.get(fact, fact)))
-            for fact in FACTS
-            if fact not in unknown
-        }
-        return {**known, "not_measured": dict(unknown)}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    if value is None:
-        return None
-    derived = [name for name, of in vars(type(value)).items() if isinstance(of, property)]
-    return {**asdict(value), **{name: getattr(value, name) for name in derived}}

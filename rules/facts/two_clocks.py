@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from gpuadvisor.domain.profile import CallKind, Columns, Direction, Header, Profile
+from gpuadvisor.domain.profile import ON_HOST, CallKind, Columns, Direction, Header, Profile
 from gpuadvisor.rules.facts.host_waits import pageable
 from gpuadvisor.rules.facts.intervals import IntArray, gaps
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.window import FILLED
 
-ON_DEVICE = ("kernels", "copies")
-ON_HOST = ("calls", "operators", "synchronizations", "ranges")
 _TIMED_BY_DEVICE = {"kernels": "begin_ns", "copies": "begin_ns", "collectives": "begin_ns",
                     "counters": "time_ns"}  # fmt: skip
 PARTS = 10

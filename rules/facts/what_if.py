@@ -39,7 +39,7 @@ from gpuadvisor.rules.facts.intervals import (
     union,
     without,
 )
-from gpuadvisor.rules.facts.launches import Calls, LaunchingCalls
+from gpuadvisor.rules.facts.launches import ALLOCATING, Calls, LaunchingCalls
 from gpuadvisor.rules.facts.loading import Waits
 from gpuadvisor.rules.facts.operators import Operators
 
@@ -179,7 +179,7 @@ class Timeline:
 
 _CALLS = {
     Host.SYNCHRONIZING: (CallKind.SYNCHRONIZE,),
-    Host.ALLOCATING: (CallKind.ALLOCATE, CallKind.FREE),
+    Host.ALLOCATING: ALLOCATING,
 }
 
 

@@ -52,6 +52,10 @@ class Fitness:
     excerpt: Stretch | None = None
     """The part that is looked at of a recording too large to be judged as a whole."""
 
+    def noted(self, told: str) -> str:
+        """Return the note with one more sentence."""
+        return f"{self.note}. {told}" if self.note else told
+
 
 @dataclass(frozen=True, eq=False)
 class Window:

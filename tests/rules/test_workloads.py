@@ -15,9 +15,9 @@ from gpuadvisor.collectors.kineto import reader as kineto
 from gpuadvisor.columns import MemoryProfile
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
-from gpuadvisor.rules.estimates import MARGIN
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import MARGIN
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 FIRST = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpuadvisor.domain.knobs import shown_settings
 from gpuadvisor.domain.screening import Screened, ScreenedAs
 from gpuadvisor.tuners.screening.blocks import Blocks, Key, Steps, keys_of
 from gpuadvisor.tuners.screening.factorial import Factorial
-from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Comparison, Knowledge, text_of
+from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS, Comparison, Knowledge
 from gpuadvisor.tuners.search import RETRY_GROWTH
 from gpuadvisor.tuners.space import Point, Space
 from gpuadvisor.tuners.statistics import Pair
@@ -84,7 +85,7 @@ class Comparing:
         """
         sides = (keys_of(base), keys_of(head))
         if sides not in self.known.compared:
-            seed = f"{self.seed} {text_of(base)} {text_of(head)}"
+            seed = f"{self.seed} {shown_settings(base)} {shown_settings(head)}"
             self.known.compared[sides] = Comparison(base, head, orders(seed))
         found = self.known.compared[sides]
         before_s = self.blocks.seconds
@@ -168,7 +169,7 @@ class Comparing:
         """
         known, blocks = self.known, self.blocks
         base, gain, before_s = dict(known.best), known.gain, blocks.seconds
-        pairs = Factorial(factors, f"{self.seed} {text_of(base)}")
+        pairs = Factorial(factors, f"{self.seed} {shown_settings(base)}")
         found = {
             key: Comparison(base, self.space.combined(base, *key))
             for values in factors

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuadvisor.domain.knobs import Contribution, Value, shown_value
+from gpuadvisor.domain.knobs import Contribution, Value, shown_settings
 from gpuadvisor.domain.screening import Ratio, Screened, ScreenedAs, ScreeningResult
 from gpuadvisor.tuners.screening.blocks import Key, keys_of
 from gpuadvisor.tuners.search import MIN_GAIN, RETRY_GROWTH
@@ -206,7 +206,10 @@ class Knowledge:
         if not self.is_worthless(tried[-1]):
             return ScreenedAs.UNRESOLVED, tried[-1].why or tried[-1].size
         if self.has_grown_since(key):
-            return ScreenedAs.UNRESOLVED, f"no time was left to try it beside {text_of(self.best)}"
+            return (
+                ScreenedAs.UNRESOLVED,
+                f"no time was left to try it beside {shown_settings(self.best)}",
+            )
         return ScreenedAs.WORTHLESS, ""
 
     def screened(self, key: Key) -> Screened:
@@ -241,8 +244,3 @@ class Knowledge:
             self.ended,
             of_computing=self.of_computing,
         )
-
-
-def text_of(point: Point) -> str:
-    """Return a point in words."""
-    return ", ".join(f"{name}={shown_value(value)}" for name, value in point.items())

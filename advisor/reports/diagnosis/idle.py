@@ -15,7 +15,6 @@ from gpuadvisor.domain.profile import SYSTEM_CALLS, CallKind
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.diagnosis.account import MOST, IdleWithoutFinding, place
 from gpuadvisor.reports.profile.wording import PARTS
-from gpuadvisor.rules.estimates import queue
 from gpuadvisor.rules.facts.functions import built_in_within
 from gpuadvisor.rules.facts.host_idle import (
     FEWEST_SAMPLES,
@@ -28,6 +27,7 @@ from gpuadvisor.rules.facts.idle import Alike
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
+from gpuadvisor.rules.paces import queue
 
 LINES_THAT_LAUNCH = "`gpuadvisor profile --stacks SCRIPT` names the lines that launch"
 """What would explain idle time in which the CPU launches, where the operators are recorded."""

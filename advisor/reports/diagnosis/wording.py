@@ -27,12 +27,16 @@ from gpuadvisor.reports.diagnosis.report import (
 from gpuadvisor.reports.profile import wording as profile_wording
 from gpuadvisor.reports.profile.report import ProfileReport
 from gpuadvisor.rules.device import sm_count
-from gpuadvisor.rules.estimates import why_not_timed
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
-from gpuadvisor.rules.facts.fitness import lost_launches
+from gpuadvisor.rules.facts.failures import (
+    all_launches_failed,
+    failures,
+    lost_launches,
+    none_failed,
+)
 from gpuadvisor.rules.facts.steps import StepSource
 from gpuadvisor.rules.facts.window import FILLED
+from gpuadvisor.rules.paces import why_not_timed
 
 SOURCES = {"kineto": "the torch profiler", "nsys": "Nsight Systems", "ncu": "Nsight Compute"}
 

@@ -35,12 +35,11 @@ from gpuadvisor.reports.profile.report import KernelRow, ProfileReport
 from gpuadvisor.reports.render_html import html
 from gpuadvisor.reports.render_markdown import markdown
 from gpuadvisor.reports.svg import WIDE
-from gpuadvisor.rules.estimates import why_not_timed
 from gpuadvisor.rules.facts.activity import activity, halved
-from gpuadvisor.rules.facts.failures import failures
-from gpuadvisor.rules.facts.fitness import lost_launches
+from gpuadvisor.rules.facts.failures import failures, lost_launches
 from gpuadvisor.rules.facts.kernel_families import short_name
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory, added
+from gpuadvisor.rules.paces import why_not_timed
 
 MOST_KERNELS = 25
 MOST_OPERATORS = 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from gpuadvisor.domain.profile import TOLD_BY, UNKNOWN, DeviceLimits, Direction, Memory
+from gpuadvisor.domain.profile import ON_DEVICE, TOLD_BY, UNKNOWN, DeviceLimits, Direction, Memory
 from gpuadvisor.reports import figures
 from gpuadvisor.reports.profile.report import KernelRow, ProfileReport
 from gpuadvisor.rules.facts.copies import CopyTime
@@ -142,10 +142,6 @@ def idle_sentence(account: TimeBreakdown) -> str:
         f" {figures.percent(account.share(part))} of the time:"
         f" {PARTS[part].removeprefix('idle: ')}."
     )
-
-
-ON_DEVICE = ("kernels", "copies")
-"""Tables whose rows are work of a GPU, copies and memsets among the copies."""
 
 
 def devices(report: ProfileReport) -> str:

@@ -101,7 +101,7 @@ def measure_baselines(
     )
     runs = (baseline, second, other) if other else (baseline, second)
     costs = (options.objective.cost(run) for run in runs)
-    evaluator.expect_spread(spread_of(list(filter(None, costs))))
+    evaluator.proof.expect_spread(spread_of(list(filter(None, costs))))
     return Baselines(first, again, runs, again.read, left_out)
 
 

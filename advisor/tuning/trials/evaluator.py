@@ -6,42 +6,24 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import SimpleQueue
 
 from gpuadvisor.collectors.script.request import RunOutcome
-from gpuadvisor.collectors.script.scratch import unavailable
 from gpuadvisor.collectors.script.specification import Schedule
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import Settings
-from gpuadvisor.domain.study import InTurns, Objective, Trial, TrialState
+from gpuadvisor.domain.study import InTurns, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
-from gpuadvisor.tuners.search import Best
-from gpuadvisor.tuners.statistics import LOOKS, least_shown, pairs_needed, spread_of
-from gpuadvisor.tuners.turn_order import Delay
 from gpuadvisor.tuners.turns import ratio_of_blocks
-from gpuadvisor.tuning.budgeting.budget import USUAL_GAIN, Budget
+from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.options import TuneOptions
-from gpuadvisor.tuning.trials.in_turns import (
-    READS_AHEAD,
-    ApartError,
-    have_workers,
-    lacks_room,
-    run_in_turns,
-)
+from gpuadvisor.tuning.trials.in_turns import ApartError, run_in_turns
+from gpuadvisor.tuning.trials.proof_processes import ProofProcesses
 from gpuadvisor.tuning.trials.trial_runner import Progress, Recording, Side, runner_for
-from gpuadvisor.tuning.turning import Turning, turning_of, unable_to_turn
 
-CHEAP = 1 / 8
-"""Part of a run that timing both sides in its process may add where runs do not seem to differ, as
-two of them may agree by chance: where starts of 50 s differ by 1 %, three pairs showed a gain of
-4 % in 35 of 40 simulated studies in place of 16, and none showed one that was not there (the script
-of tests/unit/tuning/test_slow_starts.py)."""
-CLEARLY = 1.5
-"""Times what a proof's first look shows half of the time that a gain has to be, as a logarithm, to
-be shown without turns. [own]"""
 STALE_AFTER = 8
 """Runs of the search on a GPU after which its reference is measured anew: at 12 % of the search's
 time, a machine that gets slower by 5 % over 40 runs misleads it by no more than 1 %, which is what
@@ -63,8 +45,6 @@ class ScriptEvaluator:
         schedule: Schedule,
     ) -> None:
         self._command = options.command
-        self._objective = options.objective
-        self._knobs = knobs
         self._devices = list(devices)
         self._budget = budget
         self._progress = progress
@@ -82,26 +62,10 @@ class ScriptEvaluator:
         self.runner.record, self.runner.progress = self._record, progress
         self.runner.delay_s = self._delay_s
         self.validator = self.runner.validator
-        self._delay = Delay(str(options.seed))
-        self.spread = 0.0
-        """Relative standard deviation of runs of the same settings."""
-        self.distance = math.log(USUAL_GAIN)
-        """What the early looks of a proof are to tell apart, as a difference of logarithms."""
-        self.promised = Best({}, 1.0)
-        """Settings that are proven without a trial, and what they gained in one running script."""
-        self._in_proof: tuple[Settings, Settings] | None = None
-        """Base and head of the proof that is under way."""
-        self._turning: Turning | None = None
-        """What is turned in each process of it; None where nothing is."""
-        self._turning_s = 0.0
-        """Time that this takes in a process, on average."""
-        self._pairs_turn = False
-        """Whether both processes of each of its pairs are alive and take turns."""
-        self._proof_from: int | None = None
-        """Trials before it; None where it is known whether they do."""
-        self._proof_began = 0
-        """Trials before it."""
-        budget.durations.saved_s = self.saved_s
+        self.proof = ProofProcesses(
+            options, self._devices, knobs, budget, progress, self.runner, self.side, self.trials
+        )
+        budget.durations.saved_s = self.proof.saved_s
 
     # -- what the search asks ----------------------------------------------------------------
 
@@ -123,10 +87,9 @@ class ScriptEvaluator:
         """Run the points, one a GPU at a time; Interrupted if the user ended the study."""
         devices = self._devices[: len(points)]
         self._refresh_references(devices, phase, points)
-        if turned != self._in_proof:
-            self._prepare_to_turn(turned)
+        self.proof.prepare_for(turned)
         if phase == "proof":
-            self.runner.proofs_fork = self._forks_pair()
+            self.runner.proofs_fork = self.proof.next_forks()
         if len(devices) < 2:
             return [self._trial(point, phase, devices[0], slower_than) for point in points]
         free: SimpleQueue[Device] = SimpleQueue()  # one for each thread
@@ -143,14 +106,6 @@ class ScriptEvaluator:
         with ThreadPoolExecutor(len(devices)) as pool:
             return list(pool.map(work, points))
 
-    def turns(self, head: Settings, base: Settings | None = None) -> bool:
-        """Say whether the processes of the proof of these settings, beside a base that is the
-        unchanged script if not given, time both sides in turns, or take turns."""
-        sides = base or {}, head
-        if sides != self._in_proof:
-            self._prepare_to_turn(sides)
-        return self._turning is not None or self._pairs_turn
-
     def measure_both(
         self, pair: Sequence[Settings], head: Settings, base: Settings | None = None
     ) -> list[Trial] | None:
@@ -160,9 +115,7 @@ class ScriptEvaluator:
         """
         base = base or {}
         self.runner.proofs_fork = False
-        if not self.turns(head, base) and self._is_seen_to_differ(base, head):
-            self._prepare_to_turn((base, head))
-        if not self._pairs_turn:
+        if not self.proof.in_pairs(base, head):
             return None
         device = self._devices[0]
         self._refresh_references([device], "proof", pair)
@@ -174,7 +127,7 @@ class ScriptEvaluator:
             ended, blocks_ms = run_in_turns(self.runner, sides, seed, private=True)
         except ApartError as error:
             self._number_on()  # what became no pair is no trial
-            self._turn_nothing(f"{error}, when both were alive and took turns")
+            self.proof.turn_nothing(f"{error}, when both were alive and took turns")
             return None
         of = dict(zip((each == head for each in pair), blocks_ms, strict=True))
         base_ms = math.exp(math.fsum(map(math.log, of[False])) / len(of[False]))
@@ -226,15 +179,8 @@ class ScriptEvaluator:
         """Make the last run, one of the unchanged script, the first one of the proof that is about
         to begin, and return it."""
         self.trials[-1] = replace(self.trials[-1], phase="proof")
-        self._proof_began = len(self.trials) - 1
+        self.proof.began = len(self.trials) - 1
         return self.trials[-1]
-
-    def expect_spread(self, spread: float) -> None:
-        """Learn how much runs of the same settings differ, for what the proof will take."""
-        self.spread = spread
-        self._budget.expect_spread(spread)
-        if self._is_worth_turning and self._objective is Objective.THROUGHPUT:
-            self._budget.durations.turning_s = self._turning_of({}, {}).expected_s
 
     def remember(self, trials: Sequence[Trial]) -> None:
         """Take over the trials of an earlier, interrupted session of this study."""
@@ -276,13 +222,13 @@ class ScriptEvaluator:
             return known
         self._since[device.index] += 1
         side = self.side(point, device)
-        turning = self._turning if phase == "proof" else None
+        turning = self.proof.turning if phase == "proof" else None
         trial, _ = self.runner.run(side, phase, slower_than, turning=turning)
         forks = self.runner.forks(side) and (phase != "proof" or self.runner.proofs_fork)
         if forks and not trial.is_forked:  # it has ended, as when memory ran out
             self.runner.template = None
         if turning is not None and trial.measurement is not None and trial.in_turns is None:
-            self._turn_nothing("a process ended, or failed, before both were timed")
+            self.proof.turn_nothing("a process ended, or failed, before both were timed")
         if phase == "search" and self._is_exception(trial) and self._is_worth_again(trial):
             trial, _ = self.runner.run(side, phase, slower_than)
         return trial
@@ -295,165 +241,9 @@ class ScriptEvaluator:
         has_room = self._budget.has_room_for_more(trial.settings)
         return has_room and self._budget.affordable([trial.settings], self.parallel)
 
-    def _prepare_to_turn(self, sides: tuple[Settings, Settings] | None) -> None:
-        """Decide whether the processes of a proof time both sides in turns; None where it ended."""
-        if sides != self._in_proof:
-            self._proof_began = len(self.trials)
-        self._in_proof, self._turning, self._turning_s = sides, None, 0.0
-        self._pairs_turn, self._proof_from = False, len(self.trials)
-        self._expect_delay()
-        differ = self._is_worth_turning
-        if sides is None or not (differ or self._turns_cheaply(*sides)):
-            return
-        base, head = sides
-        why = unable_to_turn(head, self._knobs, self._objective, base)
-        if why is not None:
-            apart = next(self._reasons_apart(head), None)
-            self._pairs_turn = apart is None
-            if self._pairs_turn:
-                self._progress.on_message(
-                    "runs differ from start to start: both processes of a pair of the proof are "
-                    "alive and work in turns, each in a private view of the file system"
-                )
-            else:
-                told = apart and f", and both sides cannot run at the same time: {apart}"
-                self._turn_nothing(f"{why}{told}")
-            return
-        turning = self._turning_of(base, head)
-        turning = turning if differ else turning.shortest()
-        self._turning_s = self._added_s(turning)
-        self._expect_delay()
-        if not self._budget.has_room_for_more(head, 0):
-            turning = turning.shortest()  # what exceeds the budget lasts no longer than it has to
-            self._turning_s = self._added_s(turning)
-            self._expect_delay()
-        is_needed = bool(base) or not self._is_clear(head)
-        if not (is_needed or self._budget.has_room_for_more(head, 0)):
-            self._turn_nothing("what is gained is clear without, and a rehearsal has room so")
-            return
-        if not self._budget.has_room_for_proof(head):
-            self._turn_nothing("the budget has no room for that")
-            return
-        self._turning = turning
-        why = "runs differ from start to start" if differ else "that takes little beside a start"
-        self._progress.on_message(
-            f"{why}: each process of the proof is measured as it has started, and then times both "
-            "sides in turns"
-        )
-
-    def _is_clear(self, head: Settings) -> bool:
-        """Say whether the first look will show by runs of one side each what a run has gained, or
-        was promised to."""
-        gains = [trial.gain for trial in self.trials if trial.settings == head and trial.gain]
-        gains += [self.promised.gain] * (self.promised.settings == head)
-        least = least_shown(LOOKS[0], self.spread)
-        return bool(gains) and math.log(max(min(gains), 1.0)) >= CLEARLY * math.log(least)
-
-    def _added_s(self, turning: Turning) -> float:
-        """Return how much longer a process takes, on average, that times both sides in turns."""
-        # What a start of the tuned side takes longer is compiled in the other's processes, too.
-        expected_s = self._budget.expected_s
-        slower_s = expected_s(turning.head) - expected_s(turning.base)
-        return turning.expected_s + max(0.0, slower_s) / 2
-
-    def _turns_cheaply(self, base: Settings, head: Settings) -> bool:
-        """Say whether all can be turned in a process, which takes little longer by that."""
-        if unable_to_turn(head, self._knobs, self._objective, base) is not None:
-            return False
-        added_s = self._added_s(self._turning_of(base, head).shortest())
-        return added_s <= CHEAP * self._budget.expected_s({})
-
     def _number_on(self) -> None:
         """Give the next run the number after those of the trials that are kept."""
         self.runner.start_numbers_at(max((each.number for each in self.trials), default=-1) + 1)
-
-    def forks(self, sides: Sequence[Settings]) -> bool:
-        """Say whether the runs of a proof of these sides are forked after its first pair.
-
-        On a CPU they are not: what memory a side takes would not be known of a forked process.
-        """
-        on_gpu = all(device.is_gpu for device in self._devices)
-        return on_gpu and all(map(self.saved_s, sides))
-
-    def saved_s(self, point: Settings) -> float:
-        """Return the time by which runs of a point begin sooner as they are forked; 0 where they
-        are not: arguments and variables are there before anything is imported."""
-        is_forked = self.runner.forks(self.side(point, self._devices[0]))
-        return self.runner.start_saved_s if is_forked else 0.0
-
-    def _forks_pair(self) -> bool:
-        """Say whether the next run of a proof is forked where it can be, as the other one of its
-        pair is: once there is an undisturbed pair of fresh processes."""
-        runs = [trial for trial in self.trials[self._proof_began :] if trial.phase == "proof"]
-        if len(runs) % 2:
-            return self.runner.proofs_fork
-        sides = self._in_proof or ()
-        whole = [each for each in runs if each.state is TrialState.COMPLETE]
-        fresh = [t.settings for t in whole if not (t.is_forked or t.disturbance)]
-        return self.forks(sides) and all(each in fresh for each in sides)
-
-    def _is_seen_to_differ(self, base: Settings, head: Settings) -> bool:
-        """Say after the pairs of a proof's second look whether these differ too much to tell.
-
-        What is known before is two baselines, which may agree by chance.
-        """
-        runs = [trial for trial in self.trials[self._proof_from :] if trial.phase == "proof"]
-        is_look = (len(runs) + 1) // 2 == LOOKS[1]  # the first run of all may be a baseline
-        can_turn = unable_to_turn(head, self._knobs, self._objective, base) is None
-        if self._proof_from is None or not is_look or can_turn:
-            return False
-        sides = (
-            [
-                cost
-                for t in runs
-                if t.measurement
-                and (t.settings == head) is tuned
-                and (cost := self._objective.cost(t.measurement))
-            ]
-            for tuned in (False, True)
-        )
-        self.spread = spread_of(*sides)
-        return self._is_worth_turning
-
-    def _reasons_apart(self, head: Settings) -> Iterator[str]:
-        """Yield why the processes of a pair cannot be alive at the same time, each a clause; empty
-        where there is nothing to say."""
-        device, baseline = self._devices[0], self.validator.baseline
-        if device.is_gpu or self.parallel > 1 or self._objective is not Objective.THROUGHPUT:
-            # Beside the other side's blocks a GPU's clocks are not those of a side by itself.
-            yield ""
-        if problem := unavailable():
-            yield f"in one folder each process would find what the other one writes: {problem}"
-        known = [trial.measurement for trial in self.trials if trial.settings == head]
-        runs = [baseline, next(filter(None, reversed(known)), baseline)]
-        if head.get("dataloader_workers") or have_workers(filter(None, runs)):
-            yield READS_AHEAD
-        if problem := lacks_room(filter(None, runs), device):
-            yield problem
-
-    @property
-    def _is_worth_turning(self) -> bool:
-        """Whether runs differ so much that the first looks at pairs of them would tell nothing."""
-        pairs = pairs_needed(self.distance, self.spread)
-        return pairs is None or pairs > LOOKS[1]
-
-    def _turning_of(self, base: Settings, head: Settings) -> Turning:
-        baseline = self.validator.baseline
-        assert baseline is not None  # it comes first
-        run_s, step_s = self._budget.expected_s({}), baseline.mean_step_ms / 1e3
-        measure_s = self.runner.schedule.measure_s
-        return turning_of(head, self._knobs, measure_s, step_s, run_s, base)
-
-    def _turn_nothing(self, why: str) -> None:
-        """Prove by what fresh processes take alone."""
-        self._turning, self._turning_s = None, 0.0
-        self._pairs_turn, self._proof_from = False, None
-        self._expect_delay()
-        self._progress.on_message(f"each process of the proof measures one side only: {why}")
-
-    def _expect_delay(self) -> None:
-        delay_s = self._delay.mean_s(self.trials)
-        self._budget.durations.delay_s = delay_s + self._turning_s
 
     def _tell(self, known: Trial) -> None:
         """Count and show a run of an earlier session where this one needs it first."""
@@ -472,8 +262,8 @@ class ScriptEvaluator:
             return bool(trial.disturbance) and 2 * disturbed < len(self.trials)
 
     def _delay_s(self) -> float:
-        with self._lock:  # with a process that takes turns nothing can be in step
-            return 0.0 if self._pairs_turn else self._delay.next_s(self.trials)
+        with self._lock:
+            return self.proof.delay_s()
 
     def _record(self, trial: Trial) -> None:
         """Keep a trial, count its cost, store it and show it."""
@@ -482,7 +272,7 @@ class ScriptEvaluator:
             self._know([trial])
             self._told.add(trial.number)
             self._budget.record(trial)
-            self._expect_delay()
+            self.proof.expect_delay()
             self._store(trial)
         self._progress.on_trial_end(trial)
         self._progress.on_time_left(self._budget.left_s)

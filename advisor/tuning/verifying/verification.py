@@ -128,7 +128,8 @@ class _Verifying(Measuring):
         device, side = self.devices[0], self._evaluator.side
         self._sides = side({}, device), side(self.plan.settings, device)
         """The unchanged script and the plan."""
-        self._evaluator.distance = to_tell(self.plan.speedup) or self._evaluator.distance
+        proof = self._evaluator.proof
+        proof.distance = to_tell(self.plan.speedup) or proof.distance
 
     def run(self) -> Verification:
         command = self.options.command
@@ -209,10 +210,10 @@ class _Verifying(Measuring):
             for side in (self._known.base, self._known.head)
         ]
         costs = (filter(None, map(self.options.objective.cost, side)) for side in others)
-        self._evaluator.expect_spread(spread_of(*costs))
+        self._evaluator.proof.expect_spread(spread_of(*costs))
         ended = {}
         # In turns, runs are compared with each other only.
-        if not self._evaluator.turns(self.plan.settings):
+        if not self._evaluator.proof.turns(self.plan.settings):
             self._made = self._evaluator.begin_proof_with_last()
             ended[self._made.number] = first
         if self._forker.proofs_fork:
@@ -239,7 +240,7 @@ class _Verifying(Measuring):
         """Compare the plan with the unchanged script until it is decided whether it holds."""
         evaluator, settings, promised = self._evaluator, self.plan.settings, self.plan.speedup
         self._fork()
-        forks = self._forker.has_begun or evaluator.forks([{}, settings])
+        forks = self._forker.has_begun or evaluator.proof.forks([{}, settings])
         forked = ", after the first pair forked" * forks
         self._enter("proof", f"fresh processes{forked}, the plan and the unchanged script in turn")
 

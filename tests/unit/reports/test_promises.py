@@ -12,11 +12,11 @@ from gpuadvisor.reports.diagnosis.account import near_bound_ns
 from gpuadvisor.reports.diagnosis.document import diagnosis_lines
 from gpuadvisor.reports.json_documents import diagnosis_json
 from gpuadvisor.rules.engine import NS_PER_MS, diagnose
-from gpuadvisor.rules.estimates import longer_with_profiler
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.kernel_families import kind_of, short_name
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import longer_with_profiler
 from gpuadvisor.rules.registry import load_rules
 from tests.diagnoses import diagnosis_report
 from tests.profile_reports import report

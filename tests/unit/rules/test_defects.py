@@ -418,7 +418,7 @@ def test_a_constant_is_another_one_for_all_who_read_it_and_then_the_same_again(m
     first, ranges = asked.usual
     assert first != "nothing" and ranges
     for label in (
-        "estimates.MARGIN",
+        "paces.MARGIN",
         "facts.idle_causes.PAUSE_NS",
         "catalogue.unfused_elementwise.LEAST_SHARE",
     ):
@@ -427,7 +427,7 @@ def test_a_constant_is_another_one_for_all_who_read_it_and_then_the_same_again(m
     severities = own["engine.SEVERITIES"]
     high = tuple((100 * least, each) for least, each in severities.value)
     assert asked.with_another(severities, high) == (True, max(high for _, high in ranges.values()))
-    margin = own["estimates.MARGIN"]
+    margin = own["paces.MARGIN"]
     assert "gpuadvisor.rules.catalogue.allocator_churn" in margin.readers
     assert asked.with_another(margin, 2 * margin.value)[1] > 1
     assert asked.with_another(margin, margin.value) == (False, 0.0)

@@ -6,10 +6,10 @@ import pytest
 
 from gpuadvisor.domain.profile import CallKind, Range
 from gpuadvisor.domain.unprofiled import UNPROFILED_STEP, Steadiness, UnprofiledSteps
-from gpuadvisor.rules.estimates import SLOWER_WITH_DETAILS, is_timed, paces, why_not_timed
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
+from gpuadvisor.rules.paces import SLOWER_WITH_DETAILS, is_timed, paces, why_not_timed
 from tests.profiles import Made
 
 DETAILED = {"record_shapes": "1", "profile_memory": "1"}

@@ -6,10 +6,10 @@ import pytest
 
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.catalogue import cuda_graphs, host_bound, launch_bound
-from gpuadvisor.rules.estimates import saved_by_launching
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.intervals import both
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.launching import saved_by_launching
 from tests.on_gpu import on_gpu
 from tests.rules.building import timeline
 from tests.rules.programs import Program

@@ -4,9 +4,11 @@ import pytest
 
 from gpuadvisor.domain.unprofiled import UNPROFILED_STEP
 from gpuadvisor.rules.engine import diagnose
-from gpuadvisor.rules.estimates import longer_with_profiler, saved_by_launching, saved_shares
+from gpuadvisor.rules.estimates import saved_shares
 from gpuadvisor.rules.facts.host_waits import Host
 from gpuadvisor.rules.facts.what_if import Scenario
+from gpuadvisor.rules.launching import saved_by_launching
+from gpuadvisor.rules.paces import longer_with_profiler
 from gpuadvisor.rules.registry import load_rules
 from tests.rules.building import timeline
 from tests.rules.cases.input_bound import script

@@ -10,7 +10,7 @@ from gpuadvisor.collectors.script.request import RunOutcome
 from gpuadvisor.domain.study import Speedup, TrialState
 from gpuadvisor.storage.database import open_store
 from gpuadvisor.tuning.plans.file import write_plan
-from gpuadvisor.tuning.trials import evaluator, first_run, trial_runner
+from gpuadvisor.tuning.trials import first_run, proof_processes, trial_runner
 from tests.unit.tuning.test_gate_in_turns import Player
 from tests.unit.tuning.verifying import test_verification
 from tests.unit.tuning.verifying.test_verification import Path, plan
@@ -42,7 +42,7 @@ def processes(script, tmp_path, monkeypatch):
     made = Processes(script, tmp_path)
     monkeypatch.setattr(trial_runner, "run_script", made.run)
     monkeypatch.setattr(first_run, "devices_for", lambda python, jobs: [CPU])
-    monkeypatch.setattr(evaluator, "unavailable", lambda: None)
+    monkeypatch.setattr(proof_processes, "unavailable", lambda: None)
     promise(1.2)
     script.gain = 1.2
     return made
@@ -70,7 +70,7 @@ def test_they_tell_what_runs_one_after_the_other_do_not(script, processes, capsy
 
 
 def no_view(processes, monkeypatch):
-    monkeypatch.setattr(evaluator, "unavailable", lambda: "no user namespaces")
+    monkeypatch.setattr(proof_processes, "unavailable", lambda: "no user namespaces")
 
 
 def crash(processes, monkeypatch):

@@ -20,7 +20,7 @@ from gpuadvisor.tuners.space import Parameter, Space
 from gpuadvisor.tuning import study
 from gpuadvisor.tuning.budgeting.budget_limit import BudgetLimit
 from gpuadvisor.tuning.expectations import with_measured
-from gpuadvisor.tuning.live import screening
+from gpuadvisor.tuning.live import screening, search_start
 from gpuadvisor.tuning.trials import forking, trial_runner
 from gpuadvisor.tuning.trials.trial_runner import Silent
 from tests import simulation
@@ -213,7 +213,7 @@ def test_what_was_timed_is_tried_in_the_order_of_what_it_brought():
         (parameter("a"), parameter("workers", 2, 4), parameter("b", "x", "y"), parameter("c"))
     )
     values = (timed("a", 0.99), timed("b", 1.01, "x"), timed("b", 1.02, "y"), timed("c", 1.05))
-    found = screening.Screening(space, ScreeningResult(values)).left({})
+    found = search_start.Screening(space, ScreeningResult(values)).left({})
     assert [each.name for each in found.parameters] == ["c", "workers", "b", "a"]
     assert found["b"].values == ("y", "x")
     assert found["workers"].values == (2, 4)
@@ -221,7 +221,7 @@ def test_what_was_timed_is_tried_in_the_order_of_what_it_brought():
 
 def test_of_the_computing_it_brings_less_to_a_step_that_waits():
     known = (Contribution("a", True, 1.4, 1.38, 1.42),)
-    of_step = screening.Screening(Space(), ScreeningResult(contributions=known))
+    of_step = search_start.Screening(Space(), ScreeningResult(contributions=known))
     assert of_step.contributions(0.5) == list(known)
     of_computing = replace(of_step, result=replace(of_step.result, of_computing=True))
     (found,) = of_computing.contributions(0.25)
@@ -346,7 +346,7 @@ def grown(*values):
         (Parameter("batch_size", (2, 4, 8, 16), progressive=True), Parameter("tf32", (True,)))
     )
     result = ScreeningResult(tuple(found), {"batch_size": values[-1], "tf32": True})
-    return screening.Screening(space, result)
+    return search_start.Screening(space, result)
 
 
 def test_smaller_batches_are_not_tried_where_a_larger_one_stands():
@@ -362,7 +362,7 @@ def test_a_batch_that_fits_no_fresh_process_leaves_room_for_a_smaller_one():
         {"tf32": True},
     ]
     assert grown(2).starts() == [{"batch_size": 2, "tf32": True}, {"tf32": True}]
-    assert screening.Screening().starts() == []
+    assert search_start.Screening().starts() == []
 
 
 @pytest.mark.parametrize("fits", [8, 4, 0])

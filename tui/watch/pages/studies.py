@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.knobs import shown_value
+from gpuadvisor.domain.knobs import shown_settings
 from gpuadvisor.tui.watch.cells import Style
 from gpuadvisor.tui.watch.listed import Entry, Listed
 
@@ -130,9 +130,7 @@ def _tell_underway(record: StudyRecord, now: Underway, console: Console) -> None
     console.print()
     best = now.best
     if best is not None:
-        settings = ", ".join(
-            f"{name}={shown_value(value)}" for name, value in best.settings.items()
-        )
+        settings = shown_settings(best.settings)
         said = f"Best so far: {figures.ratio(best.gain)} with {settings}; measured, not proven yet."
         console.print(said, markup=False)
     else:
@@ -145,9 +143,7 @@ def _tell_underway(record: StudyRecord, now: Underway, console: Console) -> None
     if hidden > 0:
         console.print(f"{hidden} earlier runs", style="dim")
     for trial in now.trials[-TRIALS:]:
-        settings = ", ".join(
-            f"{name}={shown_value(value)}" for name, value in trial.settings.items()
-        )
+        settings = shown_settings(trial.settings)
         gain = figures.ratio(trial.gain) if trial.gain is not None else str(trial.state)
         line = f"{trial.number:>4}  {trial.phase:9} {gain:>14}  {settings or 'unchanged'}"
         console.print(line, markup=False, soft_wrap=True, no_wrap=True, overflow="ellipsis")

@@ -15,7 +15,8 @@ from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts import excerpt as choosing
 from gpuadvisor.rules.facts.excerpt import Choice, choose, events, excerpt, judged_recordings
-from gpuadvisor.rules.facts.fitness import Part, judged
+from gpuadvisor.rules.facts.fitness import judged
+from gpuadvisor.rules.facts.parts import Part
 from gpuadvisor.rules.registry import load_rules
 from tests.profile_reports import H100, steps
 from tests.profiles import Made

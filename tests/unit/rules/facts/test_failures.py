@@ -9,8 +9,12 @@ from gpuadvisor.domain.profile import (
     failed_calls,
     failed_calls_told,
 )
-from gpuadvisor.rules.facts.failures import all_launches_failed, failures, none_failed
-from gpuadvisor.rules.facts.fitness import lost_launches
+from gpuadvisor.rules.facts.failures import (
+    all_launches_failed,
+    failures,
+    lost_launches,
+    none_failed,
+)
 from gpuadvisor.rules.facts.summary import Facts
 from tests.profiles import Made
 

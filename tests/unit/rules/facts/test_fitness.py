@@ -8,7 +8,8 @@ from gpuadvisor.domain.profile import CallKind, Direction, Memory, Range
 from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.engine import diagnose
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.fitness import judged, lost_launches
+from gpuadvisor.rules.facts.failures import lost_launches
+from gpuadvisor.rules.facts.fitness import judged
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.registry import load_rules

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gpuadvisor.domain.profile import CallKind, Range
-from gpuadvisor.rules.estimates import idle_ns
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.summary import Facts
+from gpuadvisor.rules.paces import idle_ns
 from tests.profiles import Made
 
 SHAPES = "[[32, 64], [64, 10]]"
