@@ -1,8 +1,8 @@
 """Where the loss stands still, Adam forgets: its averages are cleared and it counts anew from 0.
 
 expected: not faster with fused_optimizer
-danger: fused_optimizer. Its kernel counts in tensors, and fails with the number that the script
-sets there; the unchanged one takes it. It happens when three epochs brought nothing.
+danger: fused_optimizer. Its kernel counts in float32, and fails with the whole number that the
+script sets there; the unchanged one takes it. It happens when three epochs brought nothing.
 """
 
 import torch
@@ -15,7 +15,7 @@ def forget(optimizer):
         group["lr"] *= 0.5
         for parameter in group["params"]:
             state = optimizer.state[parameter]
-            state["step"] = 0
+            state["step"] = torch.tensor(0)
             state["exp_avg"].zero_()
             state["exp_avg_sq"].zero_()
 

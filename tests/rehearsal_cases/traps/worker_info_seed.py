@@ -3,6 +3,7 @@
 expected: not faster with persistent_workers
 danger: persistent_workers. Workers that live on keep their seed: a sample has the same one or two
 noises in all epochs, and the model learns them by heart.
+observed: a loss of 0.0004 in the last epoch instead of 0.98, and a test of 2.21 instead of 2.94.
 """
 
 import numpy as np
