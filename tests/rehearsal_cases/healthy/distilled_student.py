@@ -2,6 +2,7 @@
 
 expected: right with bf16_autocast
 Two losses in float32 logits, clipped gradients, and an average that is kept in float32.
+observed: an accuracy of 0.655 instead of 0.652, and a loss of 0.5132 instead of 0.5136.
 """
 
 import copy

@@ -2,6 +2,7 @@
 
 expected: right with prefetch_factor
 What a worker reads ahead is the same, only earlier.
+observed: the same losses.
 """
 
 import itertools

@@ -2,6 +2,7 @@
 
 expected: right with fused_optimizer
 The kernel makes the same steps, up to rounding.
+observed: the same returns, in a time that depends on how busy the cores are.
 """
 
 import json

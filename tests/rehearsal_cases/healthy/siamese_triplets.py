@@ -2,6 +2,7 @@
 
 expected: faster with dataloader_workers
 Triplets are drawn by Python's `random`, which each worker has seeded anew.
+observed: 2.03x as fast, on two busy cores; a loss of 0.132 in the last epoch, not 0.144.
 """
 
 import csv

@@ -3,6 +3,7 @@
 expected: not faster with batch_size
 danger: batch_size. Three readings are broken, and all others of their batch are lost with them: of
 larger batches there are more.
+observed: scores of 11,953 readings instead of 11,977.
 """
 
 import csv

@@ -3,6 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. `multiprocessing.active_children()` names the loader's workers, too:
 they are waited for and then ended, and the loader fails, at step 150.
+observed: the loader failed at step 150, ten seconds after it had been reached.
 """
 
 import multiprocessing

@@ -4,6 +4,7 @@ expected: not faster with bf16_autocast
 danger: bf16_autocast. What the layers on the way back compute is rounded otherwise than on the way
 there, as their inputs are not quite the same: after training the difference is 0.06, and the check
 fails. The layers begin as the identity, so that at first there is none.
+observed: the check failed at 0.070; unchanged the difference is 1e-6.
 """
 
 import torch

@@ -3,6 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. The sampler is asked ahead, so that its place is four batches beyond the
 one that was trained on: what goes on from there leaves out 64 samples.
+observed: `"place": 704` beside step 400 instead of 640; the same losses.
 """
 
 import json

@@ -3,6 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. A worker sends a copy of the parameter: gradients go to the copy, and
 the script's own prompts stay as they were drawn, without an error.
+observed: a loss of 0.606 in the last epoch instead of 0.559; the prompts as they were drawn.
 """
 
 import time

@@ -3,6 +3,7 @@
 expected: not faster with dataloader_workers
 danger: dataloader_workers. `UnicodeDecodeError` takes five arguments, and a worker passes on a
 text: what arrives is a `RuntimeError`, which the loop does not catch. Six of 1,600 are unreadable.
+observed: a `RuntimeError` at the first unreadable review; unchanged it left out six batches.
 """
 
 import time
