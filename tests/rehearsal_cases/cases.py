@@ -289,6 +289,7 @@ TRAPS = (
     trap("state_reset", FUSED, END),
     trap("checked_in_forward", COMPILED, END),
     trap("flow_round_trip", BF16, RESULTS, END),
+    trap("init_function_wakes", WORKERS, SECOND, STATE, RESULTS),
 )
 
 HEALTHY = (
