@@ -1,8 +1,8 @@
 """A loader without workers has a `worker_init_fn` from an older script, which was never called.
 
 expected: not faster with dataloader_workers
-danger: dataloader_workers. It seeds each worker with its number: in each epoch the windows, in their
-fixed order, are turned over by the same coins as in the one before.
+danger: dataloader_workers. It seeds each worker with its number: in each epoch the windows, in
+their fixed order, are turned over by the same coins as in the one before.
 observed: a loss of 0.436 in the last epoch instead of 0.546.
 """
 
