@@ -379,6 +379,8 @@ HEALTHY = (
     Case("distilled_student", BF16, gains=False),
     Case("bucketed_lengths", KEPT),
     Case("mixed_streams", FAR_AHEAD, gains=False),
+    Case("sampler_saved_by_epoch", WORKERS),
+    Case("state_cleared", FUSED, gains=False),
 )
 
 CASES = TRAPS + HEALTHY
