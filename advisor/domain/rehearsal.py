@@ -300,6 +300,16 @@ class Touch(str, Enum):
     """What the script computes of how many workers a loader has; `taken` where it asks."""
     THRESHOLD = "threshold"
     """A number that a model's code compares with, and the script moves."""
+    AHEAD = "ahead"
+    """How far a sampler is, which is asked ahead where workers read; `taken` where it is asked."""
+    CHILDREN = "children"
+    """All processes that the script started: the workers of its loaders are among them."""
+    STATE = "state"
+    """What an optimizer keeps of a parameter, in whose place the script puts something new."""
+    ERRORS = "errors"
+    """An error that samples are read with: a worker passes on its text alone."""
+    ASSERTIONS = "assertions"
+    """An error by which a model's code asserts something: once compiled, it raises another."""
 
     def __str__(self) -> str:
         return self.value

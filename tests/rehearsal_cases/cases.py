@@ -278,6 +278,18 @@ TRAPS = (
     trap("steps_by_workers", WORKERS, RESULTS),
     trap("guarded_penalty", NHWC, RESULTS, FILES, END),
     trap("peek_while_training", KEPT, ROWS, SECOND, RESULTS, danger=LIVES_ON),
+    # Written by someone who knew the documentation, names and first lines of the cases.
+    trap("unreadable_text", WORKERS, STATE, END),
+    trap("soft_prompts", WORKERS, RESULTS, FILES, STATE),
+    trap("sampler_position", WORKERS, FILES, STATE, SECOND),
+    trap("checkpoint_writers", WORKERS, END),
+    trap("worker_info_seed", OWN_KEPT, SECOND, STATE),
+    trap("bad_batch_skipped", DOUBLE, ROWS, RESULTS, FILES),
+    trap("expert_capacity", DOUBLE, RESULTS, FILES),
+    trap("state_reset", FUSED, END),
+    trap("checked_in_forward", COMPILED, END),
+    trap("flow_round_trip", BF16, RESULTS, END),
+    trap("init_function_wakes", WORKERS, SECOND, STATE, RESULTS),
 )
 
 HEALTHY = (
@@ -362,6 +374,13 @@ HEALTHY = (
     Case("mask_given", COMPILED, gains=False),
     Case("peek_own_loader", KEPT),
     Case("scale_beside_tensor", WORKERS),
+    Case("siamese_triplets", WORKERS),
+    Case("policy_gradient", FUSED, gains=False),
+    Case("distilled_student", BF16, gains=False),
+    Case("bucketed_lengths", KEPT),
+    Case("mixed_streams", FAR_AHEAD, gains=False),
+    Case("sampler_saved_by_epoch", WORKERS),
+    Case("state_cleared", FUSED, gains=False),
 )
 
 CASES = TRAPS + HEALTHY

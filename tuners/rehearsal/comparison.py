@@ -13,10 +13,11 @@ from dataclasses import replace
 from statistics import mean
 
 from gpuadvisor.domain.knobs import ARGUMENT_PREFIX, Settings
-from gpuadvisor.domain.rehearsal import Batch, Branch, Life, LoopKind, Touch
+from gpuadvisor.domain.rehearsal import Batch, Life, LoopKind
 from gpuadvisor.domain.study import Aspect, Equivalence, Rehearsal, Trial, TrialState
 from gpuadvisor.tuners.base import Knob
 from gpuadvisor.tuners.equivalence import PARTING
+from gpuadvisor.tuners.rehearsal.branches import doubt_branches
 from gpuadvisor.tuners.rehearsal.data import ENOUGH_SAMPLES, DataComparison
 from gpuadvisor.tuners.rehearsal.files import compare_files
 from gpuadvisor.tuners.rehearsal.lives import (
@@ -24,7 +25,6 @@ from gpuadvisor.tuners.rehearsal.lives import (
     Lives,
     ending,
     is_complete,
-    is_whole,
     parts_of,
     training_passes,
 )
@@ -61,7 +61,7 @@ def compare(
         equivalence = results.results()
         compare_files(found)
         forecast = TimeComparison(found).forecast()
-        _doubt_branches(found)
+        doubt_branches(found)
     if found.problems and equivalence is not None and equivalence.status == "equivalent":
         equivalence = Equivalence("not_checked", "", reason=found.problems[0].sentence)
     every = (*lives.unchanged, lives.plan, lives.numerics)
@@ -155,66 +155,6 @@ def _is_idle(found: Findings) -> bool:
     if not found.settings or any(name.startswith(ARGUMENT_PREFIX) for name in found.settings):
         return False
     return not any(each.state == "effective" for each in found.lives.plan.applied)
-
-
-def _doubt_branches(found: Findings) -> None:
-    """Say which branch may run late and change what the settings rely on, if one may.
-
-    What the harness could not see in a life is doubted as well: silence says nothing then.
-    """
-    lives = found.lives
-    every = [each for each in (lives.first, lives.second, lives.plan, lives.numerics) if each]
-    unseen = [failure for life in every for failure in life.failures]
-    found.doubt = found.doubt or next(iter(unseen), "")
-    if found.doubt or is_whole(lives.first):
-        return
-    unchanged, planned = _taken(lives.first, lives.second), _taken(lives.plan, lives.numerics)
-    for branch in (branch for life in every for branch in life.branches):
-        where = (branch.place, branch.what)
-        name = f"{branch.place}, `{branch.what}`,"
-        if Touch.CLOCK in branch.touches:
-            ends = "may end the loop when a time is over"
-            found.doubt = f"{name} {ends}: faster steps are more steps then, and other results"
-        elif Touch.WORKERS in branch.touches:
-            if branch.taken and "dataloader_workers" in found.settings:
-                asks = f"{name} is asked for by the script"
-                found.doubt = f"{asks}: what it computes of that is other under the plan"
-        elif Touch.THRESHOLD in branch.touches and found.has_fewer_digits:
-            moves = f"{name} moves what the model compares with"
-            found.doubt = f"{moves}: where no life came, fewer digits may decide otherwise"
-        elif _ends_reading(found, branch):
-            # Where both lives end after the same rows, that is chance: the data was shortened.
-            found.doubt = f"{name} may end the reading after other rows where batches are larger"
-        elif not (where in unchanged and where in planned) and _matters(found, branch):
-            whom = "under the plan" if where in unchanged else "by the unchanged script"
-            by = f" {whom}" if where in unchanged | planned else ""
-            found.doubt = f"{name} was never lived{by}"
-        if found.doubt:
-            return
-
-
-def _taken(*lives: Life | None) -> set[tuple[str, str]]:
-    """Return place and condition of each branch that one of these lives took."""
-    reached = [branch for life in lives if life for branch in life.branches]
-    return {(branch.place, branch.what) for branch in reached if branch.taken}
-
-
-def _matters(found: Findings, branch: Branch) -> bool:
-    """Say whether settings are among those that rely on what a branch touches."""
-    knobs = [found.knobs[name] for name in found.settings if name in found.knobs]
-    # Workers that end with each pass see what was changed before the next.
-    again = {Touch.DATA, *((Touch.PASS,) if branch.in_pass else ())}
-    kept = not again.isdisjoint(branch.touches) and "persistent_workers" in found.settings
-    is_data = Touch.DATA in branch.touches or Touch.ORDER in branch.touches
-    if found.loader_knobs and (kept or (is_data and branch.in_pass)):
-        return True
-    return Touch.MODEL in branch.touches and any(knob.changes_model for knob in knobs)
-
-
-def _ends_reading(found: Findings, branch: Branch) -> bool:
-    """Say whether a branch may end an inference script's reading, under batches of another size."""
-    # A training script stops early where it does not learn any more, with whatever batches.
-    return Touch.ROWS in branch.touches and found.is_resized and not found.lives.first.losses
 
 
 # -- what a whole pass needs -----------------------------------------------------------------------

@@ -46,8 +46,8 @@ from gpuadvisor.collectors.script.child.rehearsal.inspection import (
 )
 from gpuadvisor.collectors.script.child.rehearsal.kept_logs import is_kept
 from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
-from gpuadvisor.collectors.script.child.shortening.branch_names import MUTATING
 from gpuadvisor.collectors.script.child.shortening.syntax import (
+    MUTATING,
     assigned,
     file_text,
     last_name,

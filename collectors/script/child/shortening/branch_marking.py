@@ -10,7 +10,7 @@ loop; and only if what decides on them can change: options that a script is give
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -135,7 +135,10 @@ class Marker:
                 text = f"except {ast.unparse(handler.type)}" if handler.type else "except"
                 is_meant = bool(caught & names) or bool(names and caught & ANYTHING)
                 is_meant |= handler.type is not None and not caught & FAILURES
-                handler.body = self._branch(handler, handler.body, text, before, is_meant)
+                also = self.names.errors.touches(handler)
+                handler.body = self._branch(
+                    handler, handler.body, text, before, is_meant, also=also
+                )
             node.orelse, node.finalbody = map(self.statements, (node.orelse, node.finalbody))
         elif isinstance(node, ast.Match):
             varies = self.names.varies(node.subject)
@@ -194,9 +197,14 @@ class Marker:
         before: list[Any],
         may_turn: bool,
         test: ast.expr | None = None,
+        also: Iterable[Touch] = (),
     ) -> list[Any]:
-        """Return a branch with a mark at its start, where it is one that matters."""
-        touches = self.names.touched(body) - {Touch.THRESHOLD}  # said where it is stored
+        """Return a branch with a mark at its start, where it is one that matters.
+
+        `also` is what it touches beside what its statements do.
+        """
+        touches = self.names.touched(body).union(also)
+        touches -= {Touch.THRESHOLD}  # said where it is stored
         site = self._loop if _leaves(body) else None
         if site is not None or self.names.stops(body):
             touches |= self.names.left(test)
@@ -309,7 +317,13 @@ class _Expressions(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         self.generic_visit(node)
         marker = self._marker
-        if id(node) in marker.told or not marker.names.loaders.asks_workers(node):
+        if id(node) in marker.told:
+            return node
+        if marker.names.samplers.asks(node):
+            number = marker._new(ast.unparse(node), node, (Touch.AHEAD,), None)
+            said = [_call(BRANCH, number, taken, at=node) for taken in (False, True)]
+            return _either(*said, node)
+        if not marker.names.loaders.asks_workers(node):
             return node
         number = marker._new(ast.unparse(node), node, (Touch.WORKERS,), None, is_function=True)
         return _either(_call(BRANCH, number, True, at=node), node)

@@ -9,11 +9,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from gpuadvisor.collectors.script.child.shortening import branch_models, branch_processes
 from gpuadvisor.collectors.script.child.shortening.branch_clock import Clock
+from gpuadvisor.collectors.script.child.shortening.branch_errors import Errors
 from gpuadvisor.collectors.script.child.shortening.branch_loaders import Loaders
+from gpuadvisor.collectors.script.child.shortening.branch_optimizers import Optimizers
+from gpuadvisor.collectors.script.child.shortening.branch_samplers import Samplers
 from gpuadvisor.collectors.script.child.shortening.syntax import (
     DEFINITIONS,
     LOOPS,
+    MUTATING,
     Function,
     asked,
     assigned,
@@ -30,21 +35,6 @@ from gpuadvisor.collectors.script.child.shortening.syntax import (
 )
 from gpuadvisor.domain.rehearsal import Touch
 
-MUTATING = frozenset({"add", "append", "clear", "extend", "insert", "pop", "remove", "update"})
-"""Methods that change lists, dictionaries and sets."""
-PARTS = frozenset({
-    "add_param_group", "bias", "data", "grad", "jit", "named_parameters", "onnx", "parameters",
-    "prune", "register_forward_hook", "requires_grad", "requires_grad_", "weight",
-})  # fmt: skip
-"""Names by which a script reaches for a model's weights and layers, or an optimizer's."""
-TOOLS = (["onnx"], ["prune"])
-"""Names of torch's modules that change models."""
-MODEL_CHANGES = frozenset({"add_module", "append", "apply", "half"})
-"""Methods by which a model's layers or their types change."""
-EXITS = frozenset({"_exit", "exit", "quit"})
-"""Functions that end the script."""
-MODEL_METHODS = frozenset({"eval", "parameters", "state_dict", "train"})
-"""Methods by which a script's models are known."""
 DATA_WORDS = frozenset({"dataloader", "dataset", "environ"})
 """Words in names of data, and the environment, of which workers have a copy."""
 STEADY_CALLS = frozenset({"hasattr", "is_available", "isinstance"})
@@ -53,8 +43,6 @@ STEADY_METHODS = frozenset({"endswith", "get", "lower", "startswith"})
 """Methods whose answer depends on their owner and arguments alone."""
 READING = frozenset({"__call__", "__getitems__", "__next__"})
 """Methods by which data sets and their parts give samples, beside those of any container."""
-PROCESSES = frozenset({"Process", "spawn"})
-"""What runs a function in another process, where it is seen for itself."""
 STORES = frozenset({"setattr", "setitem"})
 """Functions that store in what they are given: `object.__setattr__`, `operator.setitem`."""
 _MOST_ROUNDS = 20
@@ -109,11 +97,14 @@ class Names:
         self._read = self._read_by_samples(trees)
         """Global names that the reading of samples uses, attributes of them and of data sets, and
         names of files: `LEVEL`, `config.level`, `self.level`, `'hard.json'`."""
-        self._thresholds = self._compared_by_models()
+        self._thresholds = branch_models.compared(self._classes.values())
+        self._optimizers = Optimizers(nodes, self._bound)
+        self.samplers = Samplers(self._classes, self._bound, self._calls)
+        self.loaders = Loaders(self._bound, self._functions, self._key)
+        self.errors = Errors(nodes, self.loaders, self._functions, self._key, self._reading)
         self._read_locals(every)
         self._read_touches()
         self._callbacks = self._never_named()
-        self.loaders = Loaders(self._bound, self._functions, self._key)
         self._stopping = self._caught(nodes) & self._classes.keys()
         """Exceptions of the files' own that they catch."""
 
@@ -163,11 +154,17 @@ class Names:
         dropped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         found: set[Touch] = set()
         for node in nodes:
-            found |= self._done(node, id(node) in dropped)
+            found |= self._done(node, id(node) in dropped) | self._kept(node)
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
                 keys = self._standing_for(node)
                 found = found.union(*(self._of_functions.get(key, ()) for key in keys))
         return found
+
+    def _kept(self, node: ast.AST) -> set[Touch]:
+        """Return what a node touches of optimizers, samplers and processes."""
+        found = {Touch.STATE} if self._optimizers.replaces(node) else set()
+        found |= {Touch.ORDER} if self.samplers.asks(node) else set()
+        return found | {Touch.CHILDREN} if branch_processes.asks_children(node) else found
 
     def stored(self, target: ast.expr) -> set[Touch]:
         """Return what is changed where something is stored in a target."""
@@ -202,7 +199,8 @@ class Names:
     def stops(self, body: Iterable[ast.AST]) -> bool:
         """Say whether statements may end loops further out, or the script."""
         nodes = list(own_nodes(body))
-        calls = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in EXITS]
+        exits = branch_processes.EXITS
+        calls = [n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in exits]
         if any(not getattr(n.args[0], "value", 1) if n.args else True for n in calls):
             return True  # others tell of an error
         raised = (node.exc for node in nodes if isinstance(node, ast.Raise))
@@ -224,32 +222,17 @@ class Names:
             targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
             return set().union(*map(self.stored, targets))
         if isinstance(node, ast.Attribute):
-            return {Touch.MODEL} if self._is_part(node) else set()
+            return {Touch.MODEL} if branch_models.is_part(self._chain(node)) else set()
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self._of_functions.get(f".{node.value}", set())  # by `getattr`, say
         return self.touched([ast.Expr(node.body)]) if isinstance(node, ast.Lambda) else set()
-
-    def _compared_by_models(self) -> set[str]:
-        """Return the attributes of models that their code compares with."""
-        models = [each for each in self._classes.values()
-                  if any(getattr(part, "name", "") == "forward" for part in each.body)]  # fmt: skip
-        tests = (n for each in models for n in ast.walk(each) if isinstance(n, ast.Compare))
-        parts = (n for test in tests for n in ast.walk(test) if isinstance(n, ast.Attribute))
-        return {node.attr for node in parts if chain(node)[:-1] == ["self"]}
-
-    def _is_part(self, node: ast.Attribute) -> bool:
-        """Say whether a script reaches for a model's weights and layers, or an optimizer's."""
-        names = self._chain(node)
-        if node.attr == "load_state_dict" and "opt" in "".join(names[-2:-1]):
-            return True
-        return (node.attr in PARTS or names[:1] in TOOLS) and names != ["self", "data"]
 
     def _call(self, node: ast.Call, is_dropped: bool) -> set[Touch]:
         called, given = last_name(node.func), node.args
         found: set[Touch] = set()
         if isinstance(node.func, ast.Attribute):
             in_place = called.endswith("_") and not called.startswith("_")
-            if called in MODEL_CHANGES and self._models & set(chain(node.func.value)):
+            if called in branch_models.CHANGES and self._models & set(chain(node.func.value)):
                 found.add(Touch.MODEL)
             if is_dropped or called in MUTATING or in_place:
                 names = self._chain(node.func.value)
@@ -271,7 +254,7 @@ class Names:
         name = last_name(node)
         if isinstance(node, ast.Attribute):
             owner = chain(node.value)
-            is_model = name in MODEL_METHODS and owner != ["self"]
+            is_model = name in branch_models.METHODS and owner != ["self"]
             if is_model or (owner and owner[0] in self._modules):
                 return ""
             name = name if owner and owner[0] in self._own_modules else f".{name}"
@@ -411,7 +394,8 @@ class Names:
 
     def _model_names(self) -> set[str]:
         """Return the names that stand first where a model's methods are called."""
-        owners = (chain(call.func) for call in self._calls if last_name(call.func) in MODEL_METHODS)
+        called = branch_models.METHODS
+        owners = (chain(call.func) for call in self._calls if last_name(call.func) in called)
         return {next((name for name in owner[:-1] if name != "self"), "") for owner in owners}
 
     def _data_names(self) -> set[str]:
@@ -489,7 +473,7 @@ class Names:
         """Return the identities of functions that are given to a library, and of methods of classes
         that build on a library's: by what is written here nobody calls them."""
         given = {key for call in self._calls
-                 if not self._key(call) and last_name(call.func) not in PROCESSES
+                 if not self._key(call) and last_name(call.func) not in branch_processes.PROCESSES
                  for each in (*call.args, *(k.value for k in call.keywords))
                  for key in self._standing_for(each)}  # fmt: skip
         found: set[int] = set()

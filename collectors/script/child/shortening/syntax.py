@@ -10,6 +10,8 @@ from typing import Any
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.While, ast.AsyncFor)
+MUTATING = frozenset({"add", "append", "clear", "extend", "insert", "pop", "remove", "update"})
+"""Methods that change lists, dictionaries and sets."""
 SIZES = frozenset({"device", "dtype", "numel", "shape", "size"})
 """What scripts ask weights for without a change to them."""
 WRITING = frozenset({

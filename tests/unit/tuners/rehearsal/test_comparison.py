@@ -691,6 +691,17 @@ class TestSilence:
             (Touch.ROWS, BF16, {}, False),
             (Touch.PASS, {"persistent_workers": True}, {"in_pass": True}, True),
             (Touch.PASS, WORKERS, {"in_pass": True}, False),
+            (Touch.CHILDREN, WORKERS, {"in_pass": True}, True),
+            (Touch.CHILDREN, WORKERS, {}, False),  # they have ended with their pass
+            (Touch.CHILDREN, {"persistent_workers": True}, {}, True),
+            (Touch.CHILDREN, BF16, {"in_pass": True}, False),
+            (Touch.STATE, {"fused_optimizer": "fused"}, {}, True),
+            (Touch.STATE, {"channels_last": True}, {}, False),
+            (Touch.ERRORS, WORKERS, {}, True),
+            (Touch.ERRORS, WORKERS, {"taken": True}, False),
+            (Touch.ERRORS, {"persistent_workers": True}, {}, False),
+            (Touch.ASSERTIONS, {"compile": "default"}, {}, True),
+            (Touch.ASSERTIONS, {"channels_last": True}, {}, False),
         ],
     )
     def test_a_branch_that_was_never_lived(self, touch, settings, changes, lacks):
@@ -720,6 +731,31 @@ class TestSilence:
         first = life(branches=(branch,), loops=(shortened,))
         found = rehearsed(with_workers(first), first, settings=settings)
         assert why in found.doubt if why else not found.doubt
+
+    def test_errors_of_workers_that_the_script_has_itself(self):
+        branch = Branch("a.py, line 34", "except ValueError", (Touch.ERRORS,), False, True)
+        shortened = Loop("a.py, line 9", LoopKind.EPOCHS, 90, 2, True)
+        first = with_workers(life(branches=(branch,), loops=(shortened,)))
+        assert not rehearsed(first, first).doubt
+
+    @pytest.mark.parametrize(
+        ("settings", "changes", "lacks"),
+        [
+            (WORKERS, {}, True),
+            ({"prefetch_factor": 4}, {}, True),
+            (WORKERS, {"taken": False}, False),
+            (WORKERS, {"in_pass": False}, False),
+            (BF16, {}, False),
+        ],
+    )
+    @pytest.mark.parametrize("is_whole", [False, True])
+    def test_a_sampler_that_is_asked_how_far_it_is(self, settings, changes, lacks, is_whole):
+        branch = replace(Branch("a.py, line 9", "order.at", (Touch.AHEAD,), True, True), **changes)
+        shortened = Loop("a.py, line 8", LoopKind.EPOCHS, 90, 2, True)
+        first = life(branches=(branch,), loops=() if is_whole else (shortened,))
+        found = rehearsed(with_workers(first), first, settings=settings)
+        said = "a.py, line 9, `order.at`, asks the sampler during a pass how far it is: workers"
+        assert found.doubt.startswith(said) == lacks
 
     @pytest.mark.parametrize("side", ["first", "plan"])
     def test_what_the_harness_could_not_see(self, side):
