@@ -10,32 +10,30 @@ evaluation within one.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gpuadvisor.domain.measurement import Trace
-from gpuadvisor.domain.printed import (
-    moments_in,
-    numbers_in,
-    tells_time,
-    without_numbers,
-    without_warnings,
-)
 from gpuadvisor.domain.rehearsal import Call, Life
 from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference
 from gpuadvisor.tuners.rehearsal.files import (
     SAMPLES_TURNED,
     Difference,
     Limits,
-    are_many,
-    are_results,
     contents_apart,
-    turn_at_random,
 )
 from gpuadvisor.tuners.rehearsal.lives import Findings
 from gpuadvisor.tuners.rehearsal.outputs import outputs_apart
+from gpuadvisor.tuners.rehearsal.prints import (
+    Kind,
+    Line,
+    alike,
+    moments_otherwise,
+    otherwise,
+    printed,
+    told,
+)
 from gpuadvisor.tuners.rehearsal.rollouts import rollout_apart
 from gpuadvisor.tuners.rehearsal.updates import (
     error,
@@ -350,25 +348,25 @@ class LaterComparison:
         if not self._are_printed_alike():
             return None
         lives = self.found.lives
-        again, theirs = (_printed(each.output) for each in (lives.second, lives.plan))
-        others = [_printed(each.output) for each in nudged]
+        again, theirs = (printed(each.output) for each in (lives.second, lives.plan))
+        others = [printed(each.output) for each in nudged]
         for kind, numbers in self._lines().items():
             planned = theirs.get(kind, [])
             if len(planned) != len(numbers):
                 continue
-            alike = [each[kind] for each in others if len(each.get(kind, ())) == len(numbers)]
-            columns = self._told(numbers, again[kind], kind[1])
-            found = _otherwise(numbers, again[kind], planned, alike, self._limits, columns)
+            moved = [each[kind] for each in others if len(each.get(kind, ())) == len(numbers)]
+            columns = told(numbers, again[kind], kind[1], self.found.is_resized)
+            found = otherwise(numbers, again[kind], planned, moved, self._limits, columns)
             if found is not None:
                 return found
-        return _moments_otherwise((lives.first, lives.second, lives.plan, *nudged))
+        return moments_otherwise((lives.first, lives.second, lives.plan, *nudged))
 
     def _words(self) -> str | None:
         """Say that lines which two unchanged lives print alike are missing, or have other words."""
         if not self._are_printed_alike():
             return None
         trains = bool(self.found.lives.first.losses)
-        theirs = _printed(self.found.lives.plan.output)
+        theirs = printed(self.found.lives.plan.output)
         lost, example, lines = 0, "", 0
         for kind, numbers in self._lines().items():
             words, is_time = kind
@@ -390,34 +388,9 @@ class LaterComparison:
             return False
         return not self.found.moved or self.found.is_one_by_one
 
-    def _lines(self) -> dict[tuple[str, bool], list[Line]]:
-        """Return the printed lines that are as many in both unchanged lives; how often others are
-        depends on the time."""
+    def _lines(self) -> dict[Kind, list[Line]]:
         lives = self.found.lives
-        ours, again = (_printed(each.output) for each in (lives.first, lives.second))
-        return {
-            kind: numbers
-            for kind, numbers in ours.items()
-            if len(again.get(kind, ())) == len(numbers)
-        }
-
-    def _told(self, ours: Sequence[Line], again: Sequence[Line], is_time: bool) -> Sequence[int]:
-        """Return the places in like lines whose numbers are neither times that were measured nor
-        batches that were counted beside a time."""
-        places = range(len(ours[0]) if ours else 0)
-        if not is_time:
-            return places
-        columns = [([line[at] for line in ours], [line[at] for line in again]) for at in places]
-        return [
-            at
-            for at, (mine, others) in enumerate(columns)
-            if are_results(mine, others)
-            and (
-                not self.found.is_resized
-                or not all(map(float.is_integer, mine))
-                or turn_at_random(mine)
-            )
-        ]
+        return alike(*(printed(each.output) for each in (lives.first, lives.second)))
 
 
 def _evaluates(call: Call) -> bool:
@@ -432,68 +405,3 @@ def _begins(call: Call) -> bool:
 def _unless_chaotic(limit: float, usual: float) -> float:
     """Return what may differ where rounding makes a usual difference; the limit if that is all."""
     return max(limit, SPREAD_FACTOR * usual) if usual <= CHAOTIC else limit
-
-
-Line = list[float]
-"""The numbers of a printed line."""
-
-
-def _otherwise(
-    ours: Sequence[Line],
-    again: Sequence[Line],
-    theirs: Sequence[Line],
-    nudged: Sequence[Sequence[Line]],
-    limits: Limits,
-    columns: Sequence[int],
-) -> str | None:
-    """Return which number of like lines is another one, of those that unchanged lives agree in."""
-    for row, line in enumerate(ours):
-        for place in columns:
-            a, b, c = line[place], again[row][place], theirs[row][place]
-            usual = max((abs(each[row][place] - a) for each in nudged), default=0.0)
-            allowed = max(limits.relative * max(abs(a), abs(c)), SPREAD_FACTOR * usual)
-            is_other = not abs(c - a) <= allowed or limits.is_another_share(a, c)
-            if a == b and math.isfinite(a) and is_other:
-                return f"{c:g} is printed and not {a:g}"
-    return None
-
-
-def _moments_otherwise(lives: Sequence[Life]) -> str | None:
-    """Return which date or time of day another life prints than the unchanged ones, which agree in
-    so many that no clock told them; those of nudged lives, too. The plan's is the third."""
-    ours, again, theirs, *nudged = map(_moments, lives)
-    for words, known in ours.items():
-        others = theirs.get(words, [])
-        are_known = are_many(known) and all(each.get(words) == known for each in (again, *nudged))
-        if are_known and len(others) == len(known) and others != known:
-            return next(
-                f"{b} is printed and not {a}" for a, b in zip(known, others, strict=True) if a != b
-            )
-    return None
-
-
-def _moments(life: Life) -> dict[str, list[str]]:
-    """Return the dates and times of day that a script printed, by the words of their lines."""
-    moments: dict[str, list[str]] = {}
-    for line in _lines_of(life.output):
-        moments.setdefault(without_numbers(line), []).extend(moments_in(line))
-    return moments
-
-
-def _lines_of(output: str) -> list[str]:
-    """Return the lines that a terminal shows, without libraries' warnings.
-
-    Text that a model samples has other characters at which `str.splitlines` ends a line.
-    """
-    lines = re.split(r"\r\n?|\n", output)
-    return without_warnings(lines if lines[-1] else lines[:-1])
-
-
-def _printed(output: str) -> dict[tuple[str, bool], list[Line]]:
-    """Return the numbers of the lines that a script printed, by the words of the lines and whether
-    these speak of time."""
-    lines: dict[tuple[str, bool], list[Line]] = {}
-    for line in _lines_of(output):
-        kind = without_numbers(line), tells_time(line)
-        lines.setdefault(kind, []).append(numbers_in(line))
-    return lines
