@@ -3,7 +3,7 @@
 expected: not faster with batch_size
 danger: batch_size. In larger batches more of them come twice. The mean hardly moves, and a line
 tells how many it was taken over.
-observed: a mean of 3,990 sentences instead of 3,995, with the same norm of 0.325.
+observed: a mean of 3,990 sentences instead of 3,995, with the same norm of 3.941.
 """
 
 import time
@@ -32,7 +32,7 @@ class Sentences(Dataset):
 
 
 torch.manual_seed(0)
-encoder = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 32)).eval()
+encoder = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 32), nn.Softplus()).eval()
 total, count = torch.zeros(32, dtype=torch.float64), 0
 with torch.inference_mode():
     for x in DataLoader(Sentences(), batch_size=16):
