@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 _NUMBER = re.compile(
     r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?=(?:[A-Za-z]{1,3})?(?![\w.]*\w))"
@@ -31,6 +32,11 @@ that hold one of these do not, such as `sentiment`, nor does a smallest value (`
 _WARNING = re.compile(r"\S.*[/\\](?:site|dist)-packages[/\\].+\.py:\d+: (\w*Warning: )?")
 """Begin of what Python's `warnings` print of a place in an installed library; Lightning leaves the
 category out."""
+
+_MEMORY_UNIT = re.compile(r"\s*[kmgt]i?b\b(?!/)", re.IGNORECASE)
+_MEMORY_WORD = re.compile(r"(?:\b|_)(?:memory|mem|rss|vram|[kmgt]i?b)(?:\b|_)", re.IGNORECASE)
+_COLUMN = re.compile(r"(.*#.*) \((\d+)\)", re.DOTALL)
+"""How files' columns of like lines are called: by the line's words, and the place in it."""
 
 
 def without_warnings(lines: Iterable[str]) -> list[str]:
@@ -66,3 +72,24 @@ def without_numbers(line: str) -> str:
 def tells_time(line: str) -> bool:
     """Say whether a line or a key speaks of time beside a date: a duration, a rate."""
     return _TIMES.search(_MOMENT.sub("@", line)) is not None
+
+
+def tells_memory(name: str) -> bool:
+    """Say whether numbers of this name are of memory, which settings change: a key, the head of a
+    column, or the words of a line with a place in it (`epoch #: # MB (2)`)."""
+    column = _COLUMN.fullmatch(name)
+    if column is None:
+        return _MEMORY_WORD.search(name) is not None
+    return int(column[2]) - 1 in memory_places(column[1])
+
+
+def memory_places(words: str) -> set[int]:
+    """Return which numbers of a line, given with `#` for each, stand after a word for memory or
+    before a unit of it."""
+    between = words.split("#")
+    return {
+        place
+        for place, (before, after) in enumerate(pairwise(between))
+        if _MEMORY_WORD.search(before if place == 0 else _MEMORY_UNIT.sub("", before, count=1))
+        or _MEMORY_UNIT.match(after)
+    }

@@ -22,7 +22,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuadvisor.domain.printed import moments_in, numbers_in, tells_time, without_numbers
+from gpuadvisor.domain.printed import (
+    moments_in,
+    numbers_in,
+    tells_memory,
+    tells_time,
+    without_numbers,
+)
 from gpuadvisor.domain.rehearsal import Numbers, WrittenFile
 
 if TYPE_CHECKING:
@@ -381,9 +387,11 @@ def _lines(text: str) -> Iterator[Part]:
     """Yield the numbers in lines, those of like lines together, and the words of each line.
 
     How many lines speak of time may depend on it, so that their words are not among those. The
-    first line of a table says which of its columns do.
+    first line of a table says which of its columns do, and which are of memory.
     """
-    timed, separator = _timed_columns(text.partition("\n")[0])
+    heads, separator = _heads(text.partition("\n")[0])
+    timed = [tells_time(head) for head in heads]
+    sizes = [head if tells_memory(head) else "" for head in heads]
     for line in text.splitlines():
         is_time = tells_time(line)
         words = without_numbers(line)
@@ -394,24 +402,24 @@ def _lines(text: str) -> Iterator[Part]:
         fields = line.split(separator) if timed else [line]
         in_table = len(fields) == len(timed)
         found = [
-            (number, is_time or (in_table and timed[at]))
+            (number, is_time or (in_table and timed[at]), sizes[at] if in_table else "")
             for at, field in enumerate(fields)
             for number in numbers_in(field)
         ]
         kind = words[:_LONGEST_NAME]
-        for place, (number, is_of_time) in enumerate(found):
-            column = "all" if len(found) >= MANY else str(place + 1)
+        for place, (number, is_of_time, head) in enumerate(found, start=1):
+            column = "all" if len(found) >= MANY else f"{place} {head}".rstrip()
             yield f"{kind} ({column})", number, is_of_time
 
 
-def _timed_columns(head: str) -> tuple[list[bool], str]:
-    """Return which columns speak of time, by the first line of a table, and what separates them.
+def _heads(line: str) -> tuple[list[str], str]:
+    """Return the names of a table's columns, and what separates them, by its first line.
 
-    None where it is no table, or no column does.
+    None where it is no table, or no column is of time or memory.
     """
     for separator in "\t;,":
-        names = head.split(separator)
-        if len(names) > 1 and not numbers_in(head):
-            timed = [tells_time(name) for name in names]
-            return (timed if any(timed) else []), separator
+        names = [name.strip() for name in line.split(separator)]
+        if len(names) > 1 and not numbers_in(line):
+            is_needed = any(tells_time(name) or tells_memory(name) for name in names)
+            return (names if is_needed else []), separator
     return [], ","

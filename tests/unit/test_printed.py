@@ -2,7 +2,14 @@
 
 import pytest
 
-from gpuadvisor.domain.printed import numbers_in, tells_time, without_numbers, without_warnings
+from gpuadvisor.domain.printed import (
+    memory_places,
+    numbers_in,
+    tells_memory,
+    tells_time,
+    without_numbers,
+    without_warnings,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +65,25 @@ def test_warnings_of_libraries_are_no_results():
         f"{place}/sklearn/metrics.py prints 0.5",
     ]
     assert without_warnings(lines) == ["step 1", "  of these 3", "  loss 0.5", *own, lines[-1]]
+
+
+@pytest.mark.parametrize(
+    ("line", "places"),
+    [
+        ("epoch 3: loss 0.5, 304 MB", {2}),
+        ("epoch 3: 304MiB of 16GB, 640 rows", {1, 2}),
+        ("peak_memory_mb=304 samples=640", {0}),
+        ("rss: 304.5, seen 640", {0}),
+        ("disk 120 MB/s", set()),
+        ("640 members seen", set()),
+    ],
+)
+def test_which_numbers_of_a_line_are_of_memory(line, places):
+    assert memory_places(without_numbers(line)) == places
+
+
+def test_names_of_numbers_that_are_of_memory():
+    of_memory = ("peak_memory_mb", "gpu.mem", "RSS", "epoch #: # MB (2)", "#,#,# (3 memory_mb)")
+    others = ("members", "memorised", "epoch #: # MB (1)", "place", "#,# (2)")
+    assert all(map(tells_memory, of_memory))
+    assert not any(map(tells_memory, others))

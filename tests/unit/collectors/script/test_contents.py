@@ -90,6 +90,12 @@ def test_the_head_of_a_table_says_which_column_is_of_time(tmp_path):
         assert not any(part.may_be_times for part in parts)
 
 
+def test_the_head_of_a_table_names_a_column_of_memory(tmp_path):
+    table = b"epoch,memory_mb,rows\n0,304,640\n1,305,640\n"
+    found = read(tmp_path, "history.csv", table).numbers
+    assert set(found) == {"words", "#,#,# (1)", "#,#,# (2 memory_mb)", "#,#,# (3)"}
+
+
 def test_what_may_be_a_time_says_so(tmp_path):
     found = read(tmp_path, "r.json", b'{"seconds": [3, {"n": 5}], "wall_s": 2, "acc": 1}').numbers
     assert {key: part.may_be_times for key, part in found.items()} == {
