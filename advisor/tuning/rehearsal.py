@@ -99,6 +99,7 @@ class Rehearser:
     _lacks_room: bool = field(default=False, repr=False)
     """Whether a life was wanted in it that the allowed time has no room for."""
     _redrawn: Life | None = field(default=None, repr=False)
+    _others: dict[tuple[float, bool], Life | None] = field(default_factory=dict, repr=False)
     _known: dict[frozenset[tuple[str, object]], Rehearsal] = field(default_factory=dict, repr=False)
 
     def rehearse(self, settings: Settings, step_ms: float | None = None) -> Rehearsal:
@@ -171,6 +172,7 @@ class Rehearser:
             numerics,
             untimed.nudged,
             self._reseeded,
+            self._other,
             untimed.on_equal_weights,
             untimed.precise if precise else None,
         )
@@ -326,6 +328,17 @@ class Rehearser:
         """
         self._redrawn = self._redrawn or self._one_more(self._shortening, self.seed + 1)
         return self._redrawn
+
+    def _other(self, amount: float, redraws_data: bool) -> Life | None:
+        """Let the unchanged script live as another model, and with other data if so asked.
+
+        None where it has no room or did not come to its end.
+        """
+        key = (amount, redraws_data)
+        if self._others.get(key) is None:
+            shortening = replace(self._shortening, nudge=amount, redraws_data=redraws_data)
+            self._others[key] = self._one_more(shortening, self.seed + 1 if redraws_data else None)
+        return self._others[key]
 
     def _compiles_long(self, settings: Settings) -> bool:
         """Say whether another mode of the model would take long to be compiled for."""

@@ -62,6 +62,8 @@ class Shortening:
     nudge: float = 0.0
     """Relative size of random changes that are made to the weights before the first call: what
     rounding of that size becomes in the script's life."""
+    redraws_data: bool = False
+    """Whether the specification's `reseed` is for numpy and `random` as well."""
     evaluate: bool = True
     """Whether a model's first call is computed once more in evaluation mode."""
     weights: str = ""
@@ -85,8 +87,8 @@ class Specification:
     """Process id of gpuadvisor: when it is gone, the script's process ends too."""
     reseed: int | None = None
     """Seed for torch, numpy and `random`, just before the first root is called: a script that seeds
-    itself still draws other random numbers from there on. In a shortened life, for torch alone:
-    the data stay as they are."""
+    itself still draws other random numbers from there on. In a shortened life, for torch alone
+    unless that `redraws_data`: the data stay as they are."""
     seed: int | None = None
     """Seed for `random`, numpy and torch; None to leave them alone."""
     cores: tuple[int, ...] = ()

@@ -161,6 +161,23 @@ def test_other_random_numbers_from_the_first_call_on(lived, plain, tmp_path):
     assert not any(a.random == b.random for a, b in zip(plain.calls, other.calls, strict=True))
 
 
+@pytest.mark.parametrize("redraws", [False, True])
+def test_other_data_is_drawn_where_that_is_asked_for(lived, tmp_path, redraws):
+    script = "\n".join(
+        (
+            "import random, numpy, torch",
+            "random.seed(0), numpy.random.seed(0), torch.manual_seed(0)",
+            "torch.nn.Linear(2, 2)(torch.ones(1, 2))",
+            "print(random.random(), numpy.random.rand(), torch.rand(1).item())",
+        )
+    )
+    ours, other = (
+        lived(tmp_path, script=script, reseed=seed, redraws_data=redraws).output.split()
+        for seed in (None, 2)
+    )
+    assert [a == b for a, b in zip(ours, other, strict=True)] == [not redraws] * 2 + [False]
+
+
 def test_weights_are_made_equal_before_an_evaluation_within_a_pass(lived, tmp_path):
     (tmp_path / "kept").mkdir()
     kept = str(tmp_path / "kept")

@@ -283,6 +283,27 @@ def _difference(
     return None if apart is None else _differing(name, apart, is_wrong=False)
 
 
+def numbers_by_part(*lives: Life) -> Iterator[tuple[str, str, list[Numbers | None]]]:
+    """Yield the name of each file, that of a part of it, and its numbers in each of these lives.
+
+    Of parts in which the first two, of the unchanged script, agree, and the third is not the same.
+    None stands for one of the lives after them that has it not, or not as many numbers.
+    """
+    for name, sides in _sides(*lives):
+        numbers = [side.numbers for side in sides]
+        ours, again, theirs = numbers[:3]
+        if sides[0].digest == sides[2].digest or ours is None or again is None or theirs is None:
+            continue
+        for key, part in ours.items():
+            parts = [(each or {}).get(key) for each in numbers]
+            parts = [each if each and each.count == part.count else None for each in parts]
+            usual, planned = parts[1:3]
+            if part.are_texts or usual is None or planned is None or usual.values != part.values:
+                continue
+            if _are_known(part, usual) and planned.values != part.values:
+                yield name, key, parts
+
+
 def _differing(label: str, apart: float, is_wrong: bool) -> Difference:
     said = f"differs by {apart:.2%}" if math.isfinite(apart) else "is 0 in the unchanged script"
     return Difference(f"{label} {said}", is_wrong)

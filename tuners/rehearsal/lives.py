@@ -41,6 +41,10 @@ class Lives:
     reseeded: Callable[[], Life | None] | None = None
     """Gives the unchanged script's life with other random numbers from the models' first call on,
     or None where that has no room: how far the draws of a model alone move what is written."""
+    other: Callable[[float, bool], Life | None] | None = None
+    """Gives the unchanged script's life as another model's: with weights that were changed by so
+    much of their size, and other random numbers of all kinds if so asked. None where it has no
+    room. What is the same in it does not come from what a model computes."""
     on_equal_weights: Callable[[], Life | None] | None = None
     """Gives the plan's life with the weights of the second life at the begin and end of each pass,
     or None where that has no room: what it computes on them, whatever training makes of them."""

@@ -12,6 +12,7 @@ from gpuadvisor.tuners.equivalence import SPREAD_FACTOR, difference, is_broken
 from gpuadvisor.tuners.rehearsal.later import LaterComparison
 from gpuadvisor.tuners.rehearsal.lives import Findings
 from gpuadvisor.tuners.rehearsal.outputs import are_side_by_side, outputs_apart, probes_apart
+from gpuadvisor.tuners.rehearsal.unmoved import Unmoved
 
 LOSSES = 10
 """First losses that are held against the limit, as in trials: later ones have been amplified."""
@@ -46,7 +47,18 @@ class ResultComparison:
                     return
 
     def results(self) -> Equivalence:
-        """Compare losses and outputs."""
+        """Compare losses and outputs, and numbers that neither of them leads to."""
+        result = self._results()
+        if result.status != "equivalent" or self.found.problems:
+            return result
+        other = Unmoved(self.found).difference()
+        if other is None:
+            return result
+        self.found.covered.remove(Aspect.RESULTS)
+        return self._unchecked(other)
+
+    def _results(self) -> Equivalence:
+        """Compare losses and outputs, and what training makes of them."""
         if self.found.changing:
             names = ", ".join(self.found.changing)
             reason = f"{names} changes what the script computes"
