@@ -387,7 +387,7 @@ HEALTHY = (
     Case("sampler_saved_by_epoch", WORKERS),
     Case("state_cleared", FUSED, gains=False),
     Case("right_answers_saved", BF16, gains=False),
-    Case("clipped_steps", BF16, gains=False),
+    Case("clipped_steps", FUSED, gains=False),
     Case("epochs_in_csv", WORKERS),
 )
 
