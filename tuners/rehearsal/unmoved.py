@@ -75,12 +75,15 @@ class Unmoved:
         """Say which number is another one; None if none is that training does not move.
 
         Further lives are asked for only where a number differs that the unchanged script's lives
-        agree in. Where they could not be had, whole numbers are told: others mostly are moved.
+        agree in: a whole one, unless settings change how data is read, as rounding moves almost all
+        others. Where those lives could not be had, whole numbers are told.
         """
         if self.found.cut:
             return None
         others: list[Life] = []
         columns = self._columns(others)
+        if not self.found.loader_knobs and not any(column.is_whole for column in columns):
+            return None
         for amount in OTHER_WEIGHTS:
             if columns and (life := self._other(amount)) is not None:
                 others.append(life)

@@ -29,7 +29,7 @@ def life(output="", weights=1.0, **keys):
     )
 
 
-def difference(ours, theirs, others=(), second=None, asked=None, **changes):
+def difference(ours, theirs, others=(), second=None, asked=None, settings=WORKERS, **changes):
     """Return what is told of these lives; further ones are given in this order."""
     left = list(others or ())
 
@@ -39,7 +39,7 @@ def difference(ours, theirs, others=(), second=None, asked=None, **changes):
         return left.pop(0) if left else None
 
     lives = Lives(ours, second or ours, theirs, other=other if others is not None else None)
-    return Unmoved(Findings(lives, WORKERS, load_knobs(), 0.01, **changes)).difference()
+    return Unmoved(Findings(lives, settings, load_knobs(), 0.01, **changes)).difference()
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,14 @@ def test_lives_are_asked_for_only_where_a_number_differs():
     moved = [life(weights=2.0, right=[9.0])]
     assert difference(life(right=[640.0]), life(right=[641.0]), moved, asked=asked) is None
     assert asked == [(OTHER_WEIGHTS[0], False)]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "asks"), [(0.5, 0.5001, False), (640.0, 641.0, True)])
+def test_rounding_moves_what_is_not_whole(ours, theirs, asks):
+    asked = []
+    bf16 = {"bf16_autocast": True}
+    difference(life(n=[ours]), life(n=[theirs]), (), asked=asked, settings=bf16)
+    assert bool(asked) is asks
 
 
 def test_other_data_is_drawn_where_the_plan_did_so():
