@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +16,21 @@ from gpuadvisor.collectors.devices import cpu_device
 from gpuadvisor.collectors.script.request import Command
 from gpuadvisor.domain.device import Device
 from gpuadvisor.domain.knobs import AppliedKnob
-from gpuadvisor.domain.rehearsal import Batch, Call, Epoch, Life, Loop, LoopKind, Update
+from gpuadvisor.domain.rehearsal import (
+    Batch,
+    Call,
+    Epoch,
+    Life,
+    Loop,
+    LoopKind,
+    Numbers,
+    Update,
+    WrittenFile,
+)
 from gpuadvisor.domain.study import Aspect, TrialState
 from gpuadvisor.tuners.knobs import load_knobs
+from gpuadvisor.tuners.rehearsal.comparison import missing
+from gpuadvisor.tuners.rehearsal.unmoved import OTHER_WEIGHTS
 from gpuadvisor.tuning import rehearsal
 from gpuadvisor.tuning.rehearsal import Rehearser
 from gpuadvisor.tuning.trials.trial_runner import Side
@@ -417,3 +430,32 @@ class TestOnEqualWeights:
         monkeypatch.setattr(self, "lived", slow)
         _, asked, _ = rehearsed(free=free, allowed_s=60.0, plan=3.0, nudged=5.0)
         assert sorted(asked) == ["equal", *["first"] * 3, "nudged", *["plan"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("place", "lacks"), [(640.0, "state.json: place is 640, and 641"), (600.0, "")]
+)
+def test_the_life_of_another_model_is_lived_once_for_all_settings(monkeypatch, place, lacks):
+    """It is lived where a count differs, and its own count says whether weights move that."""
+    nudges = []
+
+    def live(request, shortening):
+        names = [each.knob for each in request.specification.applications]
+        nudges.append(shortening.nudge)
+        scale = 1.0 + shortening.nudge
+        count = 641.0 if names else place if shortening.nudge else 640.0
+        part = {"place": Numbers(1, array("d", [count]))}
+        calls = tuple(Call(n, 8, 8, True, ((scale,),)) for n in range(32))
+        written = {"state.json": WrittenFile(10, str(count), part, is_text=True)}
+        return replace(life(names, 0.05), calls=calls, written=written)
+
+    monkeypatch.setattr(rehearsal, "run_life", live)
+    monkeypatch.setattr(rehearsal, "unavailable", lambda: None)
+    side = Side(Command("python", "train.py"), cpu_device())
+    rehearser = Rehearser(side, load_knobs(), 0.01)
+    for settings in (NHWC, COMPILED):
+        found = rehearser.rehearse(settings)
+        assert (missing(found) or "").partition(" with")[0].endswith(lacks)
+        assert (Aspect.RESULTS in found.covered) is not bool(lacks)
+    others = [each for each in nudges if each]
+    assert others == list(OTHER_WEIGHTS if lacks else OTHER_WEIGHTS[:1])
