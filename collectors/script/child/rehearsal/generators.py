@@ -202,3 +202,12 @@ _STATES = {
     "numpy.random.RandomState": _of_random_state,
     "torch.Generator": _of_torch,
 }
+
+
+def reseed(torch: Any, seed: int, is_of_data: bool) -> None:
+    """Let torch draw other random numbers from here on, and those that data are made of too."""
+    torch.manual_seed(seed)
+    if is_of_data:
+        random.seed(seed)
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(seed % 2**32)

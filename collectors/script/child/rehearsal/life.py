@@ -5,9 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import random
 import resource
-import sys
 import time
 import weakref
 from contextlib import contextmanager
@@ -29,7 +27,11 @@ from gpuadvisor.collectors.script.child.rehearsal.equal_weights import (
     numbers_of,
     parameters_of,
 )
-from gpuadvisor.collectors.script.child.rehearsal.generators import global_digests, torch_digest
+from gpuadvisor.collectors.script.child.rehearsal.generators import (
+    global_digests,
+    reseed,
+    torch_digest,
+)
 from gpuadvisor.collectors.script.child.rehearsal.kept_tensors import KeptTensors
 from gpuadvisor.collectors.script.child.rehearsal.learning import Learning
 from gpuadvisor.collectors.script.child.rehearsal.memory import available_bytes
@@ -272,7 +274,7 @@ class LifeSession(Session):
         self._progress.roots += 1
         self._modules.append(weakref.ref(module))
         if self._specification.reseed is not None and not self._before:
-            self._reseed(self._specification.reseed)
+            reseed(self._torch, self._specification.reseed, self._shortening.redraws_data)
         if not self._is_traced():
             with guarded(self._channel, "look at the random numbers"):
                 self._before[id(module)] = torch_digest(self._torch)
@@ -284,13 +286,6 @@ class LifeSession(Session):
                 self._nudge(module)
         with guarded(self._channel, "look at the weights"):
             self._learning.found(module)
-
-    def _reseed(self, seed: int) -> None:
-        self._torch.manual_seed(seed)
-        if self._shortening.redraws_data:
-            random.seed(seed)
-            if (numpy := sys.modules.get("numpy")) is not None:
-                numpy.random.seed(seed % 2**32)
 
     def _nudge(self, module: Any) -> None:
         """Change weights at random by a relative amount, without a draw from the script's numbers.
