@@ -61,12 +61,29 @@ def test_a_gain_that_is_clear_without_is_not_timed_in_turns_where_lives_need_the
     simulated, tune
 ):
     machine = simulated.MinGPT("1")
-    result, said = tune(machine, 300.0)
+    result, said = tune(machine, 270.0)
     assert any("a rehearsal has room so" in each for each in said)
     assert result.verdict is Verdict.FASTER and not result.speedup.in_turns
     machine = simulated.MinGPT("1")
     result, said = tune(machine, 900.0)
     assert not any("a rehearsal has room so" in each for each in said)
+
+
+@pytest.mark.parametrize("seconds", [300.0, 600.0])
+def test_a_clear_gain_of_what_compiles_is_proven_before_the_rest_is_screened(
+    simulated, tune, seconds
+):
+    """In five minutes nothing else is screened; in ten the rest is, on top of it."""
+    machine, phases = simulated.MinGPT("3"), []
+    enter = machine.enter
+    machine.enter = lambda name: (phases.append(name), enter(name))
+    result, said = tune(machine, seconds)
+    assert any("it is shown sooner so" in each for each in said)
+    assert machine.proven_s is not None and machine.proven_s < 190.0
+    assert result.verdict is Verdict.FASTER and "compile_cudagraphs" in result.settings
+    later = phases[phases.index("proof") :]
+    assert ("screening" in later) == (seconds == 600.0)
+    assert machine.now_s <= seconds
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "2"])
