@@ -26,6 +26,7 @@ from gpuadvisor.rules.facts.host_idle import (
 from gpuadvisor.rules.facts.idle import Alike
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
+from gpuadvisor.rules.facts.turns import Turns, turns
 from gpuadvisor.rules.facts.window import FILLED
 from gpuadvisor.rules.paces import queue
 
@@ -302,9 +303,20 @@ def _of_not_begun(facts: Facts, ranks_known: bool) -> str:
         if not ranks_known:
             ways.append("a trace of each rank tells who is waited for")
     if not may:
-        may.append("another program may have had the GPU")
+        found = turns(facts.work, facts.launched, facts.threads, facts.window.begin_ns)
+        alike = "" if found is None else _alike_turns(found)
+        may.append(f"another program may have had the GPU{alike}")
     ways.append("`nsys profile --gpuctxsw=true PROGRAM` records whose turn it was")
     return f"{', or '.join(may)}: {', and '.join(ways)}"
+
+
+def _alike_turns(found: Turns) -> str:
+    """Return that gaps last as turns of several programs do."""
+    least, most = figures.nanoseconds(found.shortest_ns), figures.nanoseconds(found.longest_ns)
+    return (
+        f" ({found.count:,} times, before different work, what was launched began {least} to {most}"
+        " late: so alike are the turns of programs that share a GPU)"
+    )
 
 
 def _of_unknown_launches(facts: Facts) -> str:

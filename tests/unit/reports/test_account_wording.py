@@ -110,6 +110,16 @@ def test_the_line_that_waits_is_named_where_stacks_were_recorded_and_else_what_w
     assert ("names the line that waits" in text) is not has_stacks
 
 
+def test_work_that_begins_late_by_alike_times_is_told_to_look_like_turns():
+    made, at = Made(), 0.0
+    for number in range(12):
+        made.launched(f"kernel{number % 3}", call=(at, 5), runs=(at + 2300 + 10 * number, 3000))
+        at += 5400 + 10 * number
+    _, text = said(made.profile())
+    assert "Another program may have had the GPU (" in text
+    assert "ms late: so alike are the turns of programs that share a GPU)" in text
+
+
 @pytest.mark.parametrize(("kernel", "is_asked_for"), [("redzone_checker", False), ("mine", True)])
 def test_a_kernel_of_a_search_for_algorithms_is_not_to_be_counted(kernel, is_asked_for):
     made = Made()
