@@ -29,7 +29,7 @@ from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
 from gpuadvisor.rules.paces import MARGIN, idle_ns, loader_sets_pace, paces, span_ns
 from gpuadvisor.rules.requirements import LOOP_OF_WORK
-from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.rule import MOST, NOTICEABLE, Estimate, Rule, RuleResult, percent
 
 FEWEST = 2
 """Waits after which the host launched more: one may be the end of a warm-up. [own]"""
@@ -85,6 +85,8 @@ class _Fetched:
     """When the host was at either."""
     looped: Intervals = field(default_factory=none)
     """When it was at the second only."""
+    is_most: bool = False
+    """Whether most of what is waited for is copied so."""
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
@@ -102,7 +104,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     rows = np.concatenate((found.makes, found.copies))
     _, whole = _saved_with(facts, rows, found.times, low, high)
     low, high = _saved_with(facts, found.copies, found.looped, low, high)
-    advice = _advice(facts, waits, len(found.copies) > 0)
+    advice = _advice(facts, waits, found.is_most)
     kernels = {
         f"kernel/{name}": float(time)
         for name, time in facts.work.kernel_times_ns(found.makes).items()
@@ -167,7 +169,8 @@ def _fetched(facts: Facts) -> _Fetched:
     if line is None or not len(line.wait_kind):
         return _Fetched()
     fetched = line.rows[line.waited_for] >= work.kernels
-    wait = np.flatnonzero((line.wait_kind == Host.SYNCHRONIZING) & fetched)
+    waits = line.wait_kind == Host.SYNCHRONIZING
+    wait = np.flatnonzero(waits & fetched)
     # Of a copy of pageable memory both the copy and the stream are waited for: the last one counts.
     wait = wait[np.append(np.diff(line.waited_for[wait]) != 0, True)[: len(wait)]]
     copy, call = line.waited_for[wait], line.wait_call[wait]
@@ -215,6 +218,7 @@ def _fetched(facts: Facts) -> _Fetched:
         line.rows[copy[again]],
         times,
         both(without(looped, making), times),
+        bool(again.sum() > MOST * len(np.unique(line.waited_for[waits]))),
     )
 
 

@@ -117,6 +117,16 @@ def test_two_fetches_in_a_row_are_no_loop_where_no_steps_are_marked():
     assert "at once" not in saved(looped(2, marked=False))[2]
 
 
+def test_a_loop_of_fetches_is_told_first_only_where_most_waits_are_of_one():
+    ran = Program()
+    for number in range(40):
+        ran.launches("product", runs=100, times=3)
+        for _ in range(3 if number % 10 == 0 else 1):
+            ran.item()
+    ran.launches("last", runs=10)
+    assert "at once" not in saved(timeline(ran.made))[2]
+
+
 def test_a_program_that_is_none_of_pytorch_is_not_told_in_its_words():
     (said,) = sync_in_loop.check(looped(60))
     assert "tolist" in said.advice and "at once; fetch values" in said.program_advice
