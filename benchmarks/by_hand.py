@@ -122,8 +122,8 @@ class HandSearch:
         best: dict[str, tuple[Value, float]] = {}
         for known in self.trials:
             ratio = self.ratio(dict(known)) if len(known) == 1 else None
-            for name, value in known if ratio is not None else ():
-                if name not in best or ratio > best[name][1]:
+            for name, value in known:
+                if ratio is not None and (name not in best or ratio > best[name][1]):
                     best[name] = (value, ratio)
         return dict(sorted(best.items(), key=lambda item: -item[1][1]))
 

@@ -322,7 +322,7 @@ def graphs(place: Path, small: bool) -> None:
     """Random graphs of 10 to 50 nodes in the files of a TU data set."""
     generator = random.Random(0)
     place.mkdir(parents=True, exist_ok=True)
-    edges, owners, labels, kinds = [], [], [], []
+    edges, owners, labels, kinds = (list[str]() for _ in range(4))
     for graph in range(1, (1_000 if small else 20_000) + 1):
         first, count = len(owners) + 1, generator.randint(10, 50)
         owners += [str(graph)] * count

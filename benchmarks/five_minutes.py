@@ -104,7 +104,7 @@ class Inference(Public):
     between, uneven, computed_ms = 0.17, 0.15, 8.0
     brings: ClassVar = {"channels_last": 1.2, "bf16_autocast": 1.3}
     facts = replace(
-        FACTS, training=False, optimizers=(), loaders=(LoaderFacts(32, 2, True, False, 2),)
+        FACTS, training=False, optimizers=(), loaders=(LoaderFacts(256, 2, True, False, 2),)
     )
 
     def supply_ms(self, workers: int) -> float:
@@ -140,7 +140,7 @@ class Autoencoder(Public):
     start_s, compiles_s, warm_s, workers = 13.5, 5.0, 2.0, 0
     between, uneven, computed_ms = 0.1, 0.15, 3.6
     brings: ClassVar = {"fused_optimizer": 1.1, "compile": 0.87, "compile_cudagraphs": 1.03}
-    facts = replace(FACTS, has_convolution=False, loaders=(LoaderFacts(32, 0, False, False, 2),))
+    facts = replace(FACTS, has_convolution=False, loaders=(LoaderFacts(256, 0, False, False, 2),))
 
     def supply_ms(self, workers: int) -> float:
         return 2.3 if workers < 1 else 3.4

@@ -256,8 +256,10 @@ def _guards_row(gates: int, of: str | float) -> list[str]:
 
 def _other_row(gates: int, of: tuple[str | float, float]) -> list[str]:
     where, slower = of
-    make = partial(steps_of if isinstance(where, str) else steps_beside, where)
-    named = where if isinstance(where, str) else f"beside a neighbour of {where} s"
+    if isinstance(where, str):
+        make, named = partial(steps_of, where), where
+    else:
+        make, named = partial(steps_beside, where), f"beside a neighbour of {where} s"
     return [named, f"{slower:.0%}", *others(make, slower, gates)]
 
 

@@ -409,8 +409,8 @@ def pack(name: str, kept: Path, out: Path) -> None:
             archive.add(each, each.name, filter=lambda about: about if _is_packed(about) else None)
     if left:
         print(f"\nnot packed, as there is no room: {', '.join(left)}")
-    with whole.open("rb") as file:
-        parts = iter(lambda: file.read(PART_BYTES), b"")
+    with whole.open("rb") as packed:
+        parts = iter(lambda: packed.read(PART_BYTES), b"")
         for number, part in enumerate(parts):
             (out / f"{whole.name}.{number:02}").write_bytes(part)
     whole.unlink()

@@ -176,7 +176,7 @@ def launches() -> int:
     knob = "gpuadvisor.tuners.knobs.triton_kernels:KNOB"
     with ScriptWitness(wanted, knob, 40.0) as witness:
         found = load_knobs()["triton_kernels"].find(witness)
-    print("\n".join((*found.sentences, found.why, found.value or "no value")))
+    print("\n".join((*found.sentences, found.why, str(found.value or "no value"))))
     return int(found.value is None)
 
 

@@ -61,7 +61,7 @@ def breakdown(path: Path) -> dict[str, Any]:
     analysis = TraceAnalysis(trace_files={0: str(path)}, include_last_profiler_step=True)
     (times,) = analysis.get_temporal_breakdown(visualize=False).to_dict("records")
     kinds, _ = analysis.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
-    figures = {
+    figures: dict[str, Any] = {
         "idle_us": float(times["idle_time(us)"]),
         "compute_us": float(times["compute_time(us)"]),
         "non_compute_us": float(times["non_compute_time(us)"]),

@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -233,7 +234,7 @@ def _beside(
     row["points"] = points
     for side, point in points.items():
         launchable = build(kernel, {**sizes, **point}, target)
-        sides[side] = lambda launchable=launchable: launchable.launch(arguments.values)
+        sides[side] = partial(launchable.launch, arguments.values)
     operation = _torch(kernel, name, arguments)
     expected = arguments.expected()
     if operation is not None:

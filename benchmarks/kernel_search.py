@@ -167,12 +167,14 @@ def main() -> None:
               f"compares evaluations {first:,} to {end - 1:,}\n")  # fmt: skip
         print("| strategy | score | within 5 % | within 2 % | within 1 % | CPU ms a point |")
         print("| --- | --- | --- | --- | --- | --- |")
-        for each in replayed:
-            cpu_s = each.overhead_ms / 1e3 * sum(map(len, each.searches))
-            score = show(each.strategy, space, list(each.searches), cpu_s, args.rows, path.name)
-            scores.setdefault(each.strategy, []).append(score)
+        for one in replayed:
+            cpu_s = one.overhead_ms / 1e3 * sum(map(len, one.searches))
+            score = show(one.strategy, space, list(one.searches), cpu_s, args.rows, path.name)
+            scores.setdefault(one.strategy, []).append(score)
         tuner = KernelTuner(record) if args.theirs else None
-        for strategy in args.theirs.split(",") if tuner else []:
+        for strategy in args.theirs.split(","):
+            if tuner is None:
+                break
             began_s = time.process_time()
             try:
                 searches = [tuner.search(strategy, n, args.budget) for n in range(args.seeds)]

@@ -97,7 +97,8 @@ def measure_import(trace: Path) -> None:
 
     begin, begin_cpu = time.perf_counter(), time.process_time()
     with open_profiles() as profiles:
-        record = import_trace(profiles, *trace_files([trace])).profile.record
+        (file,) = trace_files([trace])
+        record = import_trace(profiles, file).profile.record
         seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
         print(
             f"{trace.name}: import of {sum(record.table_rows.values()):,} rows in {seconds:.2f} s "

@@ -84,7 +84,7 @@ def ask(header: Path, launches: Sequence[Row]) -> list[Row]:
     """Return the header's answers; it is compiled on the spot."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "oracle")
-        command = ["cc", "-O1", "-I", str(header.resolve().parent), "-o", program, SOURCE]
+        command = ["cc", "-O1", "-I", str(header.resolve().parent), "-o", str(program), str(SOURCE)]
         subprocess.run(command, check=True)
         text = "\n".join(" ".join(map(str, _with_device(asked))) for asked in launches)
         done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)

@@ -81,7 +81,7 @@ def _block_ms(step: Callable[[], Any], seconds: float) -> float:
     import torch
 
     began = time.monotonic()
-    marks = []
+    marks: list[torch.cuda.Event | None] = []
     while time.monotonic() - began < seconds:
         for _ in range(50):
             mark = torch.cuda.Event(enable_timing=True)

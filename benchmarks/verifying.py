@@ -53,14 +53,14 @@ def verified(
     if not is_faster(plan.speedup):
         return None
     known = Known([t for t in study.trials if not t.settings], plan.head, at_another_time=True)
-    others = [[trial.measurement for trial in side] for side in (known.base, known.head)]
+    others = [[t.measurement for t in side if t.measurement] for side in (known.base, known.head)]
     model = simulation.multiplied({"knob": gain}, 100.0 * SLOWER)
     again = simulation.SimulatedEvaluator(model, now, seed=f"{seed} now")
     made = [again.trials[0]]
     plain: list[Measurement] = []
 
     def counts(pair: Sequence[Trial]) -> bool:
-        plain.extend(trial.measurement for trial in pair if not trial.settings)
+        plain.extend(t.measurement for t in pair if t.measurement and not t.settings)
         if len(plain) != 2:
             return True
         fresh, forked = (

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuadvisor.domain.profile import Direction, Range
+from gpuadvisor.domain.profile import CallKind, Direction, Range
 from gpuadvisor.domain.telemetry import State
 from gpuadvisor.rules.evidence import Evidence
 
@@ -162,9 +162,24 @@ def _lacks_kernels(facts: Facts) -> str | None:
     return facts.not_measured.get("kernels")
 
 
+def _lacks_work(facts: Facts) -> str | None:
+    """Return why no work of a device is known: copies are some, where nothing launched a kernel
+    that the recording may lack."""
+    lacks = _lacks_kernels(facts)
+    told = facts.profile.header.not_measured
+    if lacks is None or not len(facts.work) or "kernels" in told or not facts.has_timeline:
+        return lacks
+    launch = facts.host.of_kinds((CallKind.LAUNCH, CallKind.GRAPH_LAUNCH))
+    return lacks if launch.any() else None
+
+
 def _lacks_launches(facts: Facts) -> str | None:
     """Return why the run cannot be played again."""
-    lacks = _lacks_kernels(facts) or facts.not_measured.get("idle")
+    return _lacks_kernels(facts) or _lacks_play(facts)
+
+
+def _lacks_play(facts: Facts) -> str | None:
+    lacks = facts.not_measured.get("idle")
     if lacks is not None:
         return lacks
     directions = facts.profile.columns("copies", ("direction",))["direction"]
@@ -176,7 +191,11 @@ def _lacks_launches(facts: Facts) -> str | None:
 
 
 def _lacks_idle(facts: Facts) -> str | None:
-    lacks = _lacks_launches(facts) or facts.fitness.no_idle
+    return _lacks_kernels(facts) or _lacks_causes(facts)
+
+
+def _lacks_causes(facts: Facts) -> str | None:
+    lacks = _lacks_play(facts) or facts.fitness.no_idle
     if lacks is not None:
         return lacks
     if _unknown_launch_share(facts) > MOST_UNKNOWN:
@@ -208,6 +227,10 @@ IDLE = _of_profile(_lacks_idle)
 """Idle time with its causes, of a steady run: kernels, copies and calls into CUDA."""
 LOOP = _of_profile(lambda facts: _lacks_idle(facts) or facts.no_loop)
 """Idle time with its causes, of work that comes again and again."""
+LOOP_OF_WORK = _of_profile(
+    lambda facts: _lacks_work(facts) or _lacks_causes(facts) or facts.no_loop
+)
+"""The same, also of a program that only copies."""
 RECURRING = _of_profile(lambda facts: facts.fitness.no_idle or facts.no_loop)
 """More than a start, and more than events that come once or twice: a copy that a program makes
 before its first kernel tells nothing of what it does for long."""

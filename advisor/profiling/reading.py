@@ -19,6 +19,7 @@ from gpuadvisor.collectors.worktrees import POINTER
 from gpuadvisor.domain.profile import Header, Profile, Sink
 from gpuadvisor.domain.unprofiled import UnprofiledSteps, with_unprofiled_steps
 from gpuadvisor.errors import UsageError
+from gpuadvisor.profiling.printed import printed
 
 if TYPE_CHECKING:
     from gpuadvisor.columns import MemoryProfile
@@ -86,6 +87,8 @@ def known_reader(path: Path) -> Reader:
         )
     reader = reader_of(path)
     if reader is None:
+        if what := printed(head):
+            raise UsageError(f"{path} is {what}.")
         raise UsageError(
             f"{path} is no profile that gpuadvisor knows: it reads traces of the torch profiler "
             "(.json, .gz, .zst), Nsight Systems (.sqlite, .nsys-rep) and Nsight Compute (.csv, "

@@ -10,6 +10,7 @@ from gpuadvisor.domain.knobs import Contribution, Settings, shown_settings
 from gpuadvisor.domain.study import Dropped, Rehearsal, Speedup, StudyResult, Trial
 from gpuadvisor.tuners.proof import Proof, Prospect, is_faster, prove_point
 from gpuadvisor.tuners.rehearsal.comparison import as_trials_showed, missing
+from gpuadvisor.tuners.search import Best
 from gpuadvisor.tuners.statistics import LOOKS, pairs_needed
 from gpuadvisor.tuning.budgeting.budget import Budget
 from gpuadvisor.tuning.budgeting.reserve import Reserve
@@ -25,8 +26,8 @@ SURE = 4.0
 proof: two runs of the unchanged script show less than a quarter of what runs differ by in one of
 five studies."""
 CLEARLY = 1.1
-"""Ratio that cheap knobs have to bring together in a screening to be looked at in fresh processes
-before anything is compiled. [own]"""
+"""Ratio that knobs have to bring together in a screening to be looked at in fresh processes before
+the rest is screened. [own]"""
 
 
 @dataclass
@@ -157,24 +158,33 @@ class Prover:
         is_last = self.budget.reserve is Reserve.NOTHING or (untried is not None and not untried)
         return left_s is None or is_last or prospect.may_show_within(left_s)
 
-    def early_s(self, gain: float) -> float:
-        """Return for how many seconds the first look at what a screening found may be put off, if
-        it is to come before more is screened: it will probably show it, and leaves time for the
-        rest. 0 where it is not to."""
-        can_look = self.promises(gain) and not self.options.resume
-        return self.budget.early_s() if can_look else 0.0
+    def early_s(self, gain: float, settings: Settings) -> float:
+        """Return for how many seconds the first look at settings that a screening found may be put
+        off, if it is to come before more is screened: it will probably show what they bring, and
+        leaves time for the rest. 0 where it is not to."""
+        can_look = self.promises(gain, settings) and not self.options.resume
+        return self.budget.early_s(settings) if can_look else 0.0
 
-    def promises(self, gain: float) -> bool:
-        """Say whether the first look of a proof will probably show what cheap knobs bring."""
-        return gain >= CLEARLY and self._is_sure(gain)
+    def promises(self, gain: float, settings: Settings) -> bool:
+        """Say whether the first look of a proof will probably show what settings bring.
 
-    def look(self, settings: Settings, contributions: tuple[Contribution, ...]) -> StudyResult:
+        Of what compiles, after which little is left to be found, it is enough if it is clear.
+        """
+        is_clear = self.budget.starts_slowly(settings) and self.evaluator.proof.is_clear(gain)
+        return gain >= CLEARLY and (is_clear or self._is_sure(gain))
+
+    def look(
+        self, settings: Settings, gain: float, contributions: tuple[Contribution, ...]
+    ) -> StudyResult:
         """Return what the first look of a proof shows of settings, of which nothing is rehearsed.
 
-        What it shows is kept: another proof has its whole error then, and where that shows nothing
-        more, `better` returns to it.
+        They promise such a `gain`. What it shows is kept: another proof has its whole error then,
+        and where that shows nothing more, `better` returns to it.
         """
+        processes = self.evaluator.proof
+        processes.promised, processes.is_early = Best(settings, gain), True
         proof = self._proof(settings, lambda found: True)
+        processes.is_early = False
         result = proven(self.undecided(), settings, contributions, proof)
         if proof.speedup is not None and proof.surer is not None:  # it is faster
             self._note_shown(settings, proof.speedup)

@@ -64,6 +64,8 @@ InOneScriptT = TypeVar("InOneScriptT", bound=InOneScript)
 
 MOST_IMPROVEMENTS = 2
 """Proofs on top of a proven gain: each takes minutes. [own]"""
+AGAIN_RUNS = 4
+"""Runs that screening on top of what is proven lasts at least, and a trial of what it finds."""
 CLEAR = 2.0
 """Ratio that a number of workers has to promise at least to be proven before all else: its proof
 takes minutes, which smaller gains share with what is found besides. [own]"""
@@ -147,8 +149,7 @@ class _Study(Measuring):
                 self._choose()
                 result = self._prove_workers()
                 self._search = search = self._prepared_search(store, result)
-                if search.screening.result.put_off:
-                    self._look_early(search)
+                result = result or self._look_early(search)
                 if result is None and (start := search.sure_start()):
                     result = self._prove_first(start, search.known_live(self._baseline))
                 if result is None or not is_faster(result.speedup):
@@ -311,28 +312,46 @@ class _Study(Measuring):
         self._is_untimed_told = timer.has_told
         return self._supply
 
-    def _screened(self, proven: StudyResult | None, before: Screening | None = None) -> Screening:
-        """Screen what can be turned in a running script, or what was put off `before`."""
+    def _screened(
+        self,
+        proven: StudyResult | None,
+        before: Screening | None = None,
+        is_last: bool = True,
+    ) -> Screening:
+        """Screen what can be turned in a running script, or what was put off `before`; the rest may
+        be put off again unless this one `is_last`."""
         best = proven.best if proven is not None and is_faster(proven.speedup) else None
-        is_first = proven is None and before is None
+        may_look = proven is None and not (before and is_last)
         screener = replace(
             self._one_script(Screener),
-            early_s=lambda gain: self._prover.early_s(gain) if is_first else 0.0,
+            early_s=lambda gain, found: self._prover.early_s(gain, found) if may_look else 0.0,
             before=before,
             time_loader=self._time_loader,
         )
         space = self._chosen.space
         return screener.screening(space, self._supply, self._budget, self._enter, self._note, best)
 
-    def _look_early(self, search: KnobSearch) -> None:
-        """Have the first look of a proof at what was screened before anything is compiled, then
-        screen that on top of it."""
-        screening = search.screening
-        if self._prover.promises(screening.gain):
-            known = search.known_live(self._baseline)
-            result = self._prover.look(screening.start, tuple(known))
-            self._proven = result if is_faster(result.speedup) else None
-        search.screening = self._screened(None, screening)
+    def _look_early(self, search: KnobSearch) -> StudyResult | None:
+        """Have the first look of a proof at what was screened before the rest, then screen that on
+        top of it.
+
+        Where there is no time to prove more, return what that look has shown, rehearsed.
+        """
+        for is_last in (False, True):
+            screening = search.screening
+            if not screening.result.put_off:
+                return None
+            has_look = self._prover.promises(screening.gain, screening.start)
+            if has_look:
+                known = search.known_live(self._baseline)
+                result = self._prover.look(screening.start, screening.gain, tuple(known))
+                self._proven = result if is_faster(result.speedup) else None
+                if self._proven and not self._budget.has_room_for_more(result.settings, AGAIN_RUNS):
+                    return self._prover.prove(result.settings, result.contributions)
+            search.screening = self._screened(None, screening, is_last or has_look)
+            if search.screening is screening:  # what was put off could not be screened
+                break
+        return None
 
     def _decide(self, search: KnobSearch) -> StudyResult:
         """Search, prove and rehearse until something is faster or nothing is left to try.

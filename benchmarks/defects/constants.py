@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -161,6 +162,10 @@ def moved(
     )  # fmt: skip
 
 
+def _said(found: tuple[RuleResult, ...], _evidence: Evidence) -> tuple[RuleResult, ...]:
+    return found
+
+
 class Asked:
     """What the rules say of one profile, and say with another constant."""
 
@@ -189,7 +194,7 @@ class Asked:
         return () if rule.missing(self.evidence) else tuple(rule.check(self.evidence))
 
     def _judged(self, said: Mapping[str, tuple[RuleResult, ...]]) -> Diagnosis:
-        known = [replace(each, check=lambda _, found=said[each.name]: found) for each in self.rules]
+        known = [replace(each, check=partial(_said, said[each.name])) for each in self.rules]
         return engine.diagnose(self.evidence, known, calibration())
 
     def reaches(self, constant: Constant) -> bool:

@@ -11,7 +11,7 @@ from gpuadvisor.domain.severity import Severity
 from gpuadvisor.rules.device import sm_count
 from gpuadvisor.rules.estimates import GRID
 from gpuadvisor.rules.evidence import Evidence
-from gpuadvisor.rules.facts.compiled import launched_by_compiled
+from gpuadvisor.rules.facts.compiled import launched_by_compiled, made_by_compiler
 from gpuadvisor.rules.facts.idle_causes import Cause
 from gpuadvisor.rules.facts.intervals import either
 from gpuadvisor.rules.facts.launches import Queue, of_graphs
@@ -71,9 +71,6 @@ _LESS_IN_GRAPHS = (
     " launch more to do with a larger batch."
 )
 
-OF_COMPILER = "triton_"
-"""Begins the names of kernels that TorchInductor makes, each of all that it could merge."""
-
 _METHOD = (
     "At most all of this idle time, and of each kernel what does not grow with its work: 5 us, or"
     " what it takes with fewer than two blocks on a multiprocessor; at least nine tenths of what"
@@ -131,7 +128,7 @@ def _fixed(evidence: Evidence) -> dict[str, float]:
     """Return the time of kernels, by name, that fewer launches of more work would save at most:
     nothing where a compiler has already made most of them."""
     facts, count = evidence.known_facts, sm_count(evidence)
-    if _compiled_share(facts) > MOST:
+    if made_by_compiler(facts.work) > MOST:
         return {}
     rows = facts.kernel_uses.rows
     took = facts.work.duration_ns[rows]
@@ -147,13 +144,6 @@ def _fixed(evidence: Evidence) -> dict[str, float]:
         facts.work.texts[name]: time_ns
         for name, time_ns in zip(used.tolist(), times_ns.tolist(), strict=True)
     }
-
-
-def _compiled_share(facts: Facts) -> float:
-    """Return the share of the kernels (0 to 1) that PyTorch's compiler made."""
-    used, times = np.unique(facts.work.name[: facts.work.kernels], return_counts=True)
-    made = [facts.work.texts[name].startswith(OF_COMPILER) for name in used.tolist()]
-    return float(times[np.array(made, np.bool_)].sum() / max(times.sum(), 1))
 
 
 def _is_graphs(facts: Facts) -> bool:
@@ -180,7 +170,7 @@ def _launches(facts: Facts, of_kernels: Queue) -> str:
 def _is_compiled(facts: Facts) -> bool:
     """Tell whether PyTorch's compiler made most of what is launched."""
     by_compiled = launched_by_compiled(facts.profile, facts.work, facts.launched)
-    return max(by_compiled, _compiled_share(facts)) > MOST
+    return max(by_compiled, made_by_compiler(facts.work)) > MOST
 
 
 def _told(facts: Facts) -> tuple[float, float]:
@@ -280,14 +270,25 @@ def _claim(
         if in_graphs
         else "Launch less: fuse kernels, give each launch more to do, or replay what repeats as a"
         f" CUDA graph.{apart}",
-        knobs=None
-        if graphs
-        else _BESIDE_GRAPHS
-        if in_graphs
-        else ("batch_size",)
-        if breaks
-        else (*(() if compiled else ("compile",)), *_OTHER_KNOBS),
+        knobs=_applicable(
+            facts,
+            RULE.knobs
+            if graphs
+            else _BESIDE_GRAPHS
+            if in_graphs
+            else ("batch_size",)
+            if breaks
+            else (*(() if compiled else ("compile",)), *_OTHER_KNOBS),
+        ),
     )
+
+
+def _applicable(facts: Facts, knobs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the knobs that can change the program: where operators are recorded, PyTorch marks
+    each step of an optimizer, and who has none has none to fuse."""
+    if facts.optimizer_steps.names or not facts.profile.rows("operators"):
+        return knobs
+    return tuple(each for each in knobs if each != "fused_optimizer")
 
 
 def _without_profiler(facts: Facts) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuadvisor.domain.finding import Category
 from gpuadvisor.rules.device import sm_count
@@ -37,12 +37,17 @@ an addition of images in NCHW and channels_last took 134 us on an H200, of equal
 _TURNS = re.compile(r"nchw_?(2|to)_?nhwc|nhwc_?(2|to)_?nchw", re.IGNORECASE)
 """In names of kernels that bring images into the other order, not only pad their channels."""
 
-SERIES_DIMENSIONS, IMAGE_DIMENSIONS = 3, 4
-"""Number of dimensions of a tensor that `Conv1d` takes (samples, channels, places), and of one that
-`Conv2d` takes."""
+SERIES_DIMENSIONS, IMAGE_DIMENSIONS, VOLUME_DIMENSIONS = 3, 4, 5
+"""Number of dimensions of a tensor that `Conv1d` takes (samples, channels, places), and of those
+that `Conv2d` and `Conv3d` take."""
 _ADVICE = (
     "Keep images and weights in channels_last: `model.to(memory_format=torch.channels_last)`, and"
-    " the input as well."
+    " the input as well{}."
+)
+_OR_VOLUMES = "; volumes (`Conv3d`) in `torch.channels_last_3d`"
+_VOLUME_ADVICE = (
+    "Keep volumes and weights in channels_last_3d:"
+    " `model.to(memory_format=torch.channels_last_3d)`, and the input as well."
 )
 _SERIES_ADVICE = (
     "PyTorch keeps no series (`Conv1d`) in channels_last: make them images of height 1"
@@ -82,7 +87,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("layout_conversions", share, NOTICEABLE),
             *((percent("images_in_two_orders", more),) if more else ()),
         ),
-        _SERIES_ADVICE if of_series else _ADVICE,
+        _SERIES_ADVICE if of_series else _of_images(found),
         saving(facts, gains),
         f"Half to all of the conversions{' and of copies of images' * bool(more)}, and up to 60 %"
         " of batch normalisation in NCHW (at least 20 % of PyTorch's own), or as much of it as"
@@ -95,6 +100,21 @@ def _most_of_normalization(evidence: Evidence, use: KernelUse) -> float:
     """Return the largest share that is saved of the time of a normalisation in NCHW."""
     share = filled(evidence.known_facts, use, sm_count(evidence))
     return NORMALIZATION_HIGH if share is None else max(NORMALIZATION_HIGH, 1 - share)
+
+
+def _of_images(found: Sequence[KernelUse]) -> str:
+    """Return what to do, by the dimensions of what is converted: both where they are unknown."""
+    volumes = [_has_dimensions(each, VOLUME_DIMENSIONS) for each in found]
+    if volumes and all(volumes):
+        return _VOLUME_ADVICE
+    known = all(listed(each.shapes) for each in found)
+    return _ADVICE.format("" if known and not any(volumes) else _OR_VOLUMES)
+
+
+def _has_dimensions(use: KernelUse, dimensions: int) -> bool:
+    """Say whether an operator's first tensor has so many dimensions."""
+    shapes = [each for each in listed(use.shapes) if isinstance(each, list)]
+    return bool(shapes) and len(shapes[0]) == dimensions
 
 
 def _is_of_series(use: KernelUse) -> bool:

@@ -14,13 +14,22 @@ from gpuadvisor.domain.profile import UNKNOWN, Direction
 from gpuadvisor.rules.estimates import LEAST_SAVED, idle_parts, saved_shares
 from gpuadvisor.rules.evidence import Evidence
 from gpuadvisor.rules.facts.host_waits import Host
+from gpuadvisor.rules.facts.idle import AGAIN
 from gpuadvisor.rules.facts.idle_causes import Cause
-from gpuadvisor.rules.facts.intervals import IntArray, Intervals, both, none, union, without
+from gpuadvisor.rules.facts.intervals import (
+    BoolArray,
+    IntArray,
+    Intervals,
+    both,
+    none,
+    union,
+    without,
+)
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.what_if import Scenario
 from gpuadvisor.rules.paces import MARGIN, idle_ns, loader_sets_pace, paces, span_ns
-from gpuadvisor.rules.requirements import KERNELS, LOOP
-from gpuadvisor.rules.rule import NOTICEABLE, Estimate, Rule, RuleResult, percent
+from gpuadvisor.rules.requirements import LOOP_OF_WORK
+from gpuadvisor.rules.rule import MOST, NOTICEABLE, Estimate, Rule, RuleResult, percent
 
 FEWEST = 2
 """Waits after which the host launched more: one may be the end of a warm-up. [own]"""
@@ -46,9 +55,11 @@ PLAIN = {
 }
 """What a user wrote to get an operator that waits."""
 
+_AS_TENSOR = ", as a tensor (`.tolist()`)"
+"""In what to do, the words of PyTorch."""
 _WITHOUT = Scenario({Host.SYNCHRONIZING: 0.0})
 
-RULE = Rule(Category.SYNC, needs=(KERNELS, LOOP))
+RULE = Rule(Category.SYNC, needs=(LOOP_OF_WORK,))
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,8 @@ class _Fetched:
     """When the host was at either."""
     looped: Intervals = field(default_factory=none)
     """When it was at the second only."""
+    is_most: bool = False
+    """Whether most of what is waited for is copied so."""
 
 
 def check(evidence: Evidence) -> Iterator[RuleResult]:
@@ -91,6 +104,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
     rows = np.concatenate((found.makes, found.copies))
     _, whole = _saved_with(facts, rows, found.times, low, high)
     low, high = _saved_with(facts, found.copies, found.looped, low, high)
+    advice = _advice(facts, waits, found.is_most)
     kernels = {
         f"kernel/{name}": float(time)
         for name, time in facts.work.kernel_times_ns(found.makes).items()
@@ -105,7 +119,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("gpu_idle_after_waits", evidence.share(idle_ns(facts, Cause.SYNCHRONIZING))),
             Figure("run_saved_without_waits", round(50 * (low + high), 1), "%", 100 * NOTICEABLE),
         ),
-        _advice(facts, waits, len(found.copies) > 0),
+        advice,
         Estimate(
             LEAST_SAVED * low * evidence.run_ns,
             whole * evidence.run_ns,
@@ -122,6 +136,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         )
         + f"; at least {LEAST_SAVED:.0%} of that at the pace that saves less.",
         calls=waits.calls,
+        program_advice=advice.replace(_AS_TENSOR, ""),
     )
 
 
@@ -135,9 +150,7 @@ def _advice(facts: Facts, waits: _Waits, one_by_one: bool) -> str:
             " only."
         )
     return (
-        "Fetch what a loop fetches one by one at once, as a tensor (`.tolist()`); f"
-        if one_by_one
-        else "F"
+        f"Fetch what a loop fetches one by one at once{_AS_TENSOR}; f" if one_by_one else "F"
     ) + (
         "etch values from the GPU every so many steps only, or after the step's work is launched;"
         " leave out calls that only synchronise."
@@ -153,10 +166,11 @@ def _fetched(facts: Facts) -> _Fetched:
     does meanwhile: one fetch would do for all.
     """
     line, work, launched, ran = facts.timeline, facts.work, facts.launched, facts.launching
-    if line is None or facts.steps is None or not len(line.wait_kind):
+    if line is None or not len(line.wait_kind):
         return _Fetched()
     fetched = line.rows[line.waited_for] >= work.kernels
-    wait = np.flatnonzero((line.wait_kind == Host.SYNCHRONIZING) & fetched)
+    waits = line.wait_kind == Host.SYNCHRONIZING
+    wait = np.flatnonzero(waits & fetched)
     # Of a copy of pageable memory both the copy and the stream are waited for: the last one counts.
     wait = wait[np.append(np.diff(line.waited_for[wait]) != 0, True)[: len(wait)]]
     copy, call = line.waited_for[wait], line.wait_call[wait]
@@ -182,6 +196,9 @@ def _fetched(facts: Facts) -> _Fetched:
         left &= (here >= EVERYWHERE * count)[key[place]]
         first[left] = place[left]
     again = np.append(False, (first[1:] - 1 == copy[:-1]) & (thread[1:] == thread[:-1]))
+    if facts.steps is None:  # what comes again and again is known of those in a row only
+        again &= _in_a_row(again)
+        first = np.where(again | np.append(again[1:], False), first, copy)
     computed = first < copy
     made = np.zeros(len(key) + 1, np.int64)
     np.add.at(made, first, 1)
@@ -201,7 +218,16 @@ def _fetched(facts: Facts) -> _Fetched:
         line.rows[copy[again]],
         times,
         both(without(looped, making), times),
+        bool(again.sum() > MOST * len(np.unique(line.waited_for[waits]))),
     )
+
+
+def _in_a_row(again: BoolArray) -> BoolArray:
+    """Say of each fetch whether it is one of several in a row; `again` says which ones follow
+    another one with nothing else between."""
+    number = np.cumsum(~again)
+    several: BoolArray = np.bincount(number)[number] >= AGAIN
+    return several
 
 
 def _saved_with(

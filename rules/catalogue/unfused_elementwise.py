@@ -9,10 +9,12 @@ import numpy as np
 from gpuadvisor.domain.finding import Category, Figure
 from gpuadvisor.rules.estimates import LEAST_SAVED, PLAYED, RowGain, launching, row_saving
 from gpuadvisor.rules.evidence import Evidence
+from gpuadvisor.rules.facts.compiled import made_by_compiler
 from gpuadvisor.rules.facts.reordered import reordered
+from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.unfused import Chain
 from gpuadvisor.rules.requirements import LAUNCHES
-from gpuadvisor.rules.rule import Rule, RuleResult, percent
+from gpuadvisor.rules.rule import NOTICEABLE, Rule, RuleResult, percent
 
 LEAST_SHARE = 0.1
 """Least share of the kernel time, in chains of three kernels and more. [own]"""
@@ -46,7 +48,7 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
             percent("elementwise_chains", share, LEAST_SHARE),
             Figure("longest_chain", longest, "kernels", 3),
         ),
-        "Compile the model, or write these steps as one kernel.",
+        f"{_compile(facts)}, or write these steps as one kernel.",
         row_saving(
             facts,
             gains,
@@ -56,6 +58,17 @@ def check(evidence: Evidence) -> Iterator[RuleResult]:
         "The tensors that pass from one kernel of a chain to the next need not pass through memory;"
         f" at least {LEAST_SAVED:.0%} of them; {PLAYED}, and at most without the host's time"
         " between their launches.",
+    )
+
+
+def _compile(facts: Facts) -> str:
+    """Return what of the program is left to compile."""
+    share = made_by_compiler(facts.work, by_time=True)
+    if share < NOTICEABLE:
+        return "Compile the model"
+    return (
+        f"Compile what is not compiled yet (PyTorch's compiler made {share:.0%} of the kernel time"
+        " here)"
     )
 
 

@@ -57,6 +57,7 @@ TRIAL_NS = 1_000_000_000
 """Longest time from one tried algorithm to the next: a slow convolution of which a trial runs, and
 what is compiled between two, take up to 0.1 s on a GTX 1650. [own]"""
 _TRIES = re.compile(r"\bredzone_checker\b")
+"""Checks that an algorithm that is tried wrote nothing beside its result."""
 _SLOW = np.array((CallKind.LAUNCH, CallKind.MEMSET, CallKind.OTHER, CallKind.EVENT), np.int8)
 _MAKES_GRAPHS = re.compile(r"(cuda|hip|cu)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)")
 _LOADS = re.compile(r"Module|Library|Function Loading|Lazy", re.I)
@@ -69,6 +70,11 @@ _COMPILES = re.compile(
 )
 """Python functions (`file.py(line): name`) and ranges of compilers that run only when something is
 compiled: a compiled function that runs is in none of them."""
+
+
+def is_trial(kernel: str) -> bool:
+    """Say whether a kernel is there only because a library tries algorithms."""
+    return _TRIES.search(kernel) is not None
 
 
 @dataclass(frozen=True, eq=False)

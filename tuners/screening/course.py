@@ -10,6 +10,7 @@ pay is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -58,7 +59,7 @@ def screen(
     waits: bool = True,
     harmless: Collection[str] = (),
     compiled: Callable[[Settings, float], None] = lambda settings, seconds: None,
-    early_s: Callable[[float], float] = lambda gain: 0.0,
+    early_s: Callable[[float, Settings], float] = lambda gain, settings: 0.0,
     stands_on: Settings | None = None,
     brought: Mapping[str, float] | None = None,
     limited: Callable[[float], bool] = lambda computing_ms: False,
@@ -74,10 +75,11 @@ def screen(
     beside the best, unless the script `waits` for nothing. Where a batch cannot be given again, it
     ends there, and says why. Beside `harmless` knobs, what is costly compiles nothing anew;
     `compiled` hears of costly settings that had their first block, and of how long it took.
-    `early_s` returns for how many seconds a proof of what brings so much may still be put off, 0
-    where it need not come early. Where it is to, and nothing waits for loaders, the costly values
-    are put off, and all that is not decided by then: what is best is not thinned. Another screening
-    takes them up then, which `stands_on` what was best, of which each knob `brought` this ratio.
+    `early_s` returns for how many seconds a proof of settings that bring so much may still be put
+    off, 0 where it need not come early. Where it is to, and nothing waits for loaders, the costly
+    values are put off, or those after the first one that pays, and all that is not decided by then:
+    what is best is not thinned. Another screening takes them up then, which `stands_on` what was
+    best, of which each knob `brought` this ratio.
     `limited` says of computing that takes so many milliseconds at most whether to leave the rest
     for last, as the loader's supply is the limit of such a step; nothing else is compared then.
     """
@@ -113,8 +115,8 @@ class _Course:
     seed: str
     loaders: Ratio | None = None
     """What no waiting is worth at most; None where it was not timed."""
-    early_s: Callable[[float], float] = lambda gain: 0.0
-    """Returns for how long a proof of what the cheap values bring may be put off; 0 for none."""
+    early_s: Callable[[float, Settings], float] = lambda gain, settings: 0.0
+    """Returns for how long a proof of settings that bring so much may be put off; 0 for none."""
     limited: Callable[[float], bool] = lambda computing_ms: False
     """Says whether the loader is the limit of steps whose computing takes so long."""
 
@@ -138,7 +140,7 @@ class _Course:
             if not late:
                 put_off = yield from self._cheap_first(likely, costly)
             if not put_off and not self._is_limited():
-                yield from self._all(likely, cheap, costly, late)
+                put_off = yield from self._all(likely, cheap, costly, late)
             if self.known.best:
                 yield from self.comparing.compare({}, self.known.best)
         except EndedError as end:
@@ -180,20 +182,42 @@ class _Course:
         Return whether to put off the rest, before or after what a few steps do not decide is
         compared one by one.
         """
+        hurries = self._hurries(costly)
         if self.known.best:  # what compiles was put off already, and is worth more
-            yield from self._open(values, {}, FIRST_PAIRS)
+            if self._has_costly():  # which is compiled anew
+                self.blocks.granted_s, self._to_grant_s = self.more_s, 0.0
+            if not hurries:
+                yield from self._open(values, {}, FIRST_PAIRS)
             return False
-        is_urgent = self._is_urgent if costly else lambda: False
-        glances = yield from self._plain(values, is_urgent)
+        glances = yield from self._plain(
+            values, lambda: bool(costly) and (hurries or self._is_urgent())
+        )
         if costly and self._spare_s() > 0:
             return True
+        if hurries:
+            return False
         yield from self._open(values, glances)
         return bool(costly) and self._spare_s() > 0
 
     def _spare_s(self) -> float:
         """Return for how long the costly values need not be put off yet; 0 where they never do."""
         waits = self.loaders is not None and self.loaders.ratio >= MUCH
-        return 0.0 if waits else self.early_s(self.known.gain)
+        return 0.0 if waits else self.early_s(self.known.gain, self.known.best)
+
+    def _is_due(self) -> bool:
+        """Say whether something costly pays that is to be proven before the rest."""
+        return self._has_costly() and self._spare_s() > 0
+
+    def _has_costly(self) -> bool:
+        return bool(self.known.best.keys() & self.costly.keys())
+
+    def _hurries(self, costly: Sequence[Key]) -> bool:
+        """Say whether the first costly value is to be proven before the rest if it brings much.
+
+        Half of the time in which it starts is known to be saved later: the runs of its proof find
+        on disk what was compiled here."""
+        point = self.space.combined(self.known.best, *costly[0]) if costly else {}
+        return bool(point) and self.early_s(math.inf, point) > self.costly[costly[0][0]] / 2
 
     def _is_urgent(self) -> bool:
         """Say whether to put them off now, as it will be too late for an early proof after some
@@ -203,17 +227,24 @@ class _Course:
 
     def _all(
         self, likely: Sequence[Key], cheap: list[Key], costly: list[Key], late: Collection[str]
-    ) -> Steps[None]:
+    ) -> Steps[bool]:
         """Compare what is costly, take out what does not pay beside the rest, and try again what
-        may pay beside that; `late` is what is unlikely to bring anything."""
+        may pay beside that; `late` is what is unlikely to bring anything.
+
+        Return whether the rest is put off, once something costly pays.
+        """
         self.blocks.granted_s, self._to_grant_s = self.more_s if costly else 0.0, 0.0
         if late:  # the host decides, so what compiles brings most
             while costly and not self.known.best:
                 yield from self._add([costly.pop(0)])
             if self.known.best:  # its proof needs what is left: its processes start slowly
                 self.blocks.granted_s = 0.0
+            if self._is_due():
+                return True
             yield from self._open(likely, (yield from self._plain(likely)))
         yield from self._add(costly[:1])
+        if self._is_due():
+            return True
         yield from self._instead(costly[:1])
         yield from self._add(costly[1:])
         yield from self._thin()
@@ -227,6 +258,7 @@ class _Course:
             self.blocks.granted_s = 0.0
         yield from self._add([key for key in cheap if self.known.is_open(key, MOST_PAIRS)])
         self.blocks.granted_s = granted_s
+        return False
 
     def _plain(
         self, values: Sequence[Key], is_urgent: Callable[[], bool] = lambda: False
@@ -325,7 +357,7 @@ class _Course:
         known, blocks = self.known, self.blocks
         if blocks.left_s() <= blocks.granted_s:
             return True
-        if known.best.keys() & self.costly.keys():
+        if self._has_costly():
             return False
         room_s = blocks.left_s() + self._to_grant_s
         least_s = LEAST_PAIRS * blocks.pair_s

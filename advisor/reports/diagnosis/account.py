@@ -28,6 +28,7 @@ from gpuadvisor.rules.facts.kernel_families import (
 )
 from gpuadvisor.rules.facts.kernels import KernelShape
 from gpuadvisor.rules.facts.roofline import ATTENTION, Bound, OperatorPosition
+from gpuadvisor.rules.facts.starting import is_trial
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
 from gpuadvisor.rules.facts.window import FILLED
 
@@ -121,7 +122,8 @@ def work_without_finding(
     do.
     """
     told = _kernels_told(diagnosis)
-    left = {name: ns for name, ns in account.kernels_ns.items() if name not in told}
+    kernels = account.kernels_ns.items()
+    left = {name: ns for name, ns in kernels if name not in told and not is_trial(name)}
     computing = sum(account.kernels_ns.values())
     if not left:
         return None

@@ -26,11 +26,14 @@ from gpuadvisor.rules.facts.host_idle import (
 from gpuadvisor.rules.facts.idle import Alike
 from gpuadvisor.rules.facts.summary import Facts
 from gpuadvisor.rules.facts.time_breakdown import TimeCategory
+from gpuadvisor.rules.facts.turns import Turns, turns
 from gpuadvisor.rules.facts.window import FILLED
 from gpuadvisor.rules.paces import queue
 
 LINES_THAT_LAUNCH = "`gpuadvisor profile --stacks SCRIPT` names the lines that launch"
 """What would explain idle time in which the CPU launches, where the operators are recorded."""
+STACKS = "--stacks"
+"""In what would explain idle time, where the lines of Python do."""
 WOULD_TELL = {
     TimeCategory.LAUNCHING: "`gpuadvisor profile SCRIPT` records the operators that launch",
     TimeCategory.WAITING_FOR_DATA: "`py-spy record` of a worker shows what loading does",
@@ -107,6 +110,8 @@ def sentences(
     how, doing = would_tell(facts, part, script, ranks_known), ""
     if part is TimeCategory.OTHER_HOST:
         doing, how = _doing(facts, how)
+    elif STACKS in how and (line := _line(facts, part)):
+        doing, how = line, ""  # stacks were recorded
     told, how = own_time(facts, how) if part in OF_HOST else ((), how)
     idle = "the GPU was idle" if found.device is None else "the GPUs were idle (their mean)"
     yield (
@@ -212,15 +217,23 @@ def _why(call: str) -> str:
     return f" (waits for {WAITS_FOR[call]})" if call in WAITS_FOR else ""
 
 
+def _line(facts: Facts, part: TimeCategory) -> str:
+    """Return the line of Python that the CPU is in for most of some idle time; empty where stacks
+    were not recorded."""
+    source, where = facts.places.of_parts({f"idle/{part}": 1.0})
+    if source is None:
+        return ""
+    function = f" in {where.function}" if where and where.function else ""
+    return f"{source}{function}{figures.of_it(where.source_share) if where else ''}"
+
+
 def _doing(facts: Facts, how: str) -> tuple[str, str]:
     """Return what the CPU does in its other work, as far as that is known, and what would tell
     more of it."""
-    source, where = facts.places.of_parts({f"idle/{TimeCategory.OTHER_HOST}": 1.0})
     known = facts.host_doing
     told = [f"{known.name} for {figures.percent(known.share)} of it"] if known else []
-    if source is not None:
-        function = f" in {where.function}" if where and where.function else ""
-        told.append(f"{source}{function}{figures.of_it(where.source_share) if where else ''}")
+    if line := _line(facts, TimeCategory.OTHER_HOST):
+        told.append(line)
         how = ""  # stacks were recorded
     elif known is not None and known.share >= MOSTLY and facts.profile.header.source != "nsys":
         how = "`gpuadvisor profile --stacks SCRIPT` names the line that does that"
@@ -290,9 +303,20 @@ def _of_not_begun(facts: Facts, ranks_known: bool) -> str:
         if not ranks_known:
             ways.append("a trace of each rank tells who is waited for")
     if not may:
-        may.append("another program may have had the GPU")
+        found = turns(facts.work, facts.launched, facts.threads, facts.window.begin_ns)
+        alike = "" if found is None else _alike_turns(found)
+        may.append(f"another program may have had the GPU{alike}")
     ways.append("`nsys profile --gpuctxsw=true PROGRAM` records whose turn it was")
     return f"{', or '.join(may)}: {', and '.join(ways)}"
+
+
+def _alike_turns(found: Turns) -> str:
+    """Return that gaps last as turns of several programs do."""
+    least, most = figures.nanoseconds(found.shortest_ns), figures.nanoseconds(found.longest_ns)
+    return (
+        f" ({found.count:,} times, before different work, what was launched began {least} to {most}"
+        " late: so alike are the turns of programs that share a GPU)"
+    )
 
 
 def _of_unknown_launches(facts: Facts) -> str:

@@ -202,7 +202,10 @@ def _without_work(report: DiagnosisReport) -> str:
             " asked for it (`activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`), or could"
             " not"
         )
-    return f"{told}, and no call that launches any"
+    none = f"{told}, and no call that launches any"
+    if report.source != "nsys":
+        return none
+    return f"{none}: `nsys profile --trace=cuda,nvtx` records them, where a program makes any"
 
 
 def limits(report: DiagnosisReport) -> list[str]:

@@ -68,6 +68,11 @@ EARLY_S, EARLY_SHARE = 600.0, 0.3
 part of it by whose end this look is over. In nine minutes of a script whose runs take 15 s, what
 compiles had no time for a proof of its own in some of eight simulated studies each; in ten, a gain
 of 4 % was not found where that look ended after 214 s."""
+LATE_S, LATE_SHARE, SOON_S = 300.0, 0.4, 200.0
+"""The same for a look at what compiles, after which less is left to be found, and the seconds in
+which it may be over where its share ends before: a gain is wanted within 180 s, and looks take less
+than expected. First gains of two simulated scripts came after 175 and 193 s of ten minutes, 367 and
+387 without, and what was proven in the end brought as much."""
 
 OVERDRAFT = 1 / 3
 """Part of a budget for fewer than `LEAST_RUNS`, those of a proof with their delays, by which the
@@ -232,12 +237,22 @@ class Budget(Reserving):
         needed_s = runs * self.expected_s(settings) + self.deciding_s(settings)
         return self.left_s is None or self.left_s >= needed_s
 
-    def early_s(self) -> float:
-        """Return for how many seconds the first look of a proof may be put off that is to come
-        before all is screened; 0 where it would be too late, or take too much of the whole."""
+    def starts_slowly(self, settings: Settings) -> bool:
+        """Say whether processes with settings start later than the unchanged script's, as where
+        something is compiled."""
+        return self.durations.run_s(settings) > self.durations.run_s({})
+
+    def early_s(self, settings: Settings) -> float:
+        """Return for how many seconds the first look of a proof of settings may be put off that is
+        to come before all is screened; 0 where it would be too late, or take too much of the
+        whole."""
         seconds, left_s = self._limit.seconds or 0.0, self.left_s or 0.0
-        over_s = seconds - left_s + self.durations.first_look_s({})
-        return max(0.0, EARLY_SHARE * seconds - over_s) if seconds >= EARLY_S else 0.0
+        over_s = seconds - left_s + self.durations.first_look_s(settings)
+        if self.starts_slowly(settings):
+            least_s, end_s = LATE_S, max(SOON_S, LATE_SHARE * seconds)
+        else:
+            least_s, end_s = EARLY_S, EARLY_SHARE * seconds
+        return max(0.0, end_s - over_s) if seconds >= least_s else 0.0
 
     def has_room_for_harm(self, settings: Settings) -> bool:
         """Say whether a proof of these settings can have its first look, and another one what a

@@ -63,9 +63,9 @@ CACHED_PLACE = "gpuadvisor.collectors.script.child.cached_batch:CACHED"
 class Screener(InOneScript):
     """Screens the knobs of one study, on its first device."""
 
-    early_s: Callable[[float], float] = lambda gain: 0.0
-    """Returns for how many seconds a proof of what cheap knobs bring may be put off, if it is to
-    come before anything is compiled; else 0."""
+    early_s: Callable[[float, Settings], float] = lambda gain, settings: 0.0
+    """Returns for how many seconds a proof of settings that bring so much may be put off, if it is
+    to come before the rest is screened; else 0."""
     before: Screening | None = None
     """An earlier screening, which put off what compiles, or left the rest for last."""
     time_loader: Callable[[float, float], LoaderSupply | None] = lambda waits, computing_ms: None
@@ -257,7 +257,7 @@ class Screener(InOneScript):
             waits=waits(self.baseline),
             compiled=compiled,
             harmless={n for n in space.by_name if self.knobs[n].effect not in COMPILED_ANEW},
-            early_s=lambda gain: 0.0 if factors else self.early_s(gain),
+            early_s=lambda gain, found: 0.0 if factors else self.early_s(gain, found),
             stands_on=self.before.result.settings if self.before else None,
             brought=self.before.result.brought if self.before else None,
             limited=lambda computing_ms: not again and bool(self._limit(supply, computing_ms)),

@@ -92,7 +92,7 @@ def on_top(
     settings = found.settings
     new = {n: value for n, value in settings.items() if known.settings.get(n) != value}
     contributions = {each.knob: each for each in found.contributions}
-    if len(settings) == 1:
+    if len(settings) == 1 and is_faster(found.speedup):
         each = contributions[next(iter(settings))]
         ends = whole.ci99_low, whole.ci99_high
         contributions[each.knob] = replace(each, ratio=whole.ratio, low=ends[0], high=ends[1])

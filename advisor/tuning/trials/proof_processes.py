@@ -59,6 +59,8 @@ class ProofProcesses:
         """What the early looks of a proof are to tell apart, as a difference of logarithms."""
         self.promised = Best({}, 1.0)
         """Settings that are proven without a trial, and what they gained in one running script."""
+        self.is_early = False
+        """Whether more is screened after the first look of the proof that comes next."""
         self._sides: tuple[Settings, Settings] | None = None
         """Base and head of the proof that is under way."""
         self.turning: Turning | None = None
@@ -128,9 +130,10 @@ class ProofProcesses:
             turning = turning.shortest()  # what exceeds the budget lasts no longer than it has to
             self._turning_s = self._added_s(turning)
             self.expect_delay()
-        is_needed = bool(base) or not self._is_clear(head)
-        if not (is_needed or self._budget.has_room_for_more(head, 0)):
-            self.turn_nothing("what is gained is clear without, and a rehearsal has room so")
+        is_needed = bool(base) or not self._gains_clearly(head)
+        if not is_needed and (self.is_early or not self._budget.has_room_for_more(head, 0)):
+            sooner = "it is shown sooner so" if self.is_early else "a rehearsal has room so"
+            self.turn_nothing(f"what is gained is clear without, and {sooner}")
             return
         if not self._budget.has_room_for_proof(head):
             self.turn_nothing("the budget has no room for that")
@@ -142,13 +145,17 @@ class ProofProcesses:
             "sides in turns"
         )
 
-    def _is_clear(self, head: Settings) -> bool:
+    def is_clear(self, gain: float) -> bool:
+        """Say whether the first look of a proof will show a gain by runs of one side each."""
+        least = least_shown(LOOKS[0], self.spread)
+        return math.log(max(gain, 1.0)) >= CLEARLY * math.log(least)
+
+    def _gains_clearly(self, head: Settings) -> bool:
         """Say whether the first look will show by runs of one side each what a run has gained, or
         was promised to."""
         gains = [trial.gain for trial in self._trials if trial.settings == head and trial.gain]
         gains += [self.promised.gain] * (self.promised.settings == head)
-        least = least_shown(LOOKS[0], self.spread)
-        return bool(gains) and math.log(max(min(gains), 1.0)) >= CLEARLY * math.log(least)
+        return bool(gains) and self.is_clear(min(gains))
 
     def _added_s(self, turning: Turning) -> float:
         """Return how much longer a process takes, on average, that times both sides in turns."""

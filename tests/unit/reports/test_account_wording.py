@@ -95,6 +95,40 @@ def test_what_the_cpu_does_in_idle_time_without_a_finding_is_named():
     assert "names the line that does that" in text and "the same gap" not in text
 
 
+@pytest.mark.parametrize("has_stacks", [True, False])
+def test_the_line_that_waits_is_named_where_stacks_were_recorded_and_else_what_would(has_stacks):
+    program = Program()
+    for _ in range(2):
+        program.launches("kernel", runs=300, times=10)
+        program.waits()
+        program.works(400)
+    program.launches("kernel", runs=300)
+    if has_stacks:
+        program.made.range("train.py(3): main", (-5, program.now + 10), Range.PYTHON)
+    _, text = said(program.made.profile())
+    assert ("after the CPU waited (train.py:3 in main)" in text) is has_stacks
+    assert ("names the line that waits" in text) is not has_stacks
+
+
+def test_work_that_begins_late_by_alike_times_is_told_to_look_like_turns():
+    made, at = Made(), 0.0
+    for number in range(12):
+        made.launched(f"kernel{number % 3}", call=(at, 5), runs=(at + 2300 + 10 * number, 3000))
+        at += 5400 + 10 * number
+    _, text = said(made.profile())
+    assert "Another program may have had the GPU (" in text
+    assert "ms late: so alike are the turns of programs that share a GPU)" in text
+
+
+@pytest.mark.parametrize(("kernel", "is_asked_for"), [("redzone_checker", False), ("mine", True)])
+def test_a_kernel_of_a_search_for_algorithms_is_not_to_be_counted(kernel, is_asked_for):
+    made = Made()
+    for number in range(9):
+        made.launched(kernel, call=(100 * number, 5), runs=(100 * number + 8, 90))
+    _, text = said(made.profile())
+    assert ("hardware counters of the kernels with most time" in text) is is_asked_for
+
+
 def test_a_busy_one_is_told_so_and_what_a_timeline_does_not_tell():
     _, text = said(idle_for(0.01))
     assert "No rule found a gain of 2 % or more of the run" in text

@@ -227,6 +227,11 @@ def test_a_profile_of_nothing():
     ]
 
 
+def test_a_recording_of_nsight_systems_without_cuda_says_what_records_it():
+    text = said(of(Made().profile(source="nsys"), Diagnosis(()), rules=()))
+    assert "no call that launches any: `nsys profile --trace=cuda,nvtx` records them" in text
+
+
 def test_a_recording_without_the_gpus_part_says_what_was_launched():
     made = Made()
     for at in range(3):

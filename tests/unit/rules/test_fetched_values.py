@@ -72,9 +72,9 @@ def test_one_value_a_step_is_needed():
     assert kernels(program(fetches=1))[0] == []
 
 
-def looped(fetches, between_us=0.0):
+def looped(fetches, between_us=0.0, marked=True):
     """Three steps of a product whose elements are fetched one by one, with an operator of the CPU
-    that lasts so long after each."""
+    that lasts so long after each; steps are marked or not."""
     ran = Program()
     for _ in range(3):
         began = ran.now
@@ -83,7 +83,8 @@ def looped(fetches, between_us=0.0):
             ran.item()
             if between_us:
                 ran.computes("aten::sort", between_us)
-        ran.made.range("ProfilerStep#0", (began, ran.now - began), Range.STEP)
+        if marked:
+            ran.made.range("ProfilerStep#0", (began, ran.now - began), Range.STEP)
     ran.launches("last", runs=10)
     return timeline(ran.made)
 
@@ -103,6 +104,42 @@ def test_a_loop_that_fetches_one_by_one_is_saved_but_for_one_fetch():
     assert low >= 0.8 * (1 - busy) * 0.9
     assert low <= 1 - left <= high
     assert "at once" in advice
+
+
+def test_fetches_in_a_row_are_a_loop_where_no_steps_are_marked():
+    marked, bare = looped(60), looped(60, marked=False)
+    assert saved(bare)[0] >= 0.9 * saved(marked)[0]
+    assert "at once" in saved(bare)[2]
+
+
+def test_two_fetches_in_a_row_are_no_loop_where_no_steps_are_marked():
+    assert "at once" in saved(looped(3, marked=False))[2]
+    assert "at once" not in saved(looped(2, marked=False))[2]
+
+
+def test_a_loop_of_fetches_is_told_first_only_where_most_waits_are_of_one():
+    ran = Program()
+    for number in range(40):
+        ran.launches("product", runs=100, times=3)
+        for _ in range(3 if number % 10 == 0 else 1):
+            ran.item()
+    ran.launches("last", runs=10)
+    assert "at once" not in saved(timeline(ran.made))[2]
+
+
+def test_a_program_that_is_none_of_pytorch_is_not_told_in_its_words():
+    (said,) = sync_in_loop.check(looped(60))
+    assert "tolist" in said.advice and "at once; fetch values" in said.program_advice
+
+
+def test_single_fetches_are_none_where_no_steps_are_marked():
+    ran = Program()
+    for _ in range(20):
+        ran.launches("product", runs=100, times=3)
+        ran.item()
+    ran.launches("last", runs=10)
+    (said,) = sync_in_loop.check(timeline(ran.made))
+    assert "at once" not in said.advice
 
 
 def test_long_work_between_fetches_may_be_what_they_are_for():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuadvisor.domain.profile import Range
 from gpuadvisor.profiling.reading import read_profile
 from gpuadvisor.rules.catalogue import cuda_graphs, host_bound, launch_bound
 from gpuadvisor.rules.evidence import Evidence
@@ -175,6 +176,18 @@ def test_one_that_it_reads_last_does_not():
     assert "compile" in slow_to_launch(evidence).knobs
     passes = evidence.known_facts.passes
     assert passes.reached.total_ns > 0.9 * passes.times.total_ns
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_an_optimizer_is_fused_only_where_one_steps(trains):
+    program = Program()
+    for _ in range(20):
+        program.launches("gemm", runs=3, times=10, op=40)
+        if trains:
+            program.made.range("Optimizer.step#Adam.step", (program.now, 200), Range.USER)
+        program.launches("adam", runs=3, times=3, op=40)
+    found = slow_to_launch(timeline(program.made))
+    assert ("fused_optimizer" in found.knobs) is trains
 
 
 def test_without_any_all_of_the_passes_is_reached():

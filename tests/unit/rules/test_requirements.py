@@ -14,6 +14,7 @@ from gpuadvisor.rules.requirements import NOT_ON_THIS_GPU, WITH_DAEMON, WITH_MOR
 from tests.profiles import Made
 from tests.rules.building import H100
 from tests.rules.machines import machine
+from tests.rules.programs import Program
 
 COPY_RULES = {"exposed_copies", "managed_memory", "many_small_copies", "pageable_copies"}
 RANK_RULES = {"straggler_rank", "uneven_ranks"}
@@ -58,6 +59,30 @@ def test_rules_of_copies_cannot_look_where_they_were_not_recorded(evidence, why)
 def test_calls_that_failed_to_copy_lack_no_copies(failed, looks):
     found = missing(launching(copying=True, failed=failed))
     assert ("managed_memory" not in found) is looks
+
+
+def only_copying(launches=0, **header):
+    """A loop that fetches values one by one, without any kernel; perhaps launches are recorded."""
+    ran = Program()
+    for _ in range(200):
+        ran.works(30)
+        ran.item()
+    for _ in range(launches):
+        ran.made.call("cudaLaunchKernel", (ran.now, 5), CallKind.LAUNCH)
+    return Evidence(facts=Facts(ran.made.profile(**header)))
+
+
+def test_waits_of_a_program_that_only_copies_are_looked_at():
+    assert "sync_in_loop" not in missing(only_copying())
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [only_copying(launches=1), only_copying(not_measured={"kernels": "kernels were left out"})],
+    ids=["kernels were launched", "kernels were left out"],
+)
+def test_waits_are_not_judged_where_kernels_may_be_missing(evidence):
+    assert "kernels" in missing(evidence)["sync_in_loop"].why
 
 
 @pytest.mark.parametrize(

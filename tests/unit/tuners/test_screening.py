@@ -10,6 +10,7 @@ import pytest
 
 from gpuadvisor.domain.screening import ScreenedAs
 from gpuadvisor.tuners.screening.comparing import MOST_PAIRS, MOST_TOGETHER
+from gpuadvisor.tuners.screening.course import FIRST_PAIRS
 from gpuadvisor.tuners.screening.factorial import Factorial, factors_of
 from gpuadvisor.tuners.screening.knowledge import LEAST_PAIRS
 from gpuadvisor.tuners.space import Space
@@ -142,7 +143,7 @@ def test_where_the_host_decides_what_compiles_comes_first_and_what_is_unlikely_l
 def test_where_cheap_values_bring_enough_what_compiles_is_put_off_and_taken_up_on_top_of_them():
     """What costs under compile is taken out there, though it was the best before."""
     space = space_of(map(Switch, ("tf32", "channels_last", "fused", "compile")))
-    options = {"costly": {"compile": 40.0}, "early_s": lambda gain: 60.0 * (gain >= 1.1)}
+    options = {"costly": {"compile": 40.0}, "early_s": lambda gain, _: 60.0 * (gain >= 1.1)}
     script = LiveScript(convolutional, quiet(), compiles)
     first = screened(script, space, **options)
     assert (first.settings, first.put_off) == ({"channels_last": True}, True)
@@ -161,9 +162,34 @@ def test_where_cheap_values_bring_enough_what_compiles_is_put_off_and_taken_up_o
 def test_where_they_bring_less_nothing_is_put_off():
     space = space_of(map(Switch, ("tf32", "channels_last", "fused", "compile")))
     script = LiveScript(convolutional, quiet(), compiles)
-    options = {"costly": {"compile": 40.0}, "early_s": lambda gain: 60.0 * (gain >= 1.3)}
+    options = {"costly": {"compile": 40.0}, "early_s": lambda gain, _: 60.0 * (gain >= 1.5)}
     found = screened(script, space, **options)
     assert (found.settings, found.put_off) == ({"compile": True}, False)
+
+
+@pytest.mark.parametrize("late", [(), ("tf32", "bf16")])
+def test_the_rest_is_put_off_once_what_compiles_brings_enough(late):
+    """Cheap values that are not decided soon have no more pairs before that."""
+    knobs = [Switch("tf32"), Switch("bf16"), Switch("fused")]
+    knobs += [Switch("graphs", excludes={"compile"}), Switch("compile", excludes={"graphs"})]
+    space = unlikely(space_of(knobs), *late)
+    gains = multiplied({"graphs": 2.0, "compile": 1.5, "fused": 1.04}, 40.0)
+    script = LiveScript(gains, quiet(1, 0.02), compiles, limit_s=120.0)
+    script.compile_s = lambda settings: 30.0 * bool({"graphs", "compile"} & settings.keys())
+    options = {"costly": {"graphs": 40.0, "compile": 40.0}, "more_s": 120.0, "harmless": {"fused"}}
+
+    def early_s(gain, settings):
+        return 60.0 * (gain >= 1.1) if {"graphs", "compile"} & settings.keys() else 0.0
+
+    first = screened(script, space, early_s=early_s, **options)
+    assert (first.settings["graphs"], first.put_off) == (True, True)
+    assert not any("compile" in block.settings for block in script.blocks)
+    pairs = [each.ratio.pairs for each in first.values if each.knob != "graphs" and each.ratio]
+    assert max(pairs, default=0) <= FIRST_PAIRS + LEAST_PAIRS
+    again = LiveScript(gains, quiet(2, 0.02), compiles, limit_s=120.0)
+    later = screened(again, space, stands_on=first.settings, **options)
+    assert (later.settings["graphs"], later.put_off) == (True, False)
+    assert any("fused" in block.settings for block in again.blocks)
 
 
 def test_what_is_to_be_proven_early_is_not_kept_waiting_for_what_a_few_steps_do_not_decide():
@@ -171,7 +197,7 @@ def test_what_is_to_be_proven_early_is_not_kept_waiting_for_what_a_few_steps_do_
     script = LiveScript(multiplied({"bf16": 1.6}, 100.0), quiet(1, 0.02), compiles)
     space = space_of(map(Switch, ("tf32", "fused", "cudnn", "bf16", "compile")))
 
-    def early_s(gain):
+    def early_s(gain, settings):
         return (gain >= 1.1) * max(0.0, 40.0 - script.now_s)
 
     found = screened(script, space, costly={"compile": 40.0}, early_s=early_s)

@@ -61,12 +61,29 @@ def test_a_gain_that_is_clear_without_is_not_timed_in_turns_where_lives_need_the
     simulated, tune
 ):
     machine = simulated.MinGPT("1")
-    result, said = tune(machine, 300.0)
+    result, said = tune(machine, 270.0)
     assert any("a rehearsal has room so" in each for each in said)
     assert result.verdict is Verdict.FASTER and not result.speedup.in_turns
     machine = simulated.MinGPT("1")
     result, said = tune(machine, 900.0)
     assert not any("a rehearsal has room so" in each for each in said)
+
+
+@pytest.mark.parametrize("seconds", [300.0, 600.0])
+def test_a_clear_gain_of_what_compiles_is_proven_before_the_rest_is_screened(
+    simulated, tune, seconds
+):
+    """In five minutes nothing else is screened; in ten the rest is, on top of it."""
+    machine, phases = simulated.MinGPT("3"), []
+    enter = machine.enter
+    machine.enter = lambda name: (phases.append(name), enter(name))
+    result, said = tune(machine, seconds)
+    assert any("it is shown sooner so" in each for each in said)
+    assert machine.proven_s is not None and machine.proven_s < 190.0
+    assert result.verdict is Verdict.FASTER and "compile_cudagraphs" in result.settings
+    later = phases[phases.index("proof") :]
+    assert ("screening" in later) == (seconds == 600.0)
+    assert machine.now_s <= seconds
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "2"])
@@ -81,10 +98,25 @@ def test_what_looks_best_is_proven_while_there_is_time_though_it_may_not_be_deci
     assert result.speedup is not None and machine.now_s <= 1.1 * 300
 
 
-def test_workers_are_tried_alone_where_what_stood_beside_them_cannot_be(simulated, tune):
-    """Before, five knobs without them came next, and 6x was not proven in five minutes."""
+def unpromising(simulated):
+    """Return a script that reads eight batches a step, for which the loader alone promises nothing:
+    workers are not proven before all else."""
+    loaders = (replace(simulated.Inference.facts.loaders[0], batch_size=32),)
+    machine = simulated.Inference("1")
+    machine.facts = replace(machine.facts, loaders=loaders)
+    return machine
+
+
+def test_what_waits_for_its_workers_is_proven_before_all_else(simulated, tune):
     machine = simulated.Inference("1")
     result, _ = tune(machine, 300.0)
+    assert result.verdict is Verdict.FASTER and result.settings["dataloader_workers"] == 15
+    assert machine.proven_s < 200.0
+
+
+def test_workers_are_tried_alone_where_what_stood_beside_them_cannot_be(simulated, tune):
+    """Before, five knobs without them came next, and 6x was not proven in five minutes."""
+    result, _ = tune(unpromising(simulated), 300.0)
     first, second, *_ = [trial for trial in result.trials if trial.phase == "search"]
     assert first.settings == {"dataloader_workers": 15, "batch_size": 32}
     assert str(first.state) == "unsupported" and second.settings == {"dataloader_workers": 15}
@@ -102,12 +134,12 @@ def test_why_the_loader_was_not_timed_is_told_once(simulated, tune):
 
 def test_which_budget_has_room_for_lives_that_had_none_is_told(simulated, tune):
     """dlrm's and SSD300's: it was told that nothing was rehearsed, and not why."""
-    result, said = tune(simulated.Inference("1"), 300.0)
+    result, said = tune(unpromising(simulated), 300.0)
     assert result.verdict is Verdict.FASTER_UNVERIFIED and result.rehearsal is None
     (told,) = [each for each in said if each.startswith("a rehearsal takes about")]
     assert "for which the budget had no room: `--budget" in told and told in result.notes
     seconds = 60.0 * int(told.rpartition("m`")[0].rpartition(" ")[2])
-    result, _ = tune(simulated.Inference("1"), seconds)
+    result, _ = tune(unpromising(simulated), seconds)
     assert result.verdict is Verdict.FASTER
 
 

@@ -116,3 +116,12 @@ def test_what_is_proven_on_top_multiplies(settings, known, shown):
     assert whole.speedup.pairs == 7
     found = {e.knob: (e.ratio, e.origin) for e in whole.contributions if e.origin.is_shown}
     assert found == {name: (pytest.approx(ratio), of) for name, (ratio, of) in shown.items()}
+
+
+def test_of_what_is_not_faster_on_top_no_knob_brings_anything():
+    """As where a proof compares the best with another value of its one knob."""
+    level = Speedup(1.02, 0.9, 1.15, 3)
+    before = study(settings=WORKERS, speedup=BASE)
+    found = study(settings={"dataloader_workers": 8}, speedup=level, contributions=())
+    whole = on_top(found, before, level, BASE)
+    assert (whole.speedup.ratio, whole.contributions) == (pytest.approx(2.04), ())

@@ -111,3 +111,19 @@ def test_images_are_told_of_channels_last():
     )
     assert "model.to(memory_format" in said.advice
     assert said.knobs is None
+
+
+VOLUMES = "[[4, 4, 128, 128, 128], [32, 4, 2, 2, 2], [], [], [], []]"
+
+
+def test_volumes_are_told_of_channels_last_3d():
+    (said,) = layout_conversion.check(
+        stem(CONVERT, VOLUMES, K(CONVERT, 90, "aten::cudnn_convolution", VOLUMES))
+    )
+    assert "torch.channels_last_3d" in said.advice and "images" not in said.advice
+    assert said.knobs is None
+
+
+def test_both_layouts_are_told_where_shapes_are_unknown():
+    (said,) = layout_conversion.check(stem(CONVERT, "", K(CONVERT, 90, "", "")))
+    assert "torch.channels_last)" in said.advice and "channels_last_3d" in said.advice

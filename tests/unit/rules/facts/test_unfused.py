@@ -22,6 +22,7 @@ from tests.rules.cases.unfused_attention import (
 from tests.rules.cases.unfused_elementwise import (
     ADD,
     CONVOLUTION,
+    MUL,
     NORMALIZE,
     POOL,
     RELU,
@@ -159,3 +160,18 @@ def test_a_sum_of_what_was_just_written_ends_a_chain(reads, spared):
         ]
     )
     assert [each.spared for each in evidence.facts.chains] == ([] if spared is None else [spared])
+
+
+@pytest.mark.parametrize(
+    ("others", "advice"),
+    [
+        ([], "Compile the model, or"),
+        (
+            [K("triton_poi_fused_add_0", 300)],
+            "Compile what is not compiled yet (PyTorch's compiler made 50% of the kernel time",
+        ),
+    ],
+)
+def test_of_a_program_that_is_compiled_in_part_the_rest_is_to_be_compiled(others, advice):
+    (found,) = unfused_elementwise.check(queued([K(ADD), K(MUL), K(ADD), *others] * 5))
+    assert found.advice.startswith(advice)
