@@ -197,10 +197,11 @@ class Blocks:
 
     def starting_s(self, *points: Point) -> float:
         """Return how long it may take until these points can be timed: nothing where they were
-        before, or compile nothing."""
+        before, or compile nothing. What several of them have compiled is compiled once."""
         new = [p for p in points if keys_of(p) not in self._started]
-        anew = [p for p in new if self._compiled_for(p) not in self._compiled]
-        return sum(self._start_s(part) for p in anew if (part := self._costly_part(p)))
+        anew = {compiled: p for p in new if (compiled := self._compiled_for(p))}
+        parts = [self._costly_part(p) for each, p in anew.items() if each not in self._compiled]
+        return sum(map(self._start_s, filter(None, parts)))
 
     def _start_s(self, part: frozenset[Key]) -> float:
         """Return how long the first start with some costly knobs may take."""

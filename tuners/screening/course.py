@@ -318,8 +318,9 @@ class _Course:
 
         Nothing where there is no time for that, whatever the cheap ones leave.
         """
-        starts_s = self.blocks.first_start_s(min(self.costly.values(), default=0.0))
-        comparisons = len(self.known.best) if not self.costly else LATER
+        costly = [s for name, s in self.costly.items() if name not in self.known.best]
+        starts_s = self.blocks.first_start_s(min(costly, default=0.0))
+        comparisons = LATER if costly else len(self.known.best)
         needed_s = comparisons * LEAST_PAIRS * self.blocks.pair_s + starts_s - self.more_s
         return max(0.0, needed_s) if needed_s < self.blocks.left_s() else 0.0
 
