@@ -71,6 +71,8 @@ class Prover:
     """Proofs that showed no gain: after each, the next has to be surer."""
     _shown: Settings = field(default_factory=dict)
     """Settings whose gain the proof under way, or the last one, has shown."""
+    _asked: Settings = field(default_factory=dict)
+    """Settings of the proof under way; empty where none is."""
     _so_far: StudyResult | None = None
     """What that has shown of them; None where a rehearsal found a problem."""
     _base: StudyResult | None = None
@@ -119,6 +121,7 @@ class Prover:
         return replace(result, rehearsal=rehearsal, equivalence=rehearsal.equivalence)
 
     def _proof(self, settings: Settings, settled: Callable[[Speedup], bool] | None = None) -> Proof:
+        self._asked = settings
         base = self._base.settings if self._base is not None else {}
         beside = "what is proven" if base else "baseline"
         forked = ", after the first pair forked" * self.evaluator.proof.forks([base, settings])
@@ -136,7 +139,7 @@ class Prover:
             base,
             self._is_worthwhile,
         )
-        self._over_base = proof.speedup
+        self._asked, self._over_base = {}, proof.speedup
         if not is_faster(proof.speedup):
             self._fruitless += 1
             self._so_far = None
@@ -295,6 +298,12 @@ class Prover:
     def _runs_of(self, settings: Settings) -> list[Trial]:
         """Return the study's runs of some settings in its proofs."""
         return [t for t in self.evaluator.trials if (t.phase, t.settings) == ("proof", settings)]
+
+    @property
+    def under_way(self) -> Settings:
+        """Settings that the proof under way has measured; empty where none is, or it has not."""
+        has_run = any(trial.measurement for trial in self._runs_of(self._asked))
+        return self._asked if has_run else {}
 
     def so_far(self) -> StudyResult | None:
         """Return what a study that ends now has shown; None where that is nothing."""

@@ -486,7 +486,8 @@ class _Study(Measuring):
             return replace(self._proven, interrupted=why)
         if (shown := self._prover.so_far()) is not None:
             return replace(shown, interrupted=why)
-        if best := self._search.best.settings if self._search else {}:
+        best = (self._search.best.settings if self._search else {}) or self._prover.under_way
+        if best:
             self._note(f"best so far, not proven: {shown_settings(best)}")
         return replace(self._result(), settings=best, interrupted=why)
 

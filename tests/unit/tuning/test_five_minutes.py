@@ -9,6 +9,7 @@ import pytest
 from gpuadvisor.domain.knobs import Origin
 from gpuadvisor.domain.rehearsal import Batch, Epoch, Loop, LoopKind
 from gpuadvisor.domain.study import Aspect, TrialState, Verdict
+from gpuadvisor.errors import Interrupted
 from gpuadvisor.tuners.statistics import LOOKS
 from tests.benchmark_files import loaded
 from tests.study_simulation import studies
@@ -84,6 +85,27 @@ def test_a_clear_gain_of_what_compiles_is_proven_before_the_rest_is_screened(
     later = phases[phases.index("proof") :]
     assert ("screening" in later) == (seconds == 600.0)
     assert machine.now_s <= seconds
+
+
+@pytest.mark.parametrize(("runs", "verdict"), [(1, Verdict.NOT_TRIED), (3, Verdict.INCONCLUSIVE)])
+def test_what_an_early_proof_had_measured_when_it_was_stopped_is_said(
+    simulated, tune, runs, verdict
+):
+    """Before, "the study ended early, before a setting was measured"."""
+
+    class Stopped(simulated.MinGPT):
+        begun = 0
+
+        def run(self, *asked):
+            self.begun += self.phase == "proof"
+            if self.begun > runs:
+                raise Interrupted("interrupted")
+            return super().run(*asked)
+
+    result, _ = tune(Stopped("3"), 600.0)
+    assert (result.verdict, result.interrupted) == (verdict, "interrupted")
+    said = "best so far, not proven: compile_cudagraphs=reduce-overhead" in result.notes
+    assert said is bool(result.settings) is (verdict is Verdict.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "2"])
