@@ -486,9 +486,10 @@ class _Study(Measuring):
             return replace(self._proven, interrupted=why)
         if (shown := self._prover.so_far()) is not None:
             return replace(shown, interrupted=why)
-        best = (self._search.best.settings if self._search else {}) or self._prover.under_way
-        if best:
+        if best := self._search.best.settings if self._search else {}:
             self._note(f"best so far, not proven: {shown_settings(best)}")
+        elif best := self._prover.under_way:
+            self._note(f"its proof had begun, and shown nothing yet: {shown_settings(best)}")
         return replace(self._result(), settings=best, interrupted=why)
 
     def _result(self) -> StudyResult:

@@ -69,10 +69,11 @@ part of it by whose end this look is over. In nine minutes of a script whose run
 compiles had no time for a proof of its own in some of eight simulated studies each; in ten, a gain
 of 4 % was not found where that look ended after 214 s."""
 LATE_S, LATE_SHARE, SOON_S = 300.0, 0.4, 200.0
-"""The same for a look at what compiles, after which less is left to be found, and the seconds in
-which it may be over where its share ends before: a gain is wanted within 180 s, and looks take less
-than expected. First gains of two simulated scripts came after 175 and 193 s of ten minutes, 367 and
-387 without, and what was proven in the end brought as much."""
+"""Least budget, in seconds, in which a proof of what compiles has its first look before the rest is
+screened, the part of it by whose end this look is over, and the seconds in which it may be over
+where that part ends before: a gain is wanted within 180 s, and looks take less than expected. First
+gains of two simulated scripts came after 175 and 193 s of ten minutes, 367 and 387 without, and
+what was proven in the end brought as much."""
 
 OVERDRAFT = 1 / 3
 """Part of a budget for fewer than `LEAST_RUNS`, those of a proof with their delays, by which the

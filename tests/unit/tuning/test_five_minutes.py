@@ -104,7 +104,8 @@ def test_what_an_early_proof_had_measured_when_it_was_stopped_is_said(
 
     result, _ = tune(Stopped("3"), 600.0)
     assert (result.verdict, result.interrupted) == (verdict, "interrupted")
-    said = "best so far, not proven: compile_cudagraphs=reduce-overhead" in result.notes
+    begun = "its proof had begun, and shown nothing yet"
+    said = f"{begun}: compile_cudagraphs=reduce-overhead" in result.notes
     assert said is bool(result.settings) is (verdict is Verdict.INCONCLUSIVE)
 
 

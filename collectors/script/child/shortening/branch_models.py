@@ -1,4 +1,5 @@
-"""By which words a script reaches for a model's parts, and what models ask of values."""
+"""What a script's text shows of its models: names that reach for their parts, attributes that they
+compare with, and assertions of theirs that refuse values."""
 
 from __future__ import annotations
 
